@@ -1,0 +1,41 @@
+# Everything runs in .venv, built by `make setup`; nothing has to be activated.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export MPLBACKEND := Agg
+
+.PHONY: help setup test lint reproduce bench study-offline clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(STAMP)  ## build .venv with pinned versions
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; set PYTHON=... to name one" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,test,bench]'
+	@touch $@
+
+lint: setup  ## ruff, mypy (strict), import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## all checks: linters, tests, doctests, documented examples
+	$(BIN)/python -m pytest -n 2
+
+reproduce: setup  ## the main job: what the logs of the paper's simulation reveal, with pictures in results/
+	$(BIN)/invariant-bandits reproduce --out results
+
+bench: setup  ## speed against peers, as ratios within one run
+	$(BIN)/python benchmarks/offline.py
+
+study-offline: setup  ## the offline phase over 200 fresh repetitions per cell (about 5 minutes)
+	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md
+
+clean:  ## remove the environment and all results
+	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache

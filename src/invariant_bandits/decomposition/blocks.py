@@ -1,0 +1,98 @@
+"""Which columns of the joint basis belong together, and the rotation that best uncouples the blocks."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from scipy import special
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning, joint_diagonalize
+
+Columns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+FLOOR = 0.05
+
+
+@dataclass(frozen=True)
+class BlockStructure:
+    """A basis (p, p) whose columns fall into blocks that are uncorrelated with each other in every window."""
+
+    basis: Array
+    blocks: list[Columns]
+    criterion: float
+    converged: bool
+
+
+def floored(covariances: Array) -> Array:
+    """S_i + 0.05·mean(S): a window that straddles two regimes no longer looks like a sharp one of its own."""
+    return np.asarray(covariances + FLOOR * covariances.mean(axis=0))
+
+
+def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.01) -> BlockStructure:
+    """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
+
+    covariances: (m, p, p), one per window, floored; sizes: (m,) effective numbers of rows.
+    """
+    found = joint_diagonalize(covariances, sizes)
+    p = found.basis.shape[0]
+    blocks = linked_columns(found.stack, sizes, alpha)
+    basis, stack = found.basis.copy(), np.ascontiguousarray(found.stack)
+    converged = found.converged
+    while len(blocks) > 1:
+        converged = refine(stack, basis, sizes, blocks) and converged
+        merged = merge_dependent(stack, sizes, blocks, alpha / (p * (p - 1) / 2))
+        if len(merged) == len(blocks):
+            break
+        blocks = merged
+    return BlockStructure(basis, blocks, found.criterion, converged)
+
+
+def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
+    """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni."""
+    from invariant_bandits import kernels
+
+    m, p, _ = stack.shape
+    if p == 1:
+        return [np.array([0])]
+    statistic = kernels.pair_statistics(np.ascontiguousarray(stack.transpose(1, 2, 0)), sizes)
+    limit = special.chdtri(max(m - 1, 1), alpha / (p * (p - 1) / 2))
+    return _components(statistic > limit)
+
+
+def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
+    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure."""
+    from invariant_bandits import kernels
+
+    starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
+    most, tolerance = 50, 1e-5
+    _, step = kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most)
+    if step >= tolerance:
+        warnings.warn(
+            f"the refinement of the blocks has not settled after {most} sweeps (last step {step:.1e})",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return bool(step < tolerance)
+
+
+def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: float) -> list[Columns]:
+    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant."""
+    from invariant_bandits import kernels
+
+    lengths = np.array([len(block) for block in blocks])
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    statistic = kernels.block_dependence(stack, sizes, np.concatenate(blocks), starts)
+    freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
+    linked = statistic > special.chdtri(freedom, alpha)
+    return [np.sort(np.concatenate([blocks[k] for k in group])) for group in _components(linked)]
+
+
+def _components(linked: Array) -> list[Columns]:
+    count, label = connected_components(csr_array(linked), directed=False)
+    return [np.flatnonzero(label == group) for group in range(count)]

@@ -1,0 +1,202 @@
+"""Which blocks keep constant coefficients from window to window, and the split that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
+
+TREND_DEGREE = 2
+
+
+@dataclass(frozen=True)
+class CoefficientPaths:
+    """Least-squares coefficients per window (m, p) and their sampling covariances (m, p, p)."""
+
+    coefficients: Array
+    covariances: Array
+
+    def along(self, directions: Array) -> CoefficientPaths:
+        """The paths of the coordinates along `directions` (p, d)."""
+        return CoefficientPaths(self.coefficients @ directions, directions.T @ self.covariances @ directions)
+
+
+@dataclass(frozen=True)
+class ConstancyTest:
+    """Evidence against constant coefficients in one block: log p-values of the two tests and of both together."""
+
+    log_wald: float
+    log_trend: float
+
+    @property
+    def log_p(self) -> float:
+        """Log of the Bonferroni-combined p-value, at most 0."""
+        return min(0.0, min(self.log_wald, self.log_trend) + np.log(2.0))
+
+    @property
+    def p_value(self) -> float:
+        """The combined p-value; underflows to 0 where the evidence is overwhelming."""
+        return float(np.exp(self.log_p))
+
+
+@dataclass(frozen=True)
+class InvarianceResult:
+    """Blocks in their final position: directions (p, d), verdict and evidence; residual ones in order of moving."""
+
+    blocks: list[Array]
+    varies: list[bool]
+    tests: list[ConstancyTest]
+
+
+def weighted_mean(paths: CoefficientPaths) -> tuple[Array, Array]:
+    """Precision-weighted mean of the window coefficients (d,) and its covariance (d, d)."""
+    precisions = np.linalg.inv(paths.covariances)
+    covariance = np.linalg.inv(precisions.sum(axis=0))
+    covariance = 0.5 * (covariance + covariance.T)
+    return covariance @ np.einsum("mij,mj->i", precisions, paths.coefficients), covariance
+
+
+def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
+    """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d)."""
+    m, d = paths.coefficients.shape
+    precisions = np.linalg.inv(paths.covariances)
+    constant = _misfit(paths.coefficients, precisions, 0)
+    log_wald = float(stats.chi2.logsf(constant, (m - 1) * d))
+    if m <= TREND_DEGREE + 1:
+        return ConstancyTest(log_wald, log_wald)
+    explained = constant - _misfit(paths.coefficients, precisions, TREND_DEGREE)
+    return ConstancyTest(log_wald, float(stats.chi2.logsf(max(explained, 0.0), TREND_DEGREE * d)))
+
+
+def _misfit(coefficients: Array, precisions: Array, degree: int) -> float:
+    """Weighted sum of squares about the best polynomial of this degree in window time, coordinate by coordinate."""
+    m, d = coefficients.shape
+    design = np.polynomial.legendre.legvander(np.linspace(-1.0, 1.0, m), degree)
+    left = np.einsum("ma,mb,mij->aibj", design, design, precisions).reshape((degree + 1) * d, -1)
+    pull = np.einsum("mij,mj->mi", precisions, coefficients)
+    right = np.einsum("ma,mi->ai", design, pull).ravel()
+    fitted = design @ np.linalg.solve(left, right).reshape(degree + 1, d)
+    error = coefficients - fitted
+    return float(np.einsum("mi,mij,mj->", error, precisions, error))
+
+
+def select_invariant(
+    blocks: list[Array],
+    paths: CoefficientPaths,
+    covariances: Array,
+    sizes: Array,
+    *,
+    alpha: float = 0.01,
+    invariant_dim: int | None = None,
+    refine: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> InvarianceResult:
+    """Forward selection: move the block with the strongest evidence of change to the residual side, refine, re-test.
+
+    blocks: list of (p, d) orthonormal directions that fill R^p; covariances (m, p, p) and sizes (m,) as used for the
+    blocks. Stops when no remaining block is significant at alpha / number of blocks, or, with `invariant_dim`, when
+    the invariant part has come down to that dimension. Calling a varying direction invariant is the expensive
+    error; the other one only costs speed of learning.
+    """
+    stay = list(blocks)
+    moved: list[Array] = []
+    moved_tests: list[ConstancyTest] = []
+    limit = np.log(alpha / len(blocks))
+    tests = [constancy_test(paths.along(block)) for block in stay]
+    while stay:
+        worst = int(np.argmin([test.log_p for test in tests]))
+        left = sum(block.shape[1] for block in stay)
+        if invariant_dim is None:
+            if tests[worst].log_p > limit:
+                break
+        elif left <= invariant_dim:
+            break
+        block, evidence = stay.pop(worst), tests.pop(worst)
+        if invariant_dim is not None and left - block.shape[1] < invariant_dim:
+            block, rest = _divide(block, paths, invariant_dim - (left - block.shape[1]))
+            stay.append(rest)
+        moved.append(block)
+        moved_tests.append(evidence)
+        if refine and stay:
+            stay, moved = refine_split(stay, moved, paths, covariances, sizes)
+        tests = [constancy_test(paths.along(block)) for block in stay]
+    return InvarianceResult(
+        [with_fixed_signs(block) for block in stay + moved],
+        [False] * len(stay) + [True] * len(moved),
+        tests + moved_tests,
+    )
+
+
+def _divide(block: Array, paths: CoefficientPaths, keep: int) -> tuple[Array, Array]:
+    """Split a block into directions that move and the `keep` directions whose coefficients move least."""
+    inside = paths.along(block)
+    mean, _ = weighted_mean(inside)
+    error = inside.coefficients - mean
+    moving = np.einsum("mi,mj->ij", error, error)
+    noise = np.linalg.cholesky(inside.covariances.sum(axis=0))
+    whitened = np.linalg.solve(noise, np.linalg.solve(noise, moving).T)
+    _, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+    directions, _ = np.linalg.qr(np.linalg.solve(noise.T, vectors))
+    return block @ directions[:, keep:], block @ directions[:, :keep]
+
+
+def refine_split(
+    stay: list[Array], moved: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
+) -> tuple[list[Array], list[Array]]:
+    """Rotate invariant against residual directions to the joint optimum; blocks are carried along.
+
+    Minimises J(V) = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i over the rotation E that
+    couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean: directions are
+    right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step, halved until J falls.
+    """
+    from invariant_bandits import kernels
+
+    W, V = np.hstack(stay), np.hstack(moved)
+    q, s = W.shape[1], V.shape[1]
+    head, tail = np.arange(q), np.arange(q, q + s)
+    best = _joint_criterion(W, V, paths, covariances, sizes)
+    for _ in range(10):
+        basis = np.hstack([W, V])
+        turned = np.ascontiguousarray(basis.T @ covariances @ basis)
+        G, L, R = kernels.decoupling_step(turned, sizes, head, tail)
+        inside = paths.along(W)
+        precisions = np.linalg.inv(inside.covariances)
+        deviation = inside.coefficients - weighted_mean(inside)[0]
+        moving = paths.coefficients @ V
+        moving = moving - moving.mean(axis=0)
+        G = G - np.einsum("mij,mj,mk->ik", precisions, deviation, moving)
+        L = np.concatenate([L, precisions])
+        R = np.concatenate([R, np.einsum("mi,mj->mij", moving, moving)])
+        E = kernels.solve_rotation(L, R, -G, 1e-6 * float(sizes.sum()))
+        size = float(np.linalg.norm(E))
+        if size < 1e-5:
+            break
+        E *= min(1.0, 0.5 / size)
+        for _ in range(8):
+            Q = kernels.cayley(E)
+            newW, newV = np.hsplit(basis @ Q, [q])
+            value = _joint_criterion(newW, newV, paths, covariances, sizes)
+            if value <= best:
+                break
+            E *= 0.5
+        else:
+            break
+        gain, best = best - value, value
+        W, V = newW, newV
+        if gain < 1e-3:
+            break
+    cut = np.cumsum([block.shape[1] for block in stay])[:-1]
+    back = np.cumsum([block.shape[1] for block in moved])[:-1]
+    return np.hsplit(W, cut), np.hsplit(V, back)
+
+
+def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: Array, sizes: Array) -> float:
+    logdet = np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1]
+    inside = paths.along(W)
+    misfit = _misfit(inside.coefficients, np.linalg.inv(inside.covariances), 0)
+    return float(sizes @ logdet) + misfit

@@ -1,0 +1,95 @@
+"""One orthogonal basis in which a stack of symmetric matrices is as diagonal as it can be."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array
+
+
+class ConvergenceWarning(UserWarning):
+    """An iteration stopped before it settled; the result is its last state."""
+
+
+@dataclass(frozen=True)
+class JointDiagonalization:
+    """What `joint_diagonalize` found.
+
+    basis: (p, p), columns are basis vectors. stack: (m, p, p), the matrices in that basis. criterion: the
+    likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly diagonal.
+    """
+
+    basis: Array
+    stack: Array
+    criterion: float
+    sweeps: int
+    converged: bool
+
+
+def joint_diagonalize(
+    matrices: Any, weights: Any = None, *, tolerance: float = 1e-6, max_sweeps: int = 100
+) -> JointDiagonalization:
+    """Jointly diagonalise positive definite matrices (m, p, p) by an orthogonal basis.
+
+    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood; Jacobi sweeps
+    on the likelihood criterion with `weights` (m,), the sample sizes, finish. Columns come in a fixed order
+    (decreasing mean diagonal) with fixed signs (the largest entry of each is positive).
+
+    >>> import numpy as np
+    >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0
+    >>> found = joint_diagonalize([basis @ np.diag(d) @ basis.T for d in ([4, 1], [3, 2], [5, 1])])
+    >>> np.abs(found.basis.T @ basis).round(6)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    from invariant_bandits import kernels
+
+    stack = finite_array("matrices", matrices, ("m", "p", "p"))
+    m, p, columns = stack.shape
+    if p != columns:
+        raise InputError(f"matrices must be square, got shape {stack.shape}")
+    if not np.allclose(stack, stack.swapaxes(1, 2), rtol=1e-8, atol=1e-12 * float(np.abs(stack).max())):
+        raise InputError("matrices must be symmetric")
+    counts = np.ones(m) if weights is None else finite_array("weights", weights, (m,))
+    if (counts <= 0).any():
+        raise InputError("weights must be positive")
+    try:
+        logdet = 2.0 * np.log(np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)).sum(axis=1)
+    except np.linalg.LinAlgError:
+        raise InputError("matrices must be positive definite") from None
+    traces = np.trace(stack, axis1=1, axis2=2)
+    basis = np.eye(p)
+    work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
+    first, _ = kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, max_sweeps)
+    work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
+    second, angle = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps)
+    converged = p == 1 or angle < tolerance
+    if not converged:
+        warnings.warn(
+            f"joint diagonalisation has not settled after {max_sweeps} sweeps (last angle {angle:.1e})",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    basis = in_fixed_order(basis, np.asarray((basis.T @ stack @ basis).mean(axis=0)))
+    turned = basis.T @ stack @ basis
+    diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
+    criterion = float(counts @ (diagonal - logdet) / counts.sum())
+    return JointDiagonalization(basis, turned, criterion, first + second, converged)
+
+
+def in_fixed_order(basis: Array, mean: Array) -> Array:
+    """Columns by decreasing diagonal of `mean` (p, p), the mean matrix in this basis; largest entries positive."""
+    ordered = basis[:, np.argsort(-np.diagonal(mean), kind="stable")]
+    return with_fixed_signs(ordered)
+
+
+def with_fixed_signs(basis: Array) -> Array:
+    """Turn each column so that its entry of largest magnitude is positive."""
+    if basis.size == 0:
+        return basis
+    lead = basis[np.argmax(np.abs(basis), axis=0), np.arange(basis.shape[1])]
+    return np.asarray(basis * np.where(lead < 0, -1.0, 1.0))

@@ -1,0 +1,1 @@
+"""Streams of rounds whose truth is known."""

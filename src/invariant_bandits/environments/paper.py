@@ -1,0 +1,141 @@
+"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block of coefficients drifting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.decomposition.split import Split
+
+LOGGING = ("uniform", "greedy", "linucb")
+
+
+@dataclass(frozen=True)
+class LoggedRounds:
+    """Logged rounds with the truth behind them.
+
+    features (n, p) and rewards (n,) of the chosen actions; offered (n, K, p); actions (n,); coefficients (n, p) the
+    true γ_t; split and component the true invariant part.
+    """
+
+    features: Array
+    rewards: Array
+    offered: Array
+    actions: np.ndarray[Any, Any]
+    coefficients: Array
+    split: Split
+    component: Array
+
+
+@dataclass(frozen=True)
+class PaperWorld:
+    """Settings of the paper's generator (Section 5); the defaults are those of its T0 experiment.
+
+    blocks: sizes of the blocks of the covariances; varying: which of them drifts (None: nothing does);
+    regimes: how many covariances follow each other in the logs; drift: factor on the paper's drift;
+    conditioning: "published" (A Aᵀ with uniform(0, 1) entries, often nearly singular) or "well" (eigenvalues
+    uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
+    logging: the policy that chose the actions.
+    """
+
+    blocks: tuple[int, ...] = (4, 1, 3, 2)
+    varying: int | None = 2
+    actions: int = 5
+    regimes: int = 8
+    drift: float = 1.0
+    noise_scale: float = 1.0
+    conditioning: str = "published"
+    degrees_of_freedom: float | None = None
+    logging: str = "uniform"
+
+    def __post_init__(self) -> None:
+        one_of("conditioning", self.conditioning, ("published", "well"))
+        one_of("logging", self.logging, LOGGING)
+        if self.varying is not None and not 0 <= self.varying < len(self.blocks):
+            raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {self.varying}")
+
+    @property
+    def dim(self) -> int:
+        """Number of features p."""
+        return sum(self.blocks)
+
+    def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
+        """Draw a world and `rounds` logged rounds of it."""
+        p = self.dim
+        basis = _random_basis(p, rng)
+        moving = self._moving_coordinates()
+        base = rng.uniform(0.5, 1.5, size=p)
+        inner = np.tile(base, (rounds, 1))
+        time = np.arange(rounds) / rounds
+        for index, column in enumerate(moving, start=1):
+            inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * index * time + index) ** 2
+        coefficients = inner @ basis.T
+        offered = self._offered(rounds, basis, rng)
+        noise = self.noise_scale * rng.standard_normal(rounds)
+        means = np.einsum("tkp,tp->tk", offered, coefficients)
+        actions = self._choose(offered, means + noise[:, None], rng)
+        index = np.arange(rounds)
+        component = basis[:, [j for j in range(p) if j not in moving]]
+        split = Split(component, basis[:, moving])
+        return LoggedRounds(
+            features=offered[index, actions],
+            rewards=means[index, actions] + noise,
+            offered=offered,
+            actions=actions,
+            coefficients=coefficients,
+            split=split,
+            component=component @ (component.T @ basis @ base),
+        )
+
+    def _moving_coordinates(self) -> list[int]:
+        if self.varying is None:
+            return []
+        start = sum(self.blocks[: self.varying])
+        return list(range(start, start + self.blocks[self.varying]))
+
+    def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
+        """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
+        p = self.dim
+        regime = np.minimum(np.arange(rounds) * self.regimes // rounds, self.regimes - 1)
+        roots = np.stack([self._root(basis, rng) for _ in range(self.regimes)])
+        normal = rng.standard_normal((rounds, self.actions, p))
+        if self.degrees_of_freedom is not None:
+            nu = self.degrees_of_freedom
+            chi = rng.chisquare(nu, size=(rounds, self.actions, 1))
+            normal *= np.sqrt((nu - 2.0) / chi)
+        result = np.empty_like(normal)
+        for index, root in enumerate(roots):
+            here = regime == index
+            result[here] = normal[here] @ root.T
+        return result
+
+    def _root(self, basis: Array, rng: np.random.Generator) -> Array:
+        """A square root of one covariance U·blockdiag(Σ_b)·Uᵀ."""
+        root = np.zeros((self.dim, self.dim))
+        start = 0
+        for size in self.blocks:
+            part = slice(start, start + size)
+            if self.conditioning == "published":
+                root[part, part] = rng.uniform(size=(size, size))
+            else:
+                root[part, part] = _random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
+            start += size
+        return basis @ root
+
+    def _choose(self, offered: Array, rewards: Array, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        rounds, count, _ = offered.shape
+        if self.logging == "uniform":
+            return rng.integers(count, size=rounds)
+        from invariant_bandits import kernels
+
+        exploration = 1.0 if self.logging == "linucb" else 0.0
+        return np.asarray(kernels.ridge_choices(offered, rewards, 0.1, exploration, 1.0 / rounds))
+
+
+def _random_basis(p: int, rng: np.random.Generator) -> Array:
+    """A Haar-distributed orthogonal matrix."""
+    q, r = np.linalg.qr(rng.standard_normal((p, p)))
+    return np.asarray(q * np.sign(np.diagonal(r)))

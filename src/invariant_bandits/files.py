@@ -1,0 +1,107 @@
+"""One file form for everything that is stored: named arrays with a checked header, written whole or not at all.
+
+A file is a safetensors container (no pickle, no code) whose metadata carry the product, the format version, the
+kind of content, a JSON description and a SHA-256 over all of it. Reading verifies every one of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import InputError
+
+PRODUCT = "invariant-bandits"
+FORMAT_VERSION = 1
+
+
+class FileError(InputError):
+    """A stored file that is damaged, foreign or too new."""
+
+
+def write(
+    path: str | PathLike[str], kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, Any]
+) -> None:
+    """Store `arrays` and the JSON-able `about` under `path`, replacing it in one step."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    described = json.dumps(dict(about), sort_keys=True, allow_nan=False)
+    header = {
+        "product": PRODUCT,
+        "format": str(FORMAT_VERSION),
+        "kind": kind,
+        "about": described,
+        "sha256": _digest(kind, described, arrays),
+    }
+    replace_file(path, save(arrays, metadata=header))
+
+
+def replace_file(path: str | PathLike[str], content: bytes) -> None:
+    """Put `content` under `path` so that a reader sees the old file or the new one, never a part."""
+    target = Path(path)
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as scratch:
+        try:
+            scratch.write(content)
+            scratch.flush()
+            os.fsync(scratch.fileno())
+            os.replace(scratch.name, target)
+        except BaseException:
+            os.unlink(scratch.name)
+            raise
+
+
+def read(path: str | PathLike[str], kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Return the arrays and the description stored under `path`, or raise FileError saying what is wrong."""
+    from safetensors.numpy import load
+
+    content = Path(path).read_bytes()
+    header = _header(path, content)
+    if header.get("product") != PRODUCT:
+        raise FileError(f"{path} was not written by {PRODUCT}")
+    if header.get("format") != str(FORMAT_VERSION):
+        raise FileError(
+            f"{path} has format {header.get('format')}, this version reads format {FORMAT_VERSION}:"
+            " a newer release may be needed"
+        )
+    if header.get("kind") != kind:
+        raise FileError(f"{path} holds {header.get('kind')!r}, not {kind!r}")
+    try:
+        arrays = load(content)
+        digest = _digest(kind, header["about"], arrays)
+        about = json.loads(header["about"])
+    except Exception as error:
+        raise FileError(f"{path} is damaged: {error}") from None
+    if digest != header.get("sha256"):
+        raise FileError(f"{path} is damaged: its checksum does not match its content")
+    return arrays, about
+
+
+def _header(path: str | PathLike[str], content: bytes) -> dict[str, str]:
+    try:
+        length = int.from_bytes(content[:8], "little")
+        if len(content) < 8 or not 0 < length <= len(content) - 8:
+            raise ValueError("it is too short, or not such a file")
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        return {str(name): str(value) for name, value in metadata.items()}
+    except Exception as error:
+        raise FileError(f"{path} is damaged or foreign: {error}") from None
+
+
+def _digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256()
+    for part in (PRODUCT, str(FORMAT_VERSION), kind, described):
+        digest.update(f"{len(part)}:{part}".encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
