@@ -55,7 +55,7 @@ def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.01) -> Blo
 
 def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
     """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni."""
-    from invariant_bandits import kernels
+    from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
     if p == 1:
@@ -67,7 +67,7 @@ def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
     """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure."""
-    from invariant_bandits import kernels
+    from invariant_bandits.decomposition import kernels
 
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     most, tolerance = 50, 1e-5
@@ -83,7 +83,7 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> b
 
 def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: float) -> list[Columns]:
     """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant."""
-    from invariant_bandits import kernels
+    from invariant_bandits.decomposition import kernels
 
     lengths = np.array([len(block) for block in blocks])
     starts = np.concatenate([[0], np.cumsum(lengths)])

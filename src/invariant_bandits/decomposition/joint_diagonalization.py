@@ -46,7 +46,7 @@ def joint_diagonalize(
     array([[1., 0.],
            [0., 1.]])
     """
-    from invariant_bandits import kernels
+    from invariant_bandits.decomposition import kernels
 
     stack = finite_array("matrices", matrices, ("m", "p", "p"))
     m, p, columns = stack.shape
