@@ -1,0 +1,337 @@
+"""Radii of confidence sets and bounds on the regret, one function per statement of the literature.
+
+Symbols as in the paper: confidence η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖, feature_bound
+L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error ΔΠ = ‖Π̂ − Π‖. The appendix
+of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself; here every function returns the bound on
+the norm, the radius.
+"""
+
+from __future__ import annotations
+
+from math import exp, log, sqrt
+
+from invariant_bandits.checks import InputError, number_between, probability, whole_number
+
+# -- radii of published policies --------------------------------------------------------------------------------------
+
+
+def lemma1_radius(
+    log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
+) -> float:
+    """Lemma 1 (Abbasi-Yadkori et al. 2011, Theorem 2): for all rounds at once, with the actual determinant.
+
+    σ√(2 log(1/η) + log det A/det λI) + √λ·M bounds ‖γ̂ − γ‖_A; `log_volume` is the log-ratio of determinants.
+    """
+    return noise_scale * sqrt(-2.0 * log(confidence) + log_volume) + sqrt(ridge) * norm_bound
+
+
+def lemma1_trace_bound(rounds: float, dim: int, ridge: float, feature_bound: float) -> float:
+    """Lemma 1, second part: log det A/det λI ≤ p·log(1 + tL²/(λp))."""
+    return 0.0 if dim == 0 else dim * log(1.0 + rounds * feature_bound**2 / (ridge * dim))
+
+
+def sliding_window_radius(
+    dim: int,
+    window: int,
+    confidence: float,
+    noise_scale: float,
+    ridge: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Cheung, Simchi-Levi & Zhu (2019), Theorem 2: σ√(d·log((1 + wL²/λ)/η)) + √λ·M."""
+    inside = dim * (log(1.0 + window * feature_bound**2 / ridge) - log(confidence))
+    return noise_scale * sqrt(inside) + sqrt(ridge) * norm_bound
+
+
+def discounted_radius(
+    rounds: int,
+    dim: int,
+    discount: float,
+    confidence: float,
+    noise_scale: float,
+    ridge: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Russac, Vernade & Cappé (2019), Theorem 1, for the norm of A⁻¹ṼA⁻¹.
+
+    √λ·M + σ√(2 log(1/η) + d·log(1 + L²(1 − γ^{2t})/(λd(1 − γ²)))).
+    """
+    weight = (1.0 - discount ** (2 * rounds)) / (1.0 - discount**2)
+    volume = lemma1_trace_bound(weight, dim, ridge, feature_bound)
+    return lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
+
+
+def thompson_scale(rounds: int, dim: int, confidence: float, noise_scale: float) -> float:
+    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the sampled coefficients, t counted from 1."""
+    return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(confidence)))
+
+
+def disjoint_radius(confidence: float) -> float:
+    """Li et al. (2010), Section 3.1: α = 1 + √(log(2/η)/2), for one action's own regression."""
+    return 1.0 + sqrt(0.5 * (log(2.0) - log(confidence)))
+
+
+# -- radii of ISD-linUCB ----------------------------------------------------------------------------------------------
+
+
+def theorem1_residual_radius(
+    rounds: int,
+    residual_dim: int,
+    confidence: float,
+    noise_scale: float,
+    ridge: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Theorem 1 (both oracles): Lemma 1 with its trace bound, in the residual coordinates."""
+    volume = lemma1_trace_bound(rounds, residual_dim, ridge, feature_bound)
+    return lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
+
+
+def theorem2_invariant_radius(
+    invariant_dim: int,
+    min_eigenvalue: float,
+    confidence: float,
+    noise_scale: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Theorem 2 (known subspaces): bounds ‖β̂ − β‖ in the logs' Gram matrix with probability 1 − 2η.
+
+    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term is negative.
+    """
+    if invariant_dim == 0:
+        return 0.0
+    ratio = feature_bound**2 / (invariant_dim * min_eigenvalue)
+    if ratio < 1.0:
+        raise InputError(
+            f"feature_bound must be at least √(invariant_dim·min_eigenvalue) ="
+            f" {sqrt(invariant_dim * min_eigenvalue):g}, got {feature_bound:g}"
+        )
+    noise = noise_scale * sqrt(-2.0 * log(confidence) + invariant_dim * log(ratio))
+    crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(confidence)))
+    return noise + 2.0 * feature_bound**2 * norm_bound * crossing
+
+
+def lemma2_invariant_radius(
+    invariant_dim: int,
+    min_eigenvalue: float,
+    logged_rounds: float,
+    subspace_error: float,
+    confidence: float,
+    noise_scale: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Lemma 2 (estimated subspaces), with probability 1 − 4η.
+
+    Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
+    """
+    known = theorem2_invariant_radius(
+        invariant_dim, min_eigenvalue, confidence, noise_scale, norm_bound, feature_bound
+    )
+    tilt = sqrt(invariant_dim) + feature_bound / sqrt(min_eigenvalue)
+    return known + sqrt(logged_rounds) * subspace_error * feature_bound * norm_bound * tilt
+
+
+def component_error(
+    invariant_radius: float,
+    min_eigenvalue: float,
+    logged_rounds: float,
+    subspace_error: float,
+    norm_bound: float,
+) -> float:
+    """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M: Assumption 2 turns the Gram norm into lengths, and Π̂β differs from β by ΔΠ·M."""
+    return invariant_radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
+
+
+def lemma3_residual_radius(
+    rounds: int,
+    residual_dim: int,
+    component_error: float,
+    subspace_error: float,
+    confidence: float,
+    noise_scale: float,
+    ridge: float,
+    norm_bound: float,
+    feature_bound: float,
+) -> float:
+    """Lemma 3 (estimated subspaces): Theorem 1's radius + L(MΔΠ + ‖β̂ − β‖)√(p_res·t)."""
+    known = theorem1_residual_radius(
+        rounds, residual_dim, confidence, noise_scale, ridge, norm_bound, feature_bound
+    )
+    carried = feature_bound * (norm_bound * subspace_error + component_error)
+    return known + carried * sqrt(residual_dim * rounds)
+
+
+def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> float:
+    """Bound on ‖β̂ − β‖ in the norm of the inverse covariance of β̂, the logs being a fixed design.
+
+    Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 + 1/c)) for the
+    squared norm. With x = 1/c the best is x − log(1 + x) = 2 log(1/η)/p_inv, and then the bound is p_inv(1 + x): for
+    Gaussian noise, Chernoff's bound on the χ² distribution.
+    """
+    if invariant_dim == 0:
+        return 0.0
+    goal = -2.0 * log(confidence) / invariant_dim
+    x = goal + sqrt(2.0 * goal)
+    for _ in range(50):
+        step = (x - log(1.0 + x) - goal) * (1.0 + x) / x
+        x -= step
+        if abs(step) <= 1e-15 * x:
+            break
+    return sqrt(invariant_dim * (1.0 + x))
+
+
+# -- bounds on the regret ---------------------------------------------------------------------------------------------
+
+
+def theorem1_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    *,
+    confidence: float | None = None,
+    noise_scale: float = 1.0,
+    ridge: float = 0.1,
+    norm_bound: float = 1.0,
+    feature_bound: float = 1.0,
+) -> float:
+    """Theorem 1: regret of ISD-linUCB over `horizon` rounds when split and component are known; η = 1/T if not given."""
+    eta = 1.0 / horizon if confidence is None else confidence
+    radius = theorem1_residual_radius(
+        horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound
+    )
+    return _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
+
+
+def theorem2_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    invariant_dim: int,
+    logged_rounds: float,
+    min_eigenvalue: float,
+    *,
+    confidence: float | None = None,
+    noise_scale: float = 1.0,
+    ridge: float = 0.1,
+    norm_bound: float = 1.0,
+    feature_bound: float = 1.0,
+) -> float:
+    """Theorem 2: the split is known, the component comes from the logs; η = 1/(5T) if not given."""
+    eta = 0.2 / horizon if confidence is None else confidence
+    length = theorem2_invariant_radius(
+        invariant_dim, min_eigenvalue, eta, noise_scale, norm_bound, feature_bound
+    ) / sqrt(min_eigenvalue * logged_rounds)
+    dim = residual_dim + invariant_dim
+    crossing = 2.0 * feature_bound**2 * sqrt(2.0 * horizon / ridge * (log(dim + 1.0) - log(eta)))
+    radius = crossing * length + theorem1_residual_radius(
+        horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound
+    )
+    residual = _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
+    return 2.0 * feature_bound * horizon * length + residual
+
+
+def theorem3_regret_bound(
+    horizon: int,
+    residual_dim: int,
+    invariant_dim: int,
+    logged_rounds: float,
+    min_eigenvalue: float,
+    subspace_error: float,
+    *,
+    confidence: float | None = None,
+    noise_scale: float = 1.0,
+    ridge: float = 0.1,
+    norm_bound: float = 1.0,
+    feature_bound: float = 1.0,
+) -> float:
+    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given."""
+    eta = 1.0 / (11.0 * horizon) if confidence is None else confidence
+    invariant = lemma2_invariant_radius(
+        invariant_dim,
+        min_eigenvalue,
+        logged_rounds,
+        subspace_error,
+        eta,
+        noise_scale,
+        norm_bound,
+        feature_bound,
+    )
+    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, norm_bound)
+    radius = lemma3_residual_radius(
+        horizon, residual_dim, error, subspace_error, eta, noise_scale, ridge, norm_bound, feature_bound
+    )
+    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + norm_bound * subspace_error
+    residual = _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
+    return horizon * feature_bound * per_round + residual
+
+
+def regret_lower_bound(horizon: int, residual_dim: int) -> float:
+    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs at least e⁻²/8·p_res·√T, whatever the policy."""
+    return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
+
+
+def _residual_regret(
+    horizon: int, residual_dim: int, radius: float, ridge: float, norm_bound: float, feature_bound: float
+) -> float:
+    """2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), the last step of the proof of Theorem 1."""
+    volume = lemma1_trace_bound(horizon, residual_dim, ridge, feature_bound)
+    return 2.0 * max(feature_bound * norm_bound, 1.0) * radius * sqrt(horizon * volume)
+
+
+def logs_needed(
+    horizon: int,
+    residual_dim: int,
+    invariant_dim: int,
+    min_eigenvalue: float,
+    *,
+    share: float = 0.1,
+    subspace_constant: float = 0.0,
+    noise_scale: float = 1.0,
+    ridge: float = 0.1,
+    norm_bound: float = 1.0,
+    feature_bound: float = 1.0,
+) -> int:
+    """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret bound.
+
+    The smallest T0 for which Theorem 3's bound, with ΔΠ = subspace_constant·√(log(11pT)/T0) (Assumption 3; 0 if the split is
+    known), is at most 1 + share times the same bound at T0 → ∞. Bounds are generous: take the answer as an order of
+    magnitude, and for comparing plans.
+
+    >>> logs_needed(horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.05) < logs_needed(
+    ...     horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.01
+    ... )
+    True
+    """
+    horizon = whole_number("horizon", horizon, 2)
+    residual_dim = whole_number("residual_dim", residual_dim, 1)
+    invariant_dim = whole_number("invariant_dim", invariant_dim, 0)
+    share = probability("share", share)
+    number_between("min_eigenvalue", min_eigenvalue, 0.0, float("inf"))
+    eta = 1.0 / (11.0 * horizon)
+
+    def bound(logged: float) -> float:
+        tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
+        return theorem3_regret_bound(
+            horizon,
+            residual_dim,
+            invariant_dim,
+            logged,
+            min_eigenvalue,
+            tilt,
+            noise_scale=noise_scale,
+            ridge=ridge,
+            norm_bound=norm_bound,
+            feature_bound=feature_bound,
+        )
+
+    goal = (1.0 + share) * bound(1e300)
+    low, high = 1, 2
+    while bound(high) > goal:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bound(middle) > goal else (low, middle)
+    return high if bound(low) > goal else low

@@ -1,0 +1,1 @@
+"""The online phase: policies that choose and learn round by round."""

@@ -1,0 +1,300 @@
+"""The compiled inner loops of the online phase: plain functions on arrays, in the paper's letters.
+
+A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R upper triangular, RᵀR = A = λI + Σzzᵀ and
+w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action, no inverse. A
+discounted memory appends its second matrix, q more rows [Ṽ | 0].
+
+A *lift* (1 + q + r, p) holds the rows [β; U_resᵀ; Wᵀ] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of φ in the
+covariance of β, W lower trapezoidal. A lift of no rows, shape (0, p), means z = φ.
+
+Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is checked
+here; a negative result is a status, and then nothing was changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float64, int64, njit, types
+
+WRONG_SHAPE = -1
+NOT_FINITE = -2
+LARGEST_SQUARE = 1e200
+
+IN1 = types.Array(float64, 1, "C", readonly=True)
+IN2 = types.Array(float64, 2, "C", readonly=True)
+V1 = float64[::1]
+V2 = float64[:, ::1]
+
+# Sums may be reordered and fused; NaN and infinity keep their meaning, because the checks rest on it.
+OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
+
+
+@njit(float64(IN1, IN1, int64), **OPTIONS)
+def _dot(a: Any, b: Any, start: int) -> Any:
+    total = 0.0
+    for j in range(start, a.shape[0]):
+        total += a[j] * b[j]
+    return total
+
+
+@njit(types.void(V2, IN2), **OPTIONS)
+def copy(to: Any, source: Any) -> Any:
+    for i in range(to.shape[0]):
+        for j in range(to.shape[1]):
+            to[i, j] = source[i, j]
+
+
+@njit(types.void(V2), **OPTIONS)
+def clear(array: Any) -> Any:
+    for i in range(array.shape[0]):
+        for j in range(array.shape[1]):
+            array[i, j] = 0.0
+
+
+@njit(types.boolean(IN2), **OPTIONS)
+def _usable(X: Any) -> Any:
+    """Whether all entries are finite and their squares can be summed."""
+    total = 0.0
+    for k in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            total += X[k, j] * X[k, j]
+    return total < LARGEST_SQUARE
+
+
+# -- deciding ---------------------------------------------------------------------------------------------------------
+
+
+@njit(types.void(V2, IN2, V2), **OPTIONS)
+def _solve(Z: Any, factor: Any, parts: Any) -> Any:
+    """Turn the rows z of Z (K, q) into v = R⁻ᵀz, with v·w in parts[0] and v·v in parts[1]; four columns at a time."""
+    K, q = Z.shape
+    i = 0
+    while i + 4 <= q:
+        R0, R1, R2, R3 = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
+        d0, d1, d2, d3 = 1.0 / R0[i], 1.0 / R1[i + 1], 1.0 / R2[i + 2], 1.0 / R3[i + 3]
+        for k in range(K):
+            z = Z[k]
+            v0 = z[i] * d0
+            v1 = (z[i + 1] - v0 * R0[i + 1]) * d1
+            v2 = (z[i + 2] - v0 * R0[i + 2] - v1 * R1[i + 2]) * d2
+            v3 = (z[i + 3] - v0 * R0[i + 3] - v1 * R1[i + 3] - v2 * R2[i + 3]) * d3
+            z[i], z[i + 1], z[i + 2], z[i + 3] = v0, v1, v2, v3
+            parts[0, k] += v0 * R0[q] + v1 * R1[q] + v2 * R2[q] + v3 * R3[q]
+            parts[1, k] += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3
+            for j in range(i + 4, q):
+                z[j] -= v0 * R0[j] + v1 * R1[j] + v2 * R2[j] + v3 * R3[j]
+        i += 4
+    for i in range(q - q % 4, q):
+        R = factor[i]
+        for k in range(K):
+            z = Z[k]
+            v = z[i] / R[i]
+            z[i] = v
+            parts[0, k] += v * R[q]
+            parts[1, k] += v * v
+            for j in range(i + 1, q):
+                z[j] -= v * R[j]
+
+
+@njit(types.void(V2, IN2, V2), **OPTIONS)
+def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
+    """Put zᵀA⁻¹ṼA⁻¹z in parts[1] for the rows v = R⁻ᵀz of V (K, q), which become y = A⁻¹z (Russac et al. 2019)."""
+    K, q = V.shape
+    for k in range(K):
+        y = V[k]
+        for i in range(q - 1, -1, -1):
+            rest = y[i]
+            for j in range(i + 1, q):
+                rest -= factor[i, j] * y[j]
+            y[i] = rest / factor[i, i]
+        total = 0.0
+        for i in range(q):
+            inner = 0.0
+            for j in range(q):
+                inner += factor[q + i, j] * y[j]
+            total += y[i] * inner
+        parts[1, k] = total
+
+
+@njit(int64(IN2, IN2, IN2, V2), **OPTIONS)
+def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
+    """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared invariant norms."""
+    K, p = X.shape
+    m, q = lift.shape[0], factor.shape[1] - 1
+    if K == 0 or p != lift.shape[1]:
+        return WRONG_SHAPE
+    if not _usable(X):
+        return NOT_FINITE
+    clear(parts)
+    Z = np.empty((K, q))
+    if m == 0:
+        copy(Z, X)
+    for row in range(1, m):
+        if row <= q:
+            for k in range(K):
+                Z[k, row - 1] = _dot(X[k], lift[row], 0)
+        else:
+            for k in range(K):
+                value = _dot(X[k], lift[row], row - q - 1)
+                parts[2, k] += value * value
+    _solve(Z, factor, parts)
+    if factor.shape[0] > q:
+        _sandwich(Z, factor, parts)
+    if m > 0:
+        for k in range(K):
+            parts[0, k] += _dot(X[k], lift[0], 0)
+    return 0
+
+
+@njit(int64(IN2, IN2, IN2, float64, float64), **OPTIONS)
+def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
+    """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
+    parts = np.empty((3, X.shape[0]))
+    status = score(X, lift, factor, parts)
+    if status < 0:
+        return status
+    best, chosen = -np.inf, 0
+    for k in range(X.shape[0]):
+        value = parts[0, k] + residual_radius * np.sqrt(parts[1, k]) + invariant_radius * np.sqrt(parts[2, k])
+        if value > best:
+            best, chosen = value, k
+    return chosen
+
+
+@njit(int64(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
+def best_of_rows(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
+    """Best action of each of n rounds from projected features Y (n·K, 1 + q + r): mean, residual and invariant part."""
+    n = chosen.shape[0]
+    K = Y.shape[0] // n
+    for t in range(n):
+        best, chosen[t] = -np.inf, -1
+        for k in range(K):
+            y = Y[t * K + k]
+            residual, invariant = 0.0, 0.0
+            for j in range(1, q + 1):
+                residual += y[j] * y[j]
+            for j in range(q + 1, y.shape[0]):
+                invariant += y[j] * y[j]
+            if not residual + invariant + y[0] * y[0] < np.inf:
+                return NOT_FINITE
+            value = y[0] + residual_radius * np.sqrt(residual) + invariant_radius * np.sqrt(invariant)
+            if value > best:
+                best, chosen[t] = value, k
+    return 0
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+@njit(int64(IN1, float64, IN2, V1), **OPTIONS)
+def residual_row(x: Any, r: float, lift: Any, row: Any) -> Any:
+    """Check one round and write [z, r − φᵀβ] to row (q+1,)."""
+    p, q = x.shape[0], row.shape[0] - 1
+    if p != lift.shape[1]:
+        return WRONG_SHAPE
+    size = r * r
+    for j in range(p):
+        size += x[j] * x[j]
+    if not size < LARGEST_SQUARE:
+        return NOT_FINITE
+    if lift.shape[0] == 0:
+        for j in range(p):
+            row[j] = x[j]
+        row[q] = r
+    else:
+        for j in range(q):
+            row[j] = _dot(x, lift[1 + j], 0)
+        row[q] = r - _dot(x, lift[0], 0)
+    return 0
+
+
+@njit(float64(IN2, float64), **OPTIONS)
+def log_volume(factor: Any, ridge: float) -> Any:
+    """log det A − log det λI, at least 0 because A ⪰ λI; two diagonal entries per logarithm."""
+    q = factor.shape[1] - 1
+    scale = 1.0 / np.sqrt(ridge)
+    total = 0.0
+    for i in range(0, q - 1, 2):
+        total += np.log((factor[i, i] * scale) * (factor[i + 1, i + 1] * scale))
+    if q % 2 == 1:
+        total += np.log(factor[q - 1, q - 1] * scale)
+    return max(0.0, 2.0 * total)
+
+
+@njit(types.void(V2, V1), **OPTIONS)
+def _rotate_in(factor: Any, x: Any) -> Any:
+    """Add the row x (q+1,) to [R | w] by Givens rotations, two rows of R at a time; x is used up.
+
+    Only orthogonal transformations: diagonal entries never shrink, so A stays positive definite however long it runs.
+    """
+    q = x.shape[0] - 1
+    i = 0
+    while i + 2 <= q:
+        R0, R1 = factor[i], factor[i + 1]
+        h = np.sqrt(R0[i] * R0[i] + x[i] * x[i])
+        c0, s0 = R0[i] / h, x[i] / h
+        R0[i] = h
+        f, y = R0[i + 1], x[i + 1]
+        R0[i + 1] = c0 * f + s0 * y
+        y = c0 * y - s0 * f
+        h = np.sqrt(R1[i + 1] * R1[i + 1] + y * y)
+        c1, s1 = R1[i + 1] / h, y / h
+        R1[i + 1] = h
+        for j in range(i + 2, q + 1):
+            f0, f1, y = R0[j], R1[j], x[j]
+            R0[j] = c0 * f0 + s0 * y
+            y = c0 * y - s0 * f0
+            R1[j] = c1 * f1 + s1 * y
+            x[j] = c1 * y - s1 * f1
+        i += 2
+    if i < q:
+        R0 = factor[i]
+        h = np.sqrt(R0[i] * R0[i] + x[i] * x[i])
+        c0, s0 = R0[i] / h, x[i] / h
+        R0[i] = h
+        R0[q] = c0 * R0[q] + s0 * x[q]
+
+
+@njit(types.void(V2, float64), **OPTIONS)
+def factorise(factor: Any, ridge: float) -> Any:
+    """Replace the upper part of [G | b] (q, q+1) in place by [R | w], RᵀR = λI + G, four rows at a time.
+
+    A pivot is the Schur complement of a matrix ⪰ λI, so it is at least λ: rounding may not push it below.
+    """
+    q = factor.shape[1] - 1
+    for i in range(q):
+        row = factor[i]
+        a = 0
+        while a + 4 <= i:
+            R0, R1, R2, R3 = factor[a], factor[a + 1], factor[a + 2], factor[a + 3]
+            f0, f1, f2, f3 = R0[i], R1[i], R2[i], R3[i]
+            for j in range(i, q + 1):
+                row[j] -= f0 * R0[j] + f1 * R1[j] + f2 * R2[j] + f3 * R3[j]
+            a += 4
+        for a in range(i - i % 4, i):
+            R = factor[a]
+            f = R[i]
+            for j in range(i, q + 1):
+                row[j] -= f * R[j]
+        pivot = np.sqrt(max(row[i] + ridge, ridge))
+        row[i] = pivot
+        for j in range(i + 1, q + 1):
+            row[j] /= pivot
+
+
+@njit(float64(IN1, float64, IN2, V2, float64), **OPTIONS)
+def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any:
+    """Add one round to a memory that forgets nothing; returns log det A/det λI, or a negative status."""
+    row = np.empty(factor.shape[1])
+    status = residual_row(x, r, lift, row)
+    if status < 0:
+        return float(status)
+    _rotate_in(factor, row)
+    return log_volume(factor, ridge)
