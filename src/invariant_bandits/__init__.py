@@ -35,7 +35,7 @@ _HOMES = {
     "joint_diagonalize": "decomposition.joint_diagonalization",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[Any]
 
 
 class InputError(ValueError):
@@ -35,8 +35,7 @@ def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
         bad = np.argwhere(~np.isfinite(array))
         first = ", ".join(str(int(index)) for index in bad[0])
         raise InputError(
-            f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first})"
-            f" and {len(bad) - 1} more such entries"
+            f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}) and {len(bad) - 1} more such entries"
             if len(bad) > 1
             else f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first})"
         )

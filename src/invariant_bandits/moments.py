@@ -34,7 +34,7 @@ class WindowedMoments:
     offered: Spread | None = None
     edges: np.ndarray[Any, Any] | None = None
 
-    # -- making -------------------------------------------------------------------------------------------------
+    # -- making --
 
     @classmethod
     def empty(
@@ -89,9 +89,7 @@ class WindowedMoments:
         return moments.update(features, rewards, times=times, offered=offered)
 
     @classmethod
-    def from_batches(
-        cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None
-    ) -> WindowedMoments:
+    def from_batches(cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None) -> WindowedMoments:
         """Moments of any number of batches in bounded memory.
 
         Each batch is a tuple (features, rewards) or (features, rewards, offered), or a mapping with these keys
@@ -106,7 +104,7 @@ class WindowedMoments:
             return _from_timed_batches(cls, rows, edges)
         return _from_ordered_batches(cls, rows, whole_number("windows", 8 if windows is None else windows, 1))
 
-    # -- adding -------------------------------------------------------------------------------------------------
+    # -- adding --
 
     def update(
         self, features: Any, rewards: Any, *, window: Any = None, times: Any = None, offered: Any = None
@@ -154,9 +152,7 @@ class WindowedMoments:
         if place.ndim > 1 or (place.ndim == 1 and len(place) != n):
             raise InputError(f"window must be an int or have shape ({n},), got shape {place.shape}")
         if (place < 0).any() or (place >= self.windows).any():
-            raise InputError(
-                f"window must lie in 0..{self.windows - 1}, got {int(place.min())}..{int(place.max())}"
-            )
+            raise InputError(f"window must lie in 0..{self.windows - 1}, got {int(place.min())}..{int(place.max())}")
         return np.broadcast_to(place, n)
 
     def __add__(self, other: object) -> WindowedMoments:
@@ -179,9 +175,7 @@ class WindowedMoments:
         edges = None
         if self.edges is not None and later.edges is not None:
             if self.edges[-1] != later.edges[0]:
-                raise InputError(
-                    f"later must begin where these windows end, at {self.edges[-1]}, got {later.edges[0]}"
-                )
+                raise InputError(f"later must begin where these windows end, at {self.edges[-1]}, got {later.edges[0]}")
             edges = np.concatenate([self.edges, later.edges[1:]])
         both = None
         if self.offered is not None and later.offered is not None:
@@ -215,12 +209,12 @@ class WindowedMoments:
         if (self.offered is None) != (other.offered is None):
             raise InputError("either both or neither of the moments must hold offered actions")
 
-    # -- reading ------------------------------------------------------------------------------------------------
+    # -- reading --
 
     @property
     def dim(self) -> int:
         """Number of features p."""
-        return self.chosen.mean.shape[1] - 1
+        return int(self.chosen.mean.shape[1]) - 1
 
     @property
     def windows(self) -> int:
@@ -301,11 +295,9 @@ class WindowedMoments:
 
     def __repr__(self) -> str:
         kind = "chosen and offered" if self.offered is not None else "chosen"
-        return (
-            f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, of {kind} actions)"
-        )
+        return f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, of {kind} actions)"
 
-    # -- files --------------------------------------------------------------------------------------------------
+    # -- files --
 
     def _arrays(self) -> dict[str, Array]:
         arrays = {f"chosen.{name}": array for name, array in self.chosen.arrays().items()}
@@ -402,9 +394,7 @@ def _as_mapping(batch: Any) -> Mapping[str, Any]:
     return dict(zip(names, batch, strict=False))
 
 
-def _from_timed_batches(
-    cls: type[WindowedMoments], rows: Iterator[Mapping[str, Any]], edges: Any
-) -> WindowedMoments:
+def _from_timed_batches(cls: type[WindowedMoments], rows: Iterator[Mapping[str, Any]], edges: Any) -> WindowedMoments:
     moments: WindowedMoments | None = None
     for batch in rows:
         features = finite_array("features", batch["features"], ("n", "p"))

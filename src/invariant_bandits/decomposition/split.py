@@ -66,17 +66,17 @@ class Split:
     @property
     def dim(self) -> int:
         """Number of features p."""
-        return self.invariant.shape[0]
+        return int(self.invariant.shape[0])
 
     @property
     def invariant_dim(self) -> int:
         """Dimension of the invariant part."""
-        return self.invariant.shape[1]
+        return int(self.invariant.shape[1])
 
     @property
     def residual_dim(self) -> int:
         """Dimension of the residual part."""
-        return self.residual.shape[1]
+        return int(self.residual.shape[1])
 
     @property
     def basis(self) -> Array:

@@ -70,19 +70,19 @@ class PaperWorld:
         base = rng.uniform(0.5, 1.5, size=p)
         inner = np.tile(base, (rounds, 1))
         time = np.arange(rounds) / rounds
-        for index, column in enumerate(moving, start=1):
-            inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * index * time + index) ** 2
+        for j, column in enumerate(moving, start=1):
+            inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
         coefficients = inner @ basis.T
         offered = self._offered(rounds, basis, rng)
         noise = self.noise_scale * rng.standard_normal(rounds)
         means = np.einsum("tkp,tp->tk", offered, coefficients)
         actions = self._choose(offered, means + noise[:, None], rng)
-        index = np.arange(rounds)
+        each = np.arange(rounds)
         component = basis[:, [j for j in range(p) if j not in moving]]
         split = Split(component, basis[:, moving])
         return LoggedRounds(
-            features=offered[index, actions],
-            rewards=means[index, actions] + noise,
+            features=offered[each, actions],
+            rewards=means[each, actions] + noise,
             offered=offered,
             actions=actions,
             coefficients=coefficients,
@@ -128,7 +128,7 @@ class PaperWorld:
     def _choose(self, offered: Array, rewards: Array, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
-            return rng.integers(count, size=rounds)
+            return np.asarray(rng.integers(count, size=rounds))
         from invariant_bandits import kernels
 
         exploration = 1.0 if self.logging == "linucb" else 0.0
