@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from invariant_bandits.checks import InputError as InputError
+    from invariant_bandits.confidence import logs_needed as logs_needed
     from invariant_bandits.decomposition.estimator import (
         InvariantSubspaceDecomposition as InvariantSubspaceDecomposition,
     )
@@ -22,17 +23,60 @@ if TYPE_CHECKING:
     from invariant_bandits.decomposition.split import Split as Split
     from invariant_bandits.files import FileError as FileError
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
+    from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
+    from invariant_bandits.policies.base import Policy as Policy
+    from invariant_bandits.policies.base import Scores as Scores
+    from invariant_bandits.policies.baselines import DisjointLinUCB as DisjointLinUCB
+    from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
+    from invariant_bandits.policies.baselines import Greedy as Greedy
+    from invariant_bandits.policies.baselines import Uniform as Uniform
+    from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
+    from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
+    from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
+    from invariant_bandits.policies.linear import DLinUCB as DLinUCB
+    from invariant_bandits.policies.linear import LinTS as LinTS
+    from invariant_bandits.policies.linear import LinUCB as LinUCB
+    from invariant_bandits.policies.linear import RestartLinUCB as RestartLinUCB
+    from invariant_bandits.policies.linear import SWLinUCB as SWLinUCB
+    from invariant_bandits.policies.memory import Discount as Discount
+    from invariant_bandits.policies.memory import Forever as Forever
+    from invariant_bandits.policies.memory import Restart as Restart
+    from invariant_bandits.policies.memory import SlidingWindow as SlidingWindow
+    from invariant_bandits.policies.state import load as load
+    from invariant_bandits.policies.state import save as save
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BOBLinUCB": "policies.bandit_over_bandit",
     "ConvergenceWarning": "decomposition.joint_diagonalization",
+    "DLinUCB": "policies.linear",
+    "Discount": "policies.memory",
+    "DisjointLinUCB": "policies.baselines",
+    "EpsilonGreedy": "policies.baselines",
     "FileError": "files",
+    "Forever": "policies.memory",
+    "Greedy": "policies.baselines",
+    "ISDLinTS": "policies.isd",
+    "ISDLinUCB": "policies.isd",
     "InputError": "checks",
     "InvariantSubspaceDecomposition": "decomposition.estimator",
+    "LinTS": "policies.linear",
+    "LinUCB": "policies.linear",
+    "Policy": "policies.base",
+    "RecomputeWarning": "policies.isd",
+    "Restart": "policies.memory",
+    "RestartLinUCB": "policies.linear",
+    "SWLinUCB": "policies.linear",
+    "Scores": "policies.base",
+    "SlidingWindow": "policies.memory",
     "Split": "decomposition.split",
+    "Uniform": "policies.baselines",
     "WindowedMoments": "moments",
     "joint_diagonalize": "decomposition.joint_diagonalization",
+    "load": "policies.state",
+    "logs_needed": "confidence",
+    "save": "policies.state",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,9 +1,9 @@
 """Radii of confidence sets and bounds on the regret, one function per statement of the literature.
 
-Symbols as in the paper: confidence η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖, feature_bound
-L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error ΔΠ = ‖Π̂ − Π‖. The appendix
-of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself; here every function returns the bound on
-the norm, the radius.
+Symbols as in the paper: confidence η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖,
+feature_bound L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error ΔΠ =
+‖Π̂ − Π‖. The appendix of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself; here every
+function returns the bound on the norm, the radius.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from invariant_bandits.checks import InputError, number_between, probability, wh
 # -- radii of published policies --------------------------------------------------------------------------------------
 
 
-def lemma1_radius(
-    log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
-) -> float:
+def lemma1_radius(log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float) -> float:
     """Lemma 1 (Abbasi-Yadkori et al. 2011, Theorem 2): for all rounds at once, with the actual determinant.
 
     σ√(2 log(1/η) + log det A/det λI) + √λ·M bounds ‖γ̂ − γ‖_A; `log_volume` is the log-ratio of determinants.
@@ -64,7 +62,7 @@ def discounted_radius(
 
 
 def thompson_scale(rounds: int, dim: int, confidence: float, noise_scale: float) -> float:
-    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the sampled coefficients, t counted from 1."""
+    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from 1."""
     return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(confidence)))
 
 
@@ -100,7 +98,8 @@ def theorem2_invariant_radius(
 ) -> float:
     """Theorem 2 (known subspaces): bounds ‖β̂ − β‖ in the logs' Gram matrix with probability 1 − 2η.
 
-    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term is negative.
+    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term is
+    negative.
     """
     if invariant_dim == 0:
         return 0.0
@@ -129,9 +128,7 @@ def lemma2_invariant_radius(
 
     Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
     """
-    known = theorem2_invariant_radius(
-        invariant_dim, min_eigenvalue, confidence, noise_scale, norm_bound, feature_bound
-    )
+    known = theorem2_invariant_radius(invariant_dim, min_eigenvalue, confidence, noise_scale, norm_bound, feature_bound)
     tilt = sqrt(invariant_dim) + feature_bound / sqrt(min_eigenvalue)
     return known + sqrt(logged_rounds) * subspace_error * feature_bound * norm_bound * tilt
 
@@ -143,7 +140,7 @@ def component_error(
     subspace_error: float,
     norm_bound: float,
 ) -> float:
-    """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M: Assumption 2 turns the Gram norm into lengths, and Π̂β differs from β by ΔΠ·M."""
+    """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M, by Assumption 2 and because Π̂β differs from β by at most ΔΠ·M."""
     return invariant_radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
 
 
@@ -159,9 +156,7 @@ def lemma3_residual_radius(
     feature_bound: float,
 ) -> float:
     """Lemma 3 (estimated subspaces): Theorem 1's radius + L(MΔΠ + ‖β̂ − β‖)√(p_res·t)."""
-    known = theorem1_residual_radius(
-        rounds, residual_dim, confidence, noise_scale, ridge, norm_bound, feature_bound
-    )
+    known = theorem1_residual_radius(rounds, residual_dim, confidence, noise_scale, ridge, norm_bound, feature_bound)
     carried = feature_bound * (norm_bound * subspace_error + component_error)
     return known + carried * sqrt(residual_dim * rounds)
 
@@ -169,9 +164,9 @@ def lemma3_residual_radius(
 def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> float:
     """Bound on ‖β̂ − β‖ in the norm of the inverse covariance of β̂, the logs being a fixed design.
 
-    Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 + 1/c)) for the
-    squared norm. With x = 1/c the best is x − log(1 + x) = 2 log(1/η)/p_inv, and then the bound is p_inv(1 + x): for
-    Gaussian noise, Chernoff's bound on the χ² distribution.
+    Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 + 1/c))
+    for the squared norm. With x = 1/c the best is x − log(1 + x) = 2 log(1/η)/p_inv, and then the bound is p_inv(1 +
+    x): for Gaussian noise, Chernoff's bound on the χ² distribution.
     """
     if invariant_dim == 0:
         return 0.0
@@ -198,11 +193,9 @@ def theorem1_regret_bound(
     norm_bound: float = 1.0,
     feature_bound: float = 1.0,
 ) -> float:
-    """Theorem 1: regret of ISD-linUCB over `horizon` rounds when split and component are known; η = 1/T if not given."""
+    """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
     eta = 1.0 / horizon if confidence is None else confidence
-    radius = theorem1_residual_radius(
-        horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound
-    )
+    radius = theorem1_residual_radius(horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound)
     return _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
 
 
@@ -269,7 +262,7 @@ def theorem3_regret_bound(
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
-    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs at least e⁻²/8·p_res·√T, whatever the policy."""
+    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs any policy at least e⁻²/8·p_res·√T."""
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
 
@@ -296,9 +289,9 @@ def logs_needed(
 ) -> int:
     """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret bound.
 
-    The smallest T0 for which Theorem 3's bound, with ΔΠ = subspace_constant·√(log(11pT)/T0) (Assumption 3; 0 if the split is
-    known), is at most 1 + share times the same bound at T0 → ∞. Bounds are generous: take the answer as an order of
-    magnitude, and for comparing plans.
+    The smallest T0 for which Theorem 3's bound, with ΔΠ = subspace_constant·√(log(11pT)/T0) (Assumption 3; 0 if the
+    split is known), is at most 1 + share times the same bound at T0 → ∞. Bounds are generous: take the answer as an
+    order of magnitude, and for comparing plans.
 
     >>> logs_needed(horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.05) < logs_needed(
     ...     horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.01

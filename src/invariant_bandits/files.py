@@ -61,39 +61,46 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 
 def read(path: str | PathLike[str], kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Return the arrays and the description stored under `path`, or raise FileError saying what is wrong."""
+    return decode(Path(path).read_bytes(), kind, str(path))
+
+
+def decode(content: bytes, kind: str, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """The arrays and the description in the content of a file, or FileError; `name` is for messages."""
     from safetensors.numpy import load
 
-    content = Path(path).read_bytes()
-    header = _header(path, content)
+    header = _header(name, content)
     if header.get("product") != PRODUCT:
-        raise FileError(f"{path} was not written by {PRODUCT}")
+        raise FileError(f"{name} was not written by {PRODUCT}")
     if header.get("format") != str(FORMAT_VERSION):
         raise FileError(
-            f"{path} has format {header.get('format')}, this version reads format {FORMAT_VERSION}:"
+            f"{name} has format {header.get('format')}, this version reads format {FORMAT_VERSION}:"
             " a newer release may be needed"
         )
     if header.get("kind") != kind:
-        raise FileError(f"{path} holds {header.get('kind')!r}, not {kind!r}")
+        raise FileError(f"{name} holds {header.get('kind')!r}, not {kind!r}")
     try:
         arrays = load(content)
         digest = _digest(kind, header["about"], arrays)
         about = json.loads(header["about"])
     except Exception as error:
-        raise FileError(f"{path} is damaged: {error}") from None
+        raise FileError(f"{name} is damaged: {error}") from None
     if digest != header.get("sha256"):
-        raise FileError(f"{path} is damaged: its checksum does not match its content")
+        raise FileError(f"{name} is damaged: its checksum does not match its content")
     return arrays, about
 
 
-def _header(path: str | PathLike[str], content: bytes) -> dict[str, str]:
+def _header(name: str, content: bytes) -> dict[str, str]:
     try:
         length = int.from_bytes(content[:8], "little")
         if len(content) < 8 or not 0 < length <= len(content) - 8:
             raise ValueError("it is too short, or not such a file")
-        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
-        return {str(name): str(value) for name, value in metadata.items()}
+        text = content[8 : 8 + length]
+        if not text.rstrip(b" ").endswith(b"}"):
+            raise ValueError("its header is padded with something else than spaces")
+        metadata = json.loads(text)["__metadata__"]
+        return {str(key): str(value) for key, value in metadata.items()}
     except Exception as error:
-        raise FileError(f"{path} is damaged or foreign: {error}") from None
+        raise FileError(f"{name} is damaged or foreign: {error}") from None
 
 
 def _digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:

@@ -1,7 +1,7 @@
 """The compiled inner loops of memories that forget: discounting and the sliding window.
 
-They keep sums G of z[z, r]ᵀ, upper parts only, shape (q, q+1), without ridge, and factor λI + G afresh every round; factor,
-lift and status as in `kernels`. Apart from those so that only who forgets waits for their first compilation.
+They keep sums G of z[z, r]ᵀ, upper parts only, shape (q, q+1), without ridge, and factor λI + G afresh every round;
+factor, lift and status as in `kernels`. Apart from those so that only who forgets waits for their first compilation.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ def discounted_factor(sums: Any, factor: Any, ridge: float) -> Any:
 
 
 @njit(float64(IN1, float64, IN2, V2, V3, float64, float64), **OPTIONS)
-def learn_discounted(
-    x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float
-) -> Any:
+def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float) -> Any:
     """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
 
-    sums (2, q, q+1) are the upper parts of Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr] without ridge; it is added afresh, which
-    is the same as re-injecting (1−γ)λI every round. Returns log det A/det λI, or a negative status.
+    sums (2, q, q+1) are the upper parts of Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr] without ridge; it is added afresh,
+    which is the same as re-injecting (1−γ)λI every round. Returns log det A/det λI, or a negative status.
     """
     q = factor.shape[1] - 1
     row = np.empty(q + 1)
@@ -70,8 +68,9 @@ def learn_discounted(
 # block, kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round costs
 # three additions of zzᵀ on average, and memory is 2√w matrices.
 #
-# rows (w, q+1) is the ring of rounds [z, r]; clock = (k, whether a previous block exists); sums (1 + C + B, q, q+1), C = ⌈w/B⌉,
-# holds the running sum, the sums after each stretch of B rows, and the sums after each row of the present stretch.
+# rows (w, q+1) is the ring of rounds [z, r]; clock = (k, whether a previous block exists); sums (1 + C + B, q, q+1),
+# C = ⌈w/B⌉, holds the running sum, the sums after each stretch of B rows, and the sums after each row of the present
+# stretch.
 
 
 @njit(int64(int64), **OPTIONS)
@@ -127,9 +126,7 @@ def window_factor(sums: Any, factor: Any, k: int, previous: int, stretch: int, r
 
 
 @njit(float64(IN1, float64, IN2, V2, V3, V2, int64[::1], float64), **OPTIONS)
-def learn_windowed(
-    x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float
-) -> Any:
+def learn_windowed(x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float) -> Any:
     """Add one round to a sliding window, dropping the oldest; returns log det A/det λI, or a negative status."""
     w, q = rows.shape[0], factor.shape[1] - 1
     row = np.empty(q + 1)

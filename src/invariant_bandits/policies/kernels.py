@@ -4,8 +4,8 @@ A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R up
 w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action, no inverse. A
 discounted memory appends its second matrix, q more rows [Ṽ | 0].
 
-A *lift* (1 + q + r, p) holds the rows [β; U_resᵀ; Wᵀ] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of φ in the
-covariance of β, W lower trapezoidal. A lift of no rows, shape (0, p), means z = φ.
+A *lift* (1 + q + r, p) holds the rows [β; U_resᵀ; Wᵀ] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of φ
+in the covariance of β, W lower trapezoidal. A lift of no rows, shape (0, p), means z = φ.
 
 Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is checked
 here; a negative result is a status, and then nothing was changed.
@@ -46,6 +46,7 @@ def _dot(a: Any, b: Any, start: int) -> Any:
 
 @njit(types.void(V2, IN2), **OPTIONS)
 def copy(to: Any, source: Any) -> Any:
+    """Copy a matrix."""
     for i in range(to.shape[0]):
         for j in range(to.shape[1]):
             to[i, j] = source[i, j]
@@ -53,6 +54,7 @@ def copy(to: Any, source: Any) -> Any:
 
 @njit(types.void(V2), **OPTIONS)
 def clear(array: Any) -> Any:
+    """Fill a matrix with zeros."""
     for i in range(array.shape[0]):
         for j in range(array.shape[1]):
             array[i, j] = 0.0

@@ -1,0 +1,130 @@
+"""Bandit over bandit: the window of SW-LinUCB chosen by EXP3 from the rewards of whole blocks of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil, e, log, sqrt
+from typing import Any, Self, Unpack
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.policies.base import Draws, Scores, positive
+from invariant_bandits.policies.linear import Common, SWLinUCB
+
+
+class BOBLinUCB:
+    """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
+
+    Blocks of H = ⌊d^{2/3}√T⌋ rounds, d = dim and T = horizon, or `block` rounds. In each block a fresh SW-LinUCB
+    runs with one of the windows H^{j/Δ}, j = 0..Δ = ⌈log H⌉, drawn by EXP3. reward_bound bounds the expected rewards
+    (1 in the paper). The draw depends on seed and block alone; given it, every decision is certain.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        horizon: int,
+        block: int | None = None,
+        reward_bound: float = 1.0,
+        seed: int | np.random.Generator = 0,
+        **common: Unpack[Common],
+    ) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.horizon = whole_number("horizon", horizon, 2)
+        published = min(self.horizon, max(2, int(self.dim ** (2 / 3) * sqrt(self.horizon))))
+        self.block = published if block is None else whole_number("block", block, 2)
+        self.reward_bound = positive("reward_bound", reward_bound)
+        self.rounds = 0
+        self._draws = Draws.from_seed(seed)
+        self._common: Common = common
+        steps = max(1, ceil(log(self.block)))
+        self.windows: list[int] = [max(1, int(self.block ** (j / steps) + 1e-9)) for j in range(steps + 1)]
+        arms = len(self.windows)
+        blocks = ceil(self.horizon / self.block)
+        self._mixing = min(1.0, sqrt(arms * log(arms) / ((e - 1.0) * blocks)))
+        self._log_weights = np.zeros(arms)
+        self._block_reward = 0.0
+        self._begin_block()
+
+    def window_probabilities(self) -> Array:
+        """EXP3's probabilities of the windows for the next block."""
+        weights = np.exp(self._log_weights - self._log_weights.max())
+        arms = len(weights)
+        return np.asarray((1.0 - self._mixing) * weights / weights.sum() + self._mixing / arms)
+
+    @property
+    def window(self) -> int:
+        """The window of the present block."""
+        return self.windows[self._arm]
+
+    def _begin_block(self) -> None:
+        place = self._draws.at(self.rounds).random()
+        steps = np.cumsum(self.window_probabilities())
+        self._arm = min(int(np.searchsorted(steps, place, side="right")), len(steps) - 1)
+        self._block_reward = 0.0
+        self._inner = SWLinUCB(self.dim, window=self.windows[self._arm], **self._common)
+
+    def _end_block(self) -> None:
+        """EXP3: the window that was played gets credit for the block's reward, scaled to about [0, 1]."""
+        H, R = self.block, self._inner.noise_scale
+        deviation = R * sqrt(H * max(log(self.horizon / sqrt(H)), 0.0))
+        gain = 0.5 + self._block_reward / (2.0 * H * self.reward_bound + 4.0 * deviation)
+        share = self.window_probabilities()[self._arm]
+        self._log_weights[self._arm] += self._mixing / len(self.windows) * gain / share
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+        return self._inner.select(features)
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state."""
+        return self._inner.select_many(features)
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths under the present window."""
+        return self._inner.scores(features)
+
+    def propensities(self, features: Any) -> Array:
+        """Probabilities (K,) given the window of the present block: one for the action that `select` returns."""
+        return self._inner.propensities(features)
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action; at the end of a block, choose the next window."""
+        self._inner.update(features, reward)
+        self.rounds += 1
+        self._block_reward += float(reward)
+        if self.rounds % self.block == 0:
+            self._end_block()
+            self._begin_block()
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        names = ("dim", "horizon", "block", "reward_bound")
+        return {name: getattr(self, name) for name in names} | {"seed": self._draws.seed, **self._common}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Counters, weights of the windows, and the inner policy."""
+        inner = {f"inner.{name}": array for name, array in self._inner.arrays().items()}
+        return inner | {
+            "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
+            "weights": self._log_weights,
+            "block_reward": np.array([self._block_reward]),
+        }
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(**settings)
+        policy.rounds, policy._arm = (int(value) for value in arrays["rounds"])
+        if not 0 <= policy._arm < len(policy.windows) or arrays["weights"].shape != policy._log_weights.shape:
+            raise InputError(f"weights must be those of {len(policy.windows)} windows")
+        policy._log_weights[...] = arrays["weights"]
+        policy._block_reward = float(arrays["block_reward"][0])
+        inner = {name.removeprefix("inner."): a for name, a in arrays.items() if name.startswith("inner.")}
+        policy._inner = SWLinUCB.rebuilt({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
+        return policy
+
+    def __repr__(self) -> str:
+        return f"BOBLinUCB(dim={self.dim}, windows={self.windows}, window={self.window}, rounds={self.rounds})"

@@ -1,0 +1,129 @@
+"""What every policy offers: Policy, Scores, and the random draws of policies that randomise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a policy thinks of the offered actions.
+
+    mean (K,): expected rewards; width (K,): radius × norm of the confidence set, before the factor `exploration`;
+    propensities (K,): probabilities of being chosen, where the policy randomises and they are known exactly.
+    """
+
+    mean: Array
+    width: Array
+    propensities: Array | None = None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses one of K offered actions from their features and learns from its reward.
+
+    `select` never changes the policy; only `update` does. `update` takes what else is known of the round where a policy
+    can use it: `offered` (K, p) all features of the round, `action` the index that was played.
+    `settings` and `arrays` are its whole state: `rebuilt` from them, it continues bit for bit.
+    """
+
+    dim: int
+    rounds: int
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N independent rounds (N, K, p) in the present state."""
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p)."""
+
+    def propensities(self, features: Any) -> Array:
+        """Probability (K,) of each action being the next choice, over the policy's own randomness."""
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, as plain numbers, strings and dictionaries."""
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything else, as arrays by name."""
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these `settings` and `arrays`."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same decision.
+
+    Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored.
+    """
+
+    seed: int
+
+    @classmethod
+    def from_seed(cls, seed: int | np.random.Generator) -> Draws:
+        """Take a whole number from 0 on, or draw one from the caller's generator."""
+        if isinstance(seed, np.random.Generator):
+            return cls(int(seed.integers(2**63)))
+        seed = whole_number("seed", seed, 0)
+        if seed >= 2**63:
+            raise InputError(f"seed must be below 2^63, got {seed}")
+        return cls(seed)
+
+    def at(self, rounds: int) -> np.random.Generator:
+        """The stream of the decision after `rounds` learned rounds."""
+        return np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, rounds, 0]))
+
+
+def offered_array(features: Any, dim: int) -> Array:
+    """Features of offered actions (K, p), contiguous, or InputError."""
+    return np.ascontiguousarray(finite_array("features", features, ("K", dim)))
+
+
+def chosen_array(features: Any, dim: int) -> Array:
+    """Features of the chosen action (p,), contiguous, or InputError."""
+    return np.ascontiguousarray(finite_array("features", features, (dim,)))
+
+
+def reward_number(reward: Any) -> float:
+    """One finite reward, or InputError."""
+    return float(finite_array("reward", reward, ()))
+
+
+def batch_array(features: Any, dim: int) -> Array:
+    """Features of N rounds (N, K, p), contiguous, or InputError; finiteness is left to the compiled pass."""
+    try:
+        array = np.ascontiguousarray(features, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"features must be numbers of shape (N, K, {dim}): {error}") from None
+    if array.ndim != 3 or array.shape[2] != dim or array.size == 0:
+        return finite_array("features", array, ("N", "K", dim))
+    return array
+
+
+def too_large() -> InputError:
+    """The refusal of finite numbers whose squares cannot be summed."""
+    return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
+
+
+def positive(name: str, value: float) -> float:
+    """Return `value` as a positive finite float, or raise."""
+    return number_between(name, value, 0.0, np.inf)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return `value` as a finite float of at least 0, or raise."""
+    if value == 0:
+        return 0.0
+    return number_between(name, value, 0.0, np.inf)

@@ -1,0 +1,234 @@
+"""Policies to compare with: greedy, ε-greedy, uniform, and LinUCB with a model per action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits import confidence as bounds
+from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.policies import kernels
+from invariant_bandits.policies.base import (
+    Draws,
+    Scores,
+    chosen_array,
+    not_negative,
+    offered_array,
+    positive,
+    reward_number,
+    too_large,
+)
+from invariant_bandits.policies.linear import LinearPolicy
+from invariant_bandits.policies.memory import FOREVER, Memory
+
+
+class Greedy(LinearPolicy):
+    """Always the action with the highest estimated reward; widths are reported, not used."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float = 0.1,
+        confidence: float = 0.01,
+        noise_scale: float = 1.0,
+        norm_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        memory: Memory = FOREVER,
+    ) -> None:
+        super().__init__(
+            dim,
+            ridge=ridge,
+            confidence=confidence,
+            noise_scale=noise_scale,
+            norm_bound=norm_bound,
+            feature_bound=feature_bound,
+            exploration=0.0,
+            memory=memory,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {name: value for name, value in super().settings().items() if name != "exploration"}
+
+
+class EpsilonGreedy(Greedy):
+    """Any of the actions with probability `epsilon`, else the greedy one; `propensities` are exact."""
+
+    def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
+        super().__init__(dim, **rest)
+        self.epsilon = 1.0 if epsilon == 1.0 else not_negative("epsilon", epsilon)
+        if self.epsilon > 1.0:
+            raise InputError(f"epsilon must be at most 1, got {epsilon!r}")
+        self._draws = Draws.from_seed(seed)
+
+    def select(self, features: Any) -> int:
+        """The greedy action, or with probability epsilon any of the K."""
+        greedy = super().select(features)
+        explore, place = self._draws.at(self.rounds).random(2)
+        return int(place * len(features)) if explore < self.epsilon else greedy
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
+        greedy = super().select_many(features)
+        actions = np.shape(features)[1]
+        explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
+        return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
+
+    def scores(self, features: Any) -> Scores:
+        """Means, widths and the probabilities of being chosen."""
+        scores = super().scores(features)
+        return Scores(scores.mean, scores.width, self.propensities(features))
+
+    def propensities(self, features: Any) -> Array:
+        """ε/K for each action, and 1 − ε more for the greedy one (K,)."""
+        features = offered_array(features, self.dim)
+        result = np.full(len(features), self.epsilon / len(features))
+        result[super().select(features)] += 1.0 - self.epsilon
+        return result
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        return {**super().settings(), "epsilon": self.epsilon, "seed": self._draws.seed}
+
+
+class Uniform:
+    """Every action with the same probability; it learns nothing but counts rounds."""
+
+    def __init__(self, dim: int, *, seed: int | np.random.Generator = 0) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.rounds = 0
+        self._draws = Draws.from_seed(seed)
+
+    def select(self, features: Any) -> int:
+        """Any of the K actions."""
+        return int(self._draws.at(self.rounds).random() * len(offered_array(features, self.dim)))
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
+        rounds, actions, _ = finite_array("features", features, ("N", "K", self.dim)).shape
+        return np.asarray(self._draws.at(self.rounds).random(rounds) * actions).astype(np.int64)
+
+    def scores(self, features: Any) -> Scores:
+        """Zeros, and the probabilities of being chosen."""
+        share = self.propensities(features)
+        return Scores(np.zeros_like(share), np.zeros_like(share), share)
+
+    def propensities(self, features: Any) -> Array:
+        """1/K for each action (K,)."""
+        actions = len(offered_array(features, self.dim))
+        return np.full(actions, 1.0 / actions)
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Check and count the round."""
+        chosen_array(features, self.dim)
+        reward_number(reward)
+        self.rounds += 1
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        return {"dim": self.dim, "seed": self._draws.seed}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The counter."""
+        return {"counters": np.array([self.rounds], dtype=np.int64)}
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(**settings)
+        (policy.rounds,) = (int(value) for value in arrays["counters"])
+        return policy
+
+    def __repr__(self) -> str:
+        return f"Uniform(dim={self.dim}, rounds={self.rounds})"
+
+
+class DisjointLinUCB:
+    """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
+
+    Action k is always row k of the K = arms offered ones, and `update` must be told which was played. The published
+    regulariser is the identity, ridge = 1; α = 1 + √(log(2/η)/2) multiplies √(φᵀA_k⁻¹φ).
+    """
+
+    def __init__(
+        self, dim: int, arms: int, *, ridge: float = 1.0, confidence: float = 0.01, exploration: float = 1.0
+    ) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.arms = whole_number("arms", arms, 1)
+        self.ridge = positive("ridge", ridge)
+        self.confidence = probability("confidence", confidence)
+        self.exploration = not_negative("exploration", exploration)
+        self.rounds = 0
+        self._radius = bounds.disjoint_radius(self.confidence)
+        self._identity = np.zeros((0, self.dim))
+        self._factors = np.zeros((self.arms, self.dim, self.dim + 1))
+        self._factors[:, range(self.dim), range(self.dim)] = np.sqrt(self.ridge)
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p), K = arms."""
+        features = np.ascontiguousarray(finite_array("features", features, (self.arms, self.dim)))
+        parts = np.empty((self.arms, 3, 1))
+        for row, factor, part in zip(features[:, None], self._factors, parts, strict=True):
+            if kernels.score(row, self._identity, factor, part) < 0:
+                raise too_large()
+        return Scores(parts[:, 0, 0], self._radius * np.sqrt(parts[:, 1, 0]))
+
+    def select(self, features: Any) -> int:
+        """Index of the action with the highest upper confidence bound."""
+        scores = self.scores(features)
+        return int(np.argmax(scores.mean + self.exploration * scores.width))
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), one matrix product per action."""
+        from scipy.linalg import solve_triangular
+
+        features = finite_array("features", features, ("N", self.arms, self.dim))
+        values = np.empty(features.shape[:2])
+        for arm, factor in enumerate(self._factors):
+            solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
+            width = self._radius * np.sqrt((solved * solved).sum(axis=0))
+            values[:, arm] = factor[:, -1] @ solved + self.exploration * width
+        return np.asarray(values.argmax(axis=1))
+
+    def propensities(self, features: Any) -> Array:
+        """One for the action that `select` returns, zero for the others (K,)."""
+        result = np.zeros(self.arms)
+        result[self.select(features)] = 1.0
+        return result
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of `action`, whose features (p,) are given."""
+        if action is None:
+            raise InputError("action is missing: this policy has a model per action and must know which was played")
+        arm = whole_number("action", action, 0)
+        if arm >= self.arms:
+            raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
+        row, value = chosen_array(features, self.dim), reward_number(reward)
+        if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
+            raise too_large()
+        self.rounds += 1
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        names = ("dim", "arms", "ridge", "confidence", "exploration")
+        return {name: getattr(self, name) for name in names}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The factors of all actions and the counter."""
+        return {"factors": self._factors, "counters": np.array([self.rounds], dtype=np.int64)}
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(**settings)
+        if arrays["factors"].shape != policy._factors.shape:
+            raise InputError(f"factors must have shape {policy._factors.shape}, got {arrays['factors'].shape}")
+        policy._factors[...] = arrays["factors"]
+        (policy.rounds,) = (int(value) for value in arrays["counters"])
+        return policy
+
+    def __repr__(self) -> str:
+        return f"DisjointLinUCB(dim={self.dim}, arms={self.arms}, rounds={self.rounds})"

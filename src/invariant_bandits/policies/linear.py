@@ -1,0 +1,381 @@
+"""Every linear policy is one policy: a memory, an exploration, and perhaps an invariant part.
+
+score(φ) = φᵀβ̂ + z·δ̂ + exploration · (radius · ‖z‖ + invariant radius · ‖φ‖_inv), z the residual coordinates of φ.
+LinUCB is the case without an invariant part, z = φ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self, TypedDict, Unpack
+
+import numpy as np
+
+from invariant_bandits import confidence as bounds
+from invariant_bandits.checks import Array, finite_array, probability, whole_number
+from invariant_bandits.policies import kernels
+from invariant_bandits.policies.base import (
+    Draws,
+    Scores,
+    batch_array,
+    chosen_array,
+    not_negative,
+    offered_array,
+    positive,
+    reward_number,
+    too_large,
+)
+from invariant_bandits.policies.memory import (
+    FOREVER,
+    Discount,
+    Memory,
+    Restart,
+    SlidingWindow,
+    checked_memory,
+    memory_from_settings,
+    memory_to_settings,
+)
+
+ROWS_AT_ONCE = 4096
+
+
+class Common(TypedDict, total=False):
+    """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
+
+    ridge: float
+    confidence: float
+    noise_scale: float
+    norm_bound: float
+    feature_bound: float
+    exploration: float
+
+
+class LinearPolicy:
+    """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
+
+    dim: number of features p; ridge λ; confidence η, the probability of failure; noise_scale σ; norm_bound M ≥ ‖γ‖;
+    feature_bound L ≥ ‖φ‖ (used by the radii of SlidingWindow and Discount); exploration: factor on widths;
+    lift (1 + q + r, p): rows [β; U_resᵀ; Wᵀ], see `kernels`, with residual_dim = q.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float = 0.1,
+        confidence: float = 0.01,
+        noise_scale: float = 1.0,
+        norm_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        exploration: float = 1.0,
+        memory: Memory = FOREVER,
+        lift: Array | None = None,
+        residual_dim: int | None = None,
+    ) -> None:
+        self.dim = whole_number("dim", dim, 1)
+        self.ridge = positive("ridge", ridge)
+        self.confidence = probability("confidence", confidence)
+        self.noise_scale = positive("noise_scale", noise_scale)
+        self.norm_bound = not_negative("norm_bound", norm_bound)
+        self.feature_bound = positive("feature_bound", feature_bound)
+        self.exploration = not_negative("exploration", exploration)
+        self.memory = checked_memory(memory)
+        self.rounds = 0
+        self._lift = np.zeros((0, self.dim)) if lift is None else np.ascontiguousarray(lift)
+        self._memory = self.memory.begin(self.dim if residual_dim is None else residual_dim, self.ridge)
+        self._factor = self._memory.factor
+        self._refresh(0.0)
+
+    # -- deciding --
+
+    def select(self, features: Any) -> int:
+        """Index of the action with the highest upper confidence bound, given features (K, p)."""
+        try:
+            action: int = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
+        except TypeError:
+            features = offered_array(features, self.dim)
+            action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
+        if action < 0:
+            self._refuse_offered(features)
+        return action
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the actions with features (K, p); `select` maximises mean + exploration · width."""
+        features = offered_array(features, self.dim)
+        parts = np.empty((3, len(features)))
+        if kernels.score(features, self._lift, self._factor, parts) < 0:
+            self._refuse_offered(features)
+        width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
+        return Scores(parts[0], width)
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p) in the present state, by matrix products."""
+        features = batch_array(features, self.dim)
+        rounds, actions, _ = features.shape
+        flat, panel = features.reshape(-1, self.dim), self._panel()
+        chosen = np.empty(rounds, dtype=np.int64)
+        step = max(1, ROWS_AT_ONCE // actions)
+        buffer = np.empty((min(step, rounds) * actions, panel.shape[1]))
+        for start in range(0, rounds, step):
+            stop = min(start + step, rounds)
+            projected = buffer[: (stop - start) * actions]
+            with np.errstate(invalid="ignore", over="ignore"):
+                np.matmul(flat[start * actions : stop * actions], panel, out=projected)
+            status = kernels.best_of_rows(
+                projected, self._memory.dim, self._spread, self._invariant_spread, chosen[start:stop]
+            )
+            if status < 0:
+                finite_array("features", features, ("N", "K", self.dim))
+                raise too_large()
+        return chosen
+
+    def propensities(self, features: Any) -> Array:
+        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
+        features = offered_array(features, self.dim)
+        result = np.zeros(len(features))
+        result[self.select(features)] = 1.0
+        return result
+
+    def _panel(self) -> Array:
+        """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""
+        estimate, root, q = self._memory.estimate(), self._memory.norm_root(), self._memory.dim
+        if not len(self._lift):
+            return np.column_stack([estimate, root])
+        residual = self._lift[1 : 1 + q].T
+        return np.column_stack([self._lift[0] + residual @ estimate, residual @ root, self._lift[1 + q :].T])
+
+    def _refuse_offered(self, features: Any) -> NoReturn:
+        offered_array(features, self.dim)
+        raise too_large()
+
+    # -- learning --
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
+        try:
+            volume = self._memory.learn(features, reward, self._lift)
+        except TypeError:
+            features, reward = chosen_array(features, self.dim), reward_number(reward)
+            volume = self._memory.learn(features, reward, self._lift)
+        if volume < 0.0:
+            chosen_array(features, self.dim)
+            reward_number(reward)
+            raise too_large()
+        self.rounds += 1
+        self._refresh(volume)
+
+    def _refresh(self, volume: float) -> None:
+        """Radii after a change of the memory, whose log det A/det λI is `volume`."""
+        self._radius = self._residual_radius(volume)
+        self._invariant_radius = self._component_radius()
+        self._spread = self.exploration * self._radius
+        self._invariant_spread = self.exploration * self._invariant_radius
+
+    def _residual_radius(self, volume: float) -> float:
+        """The radius that was published with the memory."""
+        memory = self.memory
+        if isinstance(memory, SlidingWindow):
+            return bounds.sliding_window_radius(
+                self._memory.dim,
+                memory.window,
+                self.confidence,
+                self.noise_scale,
+                self.ridge,
+                self.norm_bound,
+                self.feature_bound,
+            )
+        if isinstance(memory, Discount):
+            return bounds.discounted_radius(
+                self._memory.rounds,
+                self._memory.dim,
+                memory.discount,
+                self.confidence,
+                self.noise_scale,
+                self.ridge,
+                self.norm_bound,
+                self.feature_bound,
+            )
+        return bounds.lemma1_radius(volume, self.confidence, self.noise_scale, self.ridge, self.norm_bound)
+
+    def _component_radius(self) -> float:
+        return 0.0
+
+    @property
+    def coefficients(self) -> Array:
+        """The present estimate of γ (p,), invariant part included."""
+        estimate = self._memory.estimate()
+        if not len(self._lift):
+            return estimate
+        return np.asarray(self._lift[0] + estimate @ self._lift[1 : 1 + self._memory.dim])
+
+    # -- storing --
+
+    def _common(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in Common.__annotations__}
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, as plain values."""
+        return {"dim": self.dim, **self._common(), "memory": memory_to_settings(self.memory)}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The memory and the counters."""
+        counters = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
+        return {"counters": counters} | {f"memory.{k}": v for k, v in self._memory.arrays().items()}
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        given = dict(settings)
+        if "memory" in given:
+            given["memory"] = memory_from_settings(given["memory"])
+        policy = cls(**given)
+        policy._restore(arrays)
+        return policy
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.rounds, inside = (int(value) for value in arrays["counters"])
+        own = {name.removeprefix("memory."): a for name, a in arrays.items() if name.startswith("memory.")}
+        self._memory.restore(own, inside)
+        self._refresh(self._memory.log_volume())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"
+
+
+class LinUCB(LinearPolicy):
+    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> policy = ib.LinUCB(3)
+    >>> for _ in range(200):
+    ...     features = rng.normal(size=(5, 3))
+    ...     action = policy.select(features)
+    ...     policy.update(features[action], features[action] @ [1.0, -1.0, 0.0] + rng.normal(scale=0.1))
+    >>> policy.coefficients.round(1) + 0.0
+    array([ 1., -1.,  0.])
+    """
+
+    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=memory, **common)
+
+
+class SWLinUCB(LinearPolicy):
+    """LinUCB over the last `window` rounds (Cheung et al. 2019)."""
+
+    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=SlidingWindow(window), **common)
+        self.window = window
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {"dim": self.dim, "window": self.window, **self._common()}
+
+
+class DLinUCB(LinearPolicy):
+    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019)."""
+
+    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=Discount(discount), **common)
+        self.discount = discount
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {"dim": self.dim, "discount": self.discount, **self._common()}
+
+
+class RestartLinUCB(LinearPolicy):
+    """LinUCB that starts afresh every so many rounds (Zhao et al. 2020)."""
+
+    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=Restart(every), **common)
+        self.every = every
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {"dim": self.dim, "every": self.every, **self._common()}
+
+
+class ThompsonPolicy(LinearPolicy):
+    """Thompson sampling over any memory and invariant part: coefficients are drawn once per learned round.
+
+    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
+    for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
+    """
+
+    def __init__(self, dim: int, *, seed: int | np.random.Generator = 0, **rest: Any) -> None:
+        self._draws = Draws.from_seed(seed)
+        self._sampled_at = -1
+        super().__init__(dim, **rest)
+
+    def _residual_radius(self, volume: float) -> float:
+        return bounds.thompson_scale(self._memory.rounds, self._memory.dim, self.confidence, self.noise_scale)
+
+    def _refresh(self, volume: float) -> None:
+        super()._refresh(volume)
+        self._sampled_at = -1
+
+    def _sample(self) -> None:
+        """Draw the coefficients of the next decision, a function of seed and state alone."""
+        q = self._memory.dim
+        invariant = self._lift[1 + q :]
+        noise = self._draws.at(self.rounds).standard_normal(q + len(invariant))
+        self._sampled_factor = self._memory.perturbed(self._spread * noise[:q])
+        self._sampled_lift = self._lift.copy()
+        if len(invariant):
+            self._sampled_lift[0] += self._invariant_spread * (noise[q:] @ invariant)
+        self._sampled_at = self.rounds
+
+    def select(self, features: Any) -> int:
+        """The best action under the drawn coefficients, given features (K, p)."""
+        if self._sampled_at != self.rounds:
+            self._sample()
+        try:
+            action: int = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
+        except TypeError:
+            features = offered_array(features, self.dim)
+            action = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
+        if action < 0:
+            self._refuse_offered(features)
+        return action
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each; the first as in `select`."""
+        features = finite_array("features", features, ("N", "K", self.dim))
+        panel = self._panel()
+        projected = features @ panel
+        noise = self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1))
+        noise[:, : self._memory.dim] *= self._spread
+        noise[:, self._memory.dim :] *= self._invariant_spread
+        values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
+        return np.asarray(values.argmax(axis=1))
+
+    def propensities(self, features: Any, *, samples: int = 1000) -> Array:
+        """Share (K,) of `samples` draws in which each action wins: standard error at most 0.5/√samples."""
+        features = offered_array(features, self.dim)
+        panel = self._panel()
+        projected = features @ panel
+        stream = np.random.Generator(np.random.Philox(key=self._draws.seed, counter=[0, 0, self.rounds, 1]))
+        noise = stream.standard_normal((whole_number("samples", samples, 1), panel.shape[1] - 1))
+        noise[:, : self._memory.dim] *= self._spread
+        noise[:, self._memory.dim :] *= self._invariant_spread
+        winners = (projected[:, 0] + noise @ projected[:, 1:].T).argmax(axis=1)
+        return np.bincount(winners, minlength=len(features)) / samples
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        return {**super().settings(), "seed": self._draws.seed}
+
+
+class LinTS(ThompsonPolicy):
+    """Thompson sampling for linear rewards (Agrawal & Goyal 2013)."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        seed: int | np.random.Generator = 0,
+        memory: Memory = FOREVER,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(dim, seed=seed, memory=memory, **common)

@@ -1,0 +1,303 @@
+"""Memories: what of the online past counts.
+
+Forever, SlidingWindow, Discount and Restart are settings; `begin` makes the running state of one. Whatever the
+memory, its state offers a `factor` (see `kernels`), from which estimate and norms are read the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.policies import kernels
+
+
+class MemoryState:
+    """Running state of a memory of dimension q: `factor`, and how many rounds it holds.
+
+    `learn` returns log det A/det λI, or a negative status after which nothing has changed.
+    """
+
+    factor: Array
+    rounds: int
+
+    def __init__(self, dim: int, ridge: float) -> None:
+        self.dim, self.ridge = dim, ridge
+        self.rounds = 0
+        self.factor = np.zeros((dim, dim + 1))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: A = λI, b = 0."""
+        self.rounds = 0
+        self.factor[:] = 0.0
+        np.fill_diagonal(self.factor[: self.dim], np.sqrt(self.ridge))
+
+    def learn(self, features: Array, reward: float, lift: Array) -> float:
+        """Add one round: features (p,), reward, and the lift that gives its residual coordinates."""
+        raise NotImplementedError
+
+    def gram(self) -> tuple[Array, Array]:
+        """A (q, q) with its ridge, and b (q,)."""
+        R = np.triu(self.factor[: self.dim, : self.dim])
+        return R.T @ R, R.T @ self.factor[: self.dim, self.dim]
+
+    def norm_root(self) -> Array:
+        """N (q, q) such that ‖Nᵀz‖ is the norm of z that widths are made of."""
+        from scipy.linalg import solve_triangular
+
+        R = self.factor[: self.dim, : self.dim]
+        return np.asarray(solve_triangular(R, np.eye(self.dim), check_finite=False))
+
+    def estimate(self) -> Array:
+        """δ̂ = A⁻¹b (q,)."""
+        from scipy.linalg import solve_triangular
+
+        R = self.factor[: self.dim, : self.dim]
+        return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
+
+    def perturbed(self, noise: Array) -> Array:
+        """A copy of the factor whose estimate is off by N·noise, noise (q,) and N the `norm_root`."""
+        factor = self.factor.copy()
+        factor[: self.dim, self.dim] += noise
+        return factor
+
+    def arrays(self) -> dict[str, Array]:
+        """The state as arrays by name."""
+        return {"factor": self.factor}
+
+    def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
+        """Take up a state that `arrays` described."""
+        for name, array in self.arrays().items():
+            if name not in arrays or arrays[name].shape != array.shape or arrays[name].dtype != array.dtype:
+                raise InputError(f"memory.{name} must be {array.dtype} of shape {array.shape}")
+            array[...] = arrays[name]
+        self.rounds = rounds
+
+    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+        """Become what a `raw` memory of all p coordinates is after the invariant part has been taken out.
+
+        residual (p, q) is U_res, component (p,) is β: A = UᵀA_rawU and b = Uᵀ(b_raw − G_raw·β), G = A − λI.
+        """
+        A, b = raw.gram()
+        self.factor[: self.dim, : self.dim] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
+        self.factor[: self.dim, self.dim] = residual.T @ (b - A @ component + self.ridge * component)
+        kernels.factorise(self.factor, self.ridge)
+        self.rounds = raw.rounds
+
+    def log_volume(self) -> float:
+        """log det A/det λI."""
+        return float(kernels.log_volume(self.factor, self.ridge))
+
+
+class GrowingState(MemoryState):
+    """Rounds are only added, by rotations of the factor; with `every`, all are forgotten after so many."""
+
+    def __init__(self, dim: int, ridge: float, every: int | None) -> None:
+        super().__init__(dim, ridge)
+        self.every = every
+
+    def learn(self, features: Array, reward: float, lift: Array) -> float:
+        """Add one round, then perhaps restart."""
+        volume: float = kernels.learn_growing(features, reward, lift, self.factor, self.ridge)
+        if volume >= 0.0:
+            self.rounds += 1
+            if self.rounds == self.every:
+                self.clear()
+                return 0.0
+        return volume
+
+
+class DiscountedState(MemoryState):
+    """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
+
+    def __init__(self, dim: int, ridge: float, discount: float) -> None:
+        from invariant_bandits.policies import forgetting_kernels
+
+        self._kernels = forgetting_kernels
+        self.discount = discount
+        self.sums = np.zeros((2, dim, dim + 1))
+        super().__init__(dim, ridge)
+
+    def clear(self) -> None:
+        """Forget everything; the second matrix is λI too."""
+        self.factor = np.zeros((2 * self.dim, self.dim + 1))
+        super().clear()
+        np.fill_diagonal(self.factor[self.dim :], self.ridge)
+        self.sums[:] = 0.0
+
+    def learn(self, features: Array, reward: float, lift: Array) -> float:
+        """Discount and add one round."""
+        volume: float = self._kernels.learn_discounted(
+            features, reward, lift, self.factor, self.sums, self.discount, self.ridge
+        )
+        if volume >= 0.0:
+            self.rounds += 1
+        return volume
+
+    def norm_root(self) -> Array:
+        """A⁻¹L̃ with L̃L̃ᵀ = Ṽ."""
+        from scipy.linalg import solve_triangular
+
+        root = np.linalg.cholesky(self.factor[self.dim :, : self.dim])
+        R = self.factor[: self.dim, : self.dim]
+        half = solve_triangular(R, root, trans="T", check_finite=False)
+        return np.asarray(solve_triangular(R, half, check_finite=False))
+
+    def perturbed(self, noise: Array) -> Array:
+        """As R·A⁻¹L̃ = R⁻ᵀL̃, the last column moves by R⁻ᵀL̃·noise."""
+        from scipy.linalg import solve_triangular
+
+        root = np.linalg.cholesky(self.factor[self.dim :, : self.dim])
+        R = self.factor[: self.dim, : self.dim]
+        return super().perturbed(solve_triangular(R, root @ noise, trans="T", check_finite=False))
+
+    def arrays(self) -> dict[str, Array]:
+        """Factor and both sums."""
+        return {"factor": self.factor, "sums": self.sums}
+
+    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+        """Both sums in the new coordinates."""
+        assert isinstance(raw, DiscountedState)
+        for mine, theirs in zip(self.sums, raw.sums, strict=True):
+            upper = np.triu(theirs[:, :-1])
+            gram = upper + np.triu(upper, 1).T
+            mine[:, :-1] = np.triu(residual.T @ gram @ residual)
+            mine[:, -1] = residual.T @ (theirs[:, -1] - gram @ component)
+        self._kernels.discounted_factor(self.sums, self.factor, self.ridge)
+        self.rounds = raw.rounds
+
+
+class WindowState(MemoryState):
+    """The last `window` rounds, from partial sums that are only ever added to."""
+
+    def __init__(self, dim: int, ridge: float, window: int) -> None:
+        from invariant_bandits.policies import forgetting_kernels
+
+        self._kernels = forgetting_kernels
+        self.window = window
+        self.stretch = int(forgetting_kernels.window_stretch(window))
+        self.rows = np.zeros((window, dim + 1))
+        self.clock = np.zeros(2, dtype=np.int64)
+        self.sums = np.zeros((1 + -(-window // self.stretch) + self.stretch, dim, dim + 1))
+        super().__init__(dim, ridge)
+
+    def clear(self) -> None:
+        """An empty window."""
+        super().clear()
+        self.clock[:] = 0
+        self.sums[:] = 0.0
+
+    def learn(self, features: Array, reward: float, lift: Array) -> float:
+        """Add one round and drop the one that leaves the window."""
+        volume: float = self._kernels.learn_windowed(
+            features, reward, lift, self.factor, self.sums, self.rows, self.clock, self.ridge
+        )
+        if volume >= 0.0 and self.rounds < self.window:
+            self.rounds += 1
+        return volume
+
+    def arrays(self) -> dict[str, Array]:
+        """The rounds of the window and the sums over them; bits depend on the order in which they were added."""
+        return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
+
+    def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
+        """Take up a state, if its clock can be true."""
+        clock = np.asarray(arrays.get("clock", self.clock))
+        if clock.shape == (2,) and not (0 <= clock[0] < self.window and clock[1] in (0, 1)):
+            raise InputError(f"memory.clock must lie in the window of {self.window} rounds, got {clock.tolist()}")
+        super().restore(arrays, rounds)
+
+    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+        """The rounds of the window in the new coordinates, learned again in their order."""
+        assert isinstance(raw, WindowState)
+        self.clear()
+        position = int(raw.clock[0])
+        order = np.arange(raw.rounds) if raw.clock[1] == 0 else np.roll(np.arange(raw.window), -position)
+        identity = np.zeros((0, self.dim))
+        for row in raw.rows[order]:
+            features = np.ascontiguousarray(residual.T @ row[:-1])
+            self.learn(features, float(row[-1] - row[:-1] @ component), identity)
+
+
+@dataclass(frozen=True)
+class Forever:
+    """Every round counts the same."""
+
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+        return GrowingState(dim, ridge, None)
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """Only the last `window` rounds count (Cheung et al. 2019). Needs room for about 2√window matrices."""
+
+    window: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window", whole_number("window", self.window, 1))
+
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+        return WindowState(dim, ridge, self.window)
+
+
+@dataclass(frozen=True)
+class Discount:
+    """A round that is s rounds old counts discount^s (Russac et al. 2019)."""
+
+    discount: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "discount", probability("discount", self.discount))
+
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+        return DiscountedState(dim, ridge, self.discount)
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Everything is forgotten after `every` rounds (Zhao et al. 2020)."""
+
+    every: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "every", whole_number("every", self.every, 1))
+
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+        return GrowingState(dim, ridge, self.every)
+
+
+Memory = Forever | SlidingWindow | Discount | Restart
+FOREVER = Forever()
+_KINDS: dict[str, type[Forever | SlidingWindow | Discount | Restart]] = {
+    kind.__name__: kind for kind in (Forever, SlidingWindow, Discount, Restart)
+}
+
+
+def checked_memory(memory: Any) -> Memory:
+    """Return `memory` if it is one, or raise."""
+    if not isinstance(memory, Memory):
+        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {memory!r}")
+    return memory
+
+
+def memory_to_settings(memory: Memory) -> dict[str, Any]:
+    """The memory as plain values."""
+    return {"kind": type(memory).__name__, **asdict(memory)}
+
+
+def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
+    """The memory that `memory_to_settings` described."""
+    rest = dict(settings)
+    kind = rest.pop("kind", None)
+    if kind not in _KINDS:
+        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {kind!r}")
+    return _KINDS[kind](**rest)
