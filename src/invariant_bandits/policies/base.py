@@ -81,9 +81,9 @@ class Draws:
             raise InputError(f"seed must be below 2^63, got {seed}")
         return cls(seed)
 
-    def at(self, rounds: int) -> np.random.Generator:
-        """The stream of the decision after `rounds` learned rounds."""
-        return np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, rounds, 0]))
+    def at(self, rounds: int, purpose: int = 0) -> np.random.Generator:
+        """The stream of the decision after `rounds` learned rounds; other purposes have streams of their own."""
+        return np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, rounds, purpose]))
 
 
 def offered_array(features: Any, dim: int) -> Array:
@@ -103,18 +103,22 @@ def reward_number(reward: Any) -> float:
 
 def batch_array(features: Any, dim: int) -> Array:
     """Features of N rounds (N, K, p), contiguous, or InputError; finiteness is left to the compiled pass."""
-    try:
-        array = np.ascontiguousarray(features, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"features must be numbers of shape (N, K, {dim}): {error}") from None
-    if array.ndim != 3 or array.shape[2] != dim or array.size == 0:
-        return finite_array("features", array, ("N", "K", dim))
-    return array
+    good = isinstance(features, np.ndarray) and features.dtype == np.float64 and features.ndim == 3
+    if good and features.shape[2] == dim and features.size:
+        return np.ascontiguousarray(features)
+    return np.ascontiguousarray(finite_array("features", features, ("N", "K", dim)))
 
 
 def too_large() -> InputError:
     """The refusal of finite numbers whose squares cannot be summed."""
     return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
+
+
+def best_of_values(values: Array) -> np.ndarray[Any, Any]:
+    """Index of the largest of each row of values (N, K), the first in a tie; refuses what `select` would refuse."""
+    if not (np.abs(values) < 1e100).all():
+        raise too_large()
+    return np.asarray(values.argmax(axis=1))
 
 
 def positive(name: str, value: float) -> float:

@@ -13,6 +13,7 @@ from invariant_bandits.policies import kernels
 from invariant_bandits.policies.base import (
     Draws,
     Scores,
+    best_of_values,
     chosen_array,
     not_negative,
     offered_array,
@@ -187,11 +188,12 @@ class DisjointLinUCB:
 
         features = finite_array("features", features, ("N", self.arms, self.dim))
         values = np.empty(features.shape[:2])
-        for arm, factor in enumerate(self._factors):
-            solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
-            width = self._radius * np.sqrt((solved * solved).sum(axis=0))
-            values[:, arm] = factor[:, -1] @ solved + self.exploration * width
-        return np.asarray(values.argmax(axis=1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for arm, factor in enumerate(self._factors):
+                solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
+                width = self._radius * np.sqrt((solved * solved).sum(axis=0))
+                values[:, arm] = factor[:, -1] @ solved + self.exploration * width
+        return best_of_values(values)
 
     def propensities(self, features: Any) -> Array:
         """One for the action that `select` returns, zero for the others (K,)."""

@@ -18,6 +18,7 @@ from invariant_bandits.policies.base import (
     Draws,
     Scores,
     batch_array,
+    best_of_values,
     chosen_array,
     not_negative,
     offered_array,
@@ -343,24 +344,28 @@ class ThompsonPolicy(LinearPolicy):
         """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each; the first as in `select`."""
         features = finite_array("features", features, ("N", "K", self.dim))
         panel = self._panel()
-        projected = features @ panel
-        noise = self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1))
-        noise[:, : self._memory.dim] *= self._spread
-        noise[:, self._memory.dim :] *= self._invariant_spread
-        values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
-        return np.asarray(values.argmax(axis=1))
+        noise = self._scaled(self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1)))
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
+        return best_of_values(values)
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
         """Share (K,) of `samples` draws in which each action wins: standard error at most 0.5/√samples."""
         features = offered_array(features, self.dim)
         panel = self._panel()
-        projected = features @ panel
-        stream = np.random.Generator(np.random.Philox(key=self._draws.seed, counter=[0, 0, self.rounds, 1]))
-        noise = stream.standard_normal((whole_number("samples", samples, 1), panel.shape[1] - 1))
+        stream = self._draws.at(self.rounds, purpose=1)
+        noise = self._scaled(stream.standard_normal((whole_number("samples", samples, 1), panel.shape[1] - 1)))
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, 0] + noise @ projected[:, 1:].T
+        return np.bincount(best_of_values(values), minlength=len(features)) / samples
+
+    def _scaled(self, noise: Array) -> Array:
+        """Standard normal draws (n, q + r) times the spreads of the two parts, in place."""
         noise[:, : self._memory.dim] *= self._spread
         noise[:, self._memory.dim :] *= self._invariant_spread
-        winners = (projected[:, 0] + noise @ projected[:, 1:].T).argmax(axis=1)
-        return np.bincount(winners, minlength=len(features)) / samples
+        return noise
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the seed as a number."""
