@@ -29,16 +29,12 @@ V3 = float64[:, :, ::1]
 
 @njit(types.void(V3, V2, float64), **OPTIONS)
 def discounted_factor(sums: Any, factor: Any, ridge: float) -> Any:
-    """Fill factor (2q, q+1) with [R | w] of the first sum and the full symmetric Ṽ of the second."""
+    """Fill factor (2q, q+1) with [R | w] of the first sum and of the second."""
     q = factor.shape[1] - 1
-    for i in range(q):
-        for j in range(i, q + 1):
-            factor[i, j] = sums[0, i, j]
-        for j in range(i, q):
-            factor[q + i, j] = sums[1, i, j]
-            factor[q + j, i] = sums[1, i, j]
-        factor[q + i, i] += ridge
-    factorise(factor, ridge)
+    for half in range(2):
+        part = factor[half * q : (half + 1) * q]
+        copy(part, sums[half])
+        factorise(part, ridge)
 
 
 @njit(float64(IN1, float64, IN2, V2, V3, float64, float64), **OPTIONS)

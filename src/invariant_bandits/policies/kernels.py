@@ -2,7 +2,7 @@
 
 A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R upper triangular, RᵀR = A = λI + Σzzᵀ and
 w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action, no inverse. A
-discounted memory appends its second matrix, q more rows [Ṽ | 0].
+discounted memory appends the factor of its second matrix, q more rows [R̃ | w̃] with R̃ᵀR̃ = Ṽ.
 
 A *lift* (1 + q + r, p) holds the rows [β; U_resᵀ; Wᵀ] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of φ
 in the covariance of β, W lower trapezoidal. A lift of no rows, shape (0, p), means z = φ.
@@ -107,7 +107,7 @@ def _solve(Z: Any, factor: Any, parts: Any) -> Any:
 
 @njit(types.void(V2, IN2, V2), **OPTIONS)
 def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
-    """Put zᵀA⁻¹ṼA⁻¹z in parts[1] for the rows v = R⁻ᵀz of V (K, q), which become y = A⁻¹z (Russac et al. 2019)."""
+    """Put zᵀA⁻¹ṼA⁻¹z = ‖R̃A⁻¹z‖² in parts[1] for the rows v = R⁻ᵀz of V (K, q), which become y = A⁻¹z (Russac et al. 2019)."""
     K, q = V.shape
     for k in range(K):
         y = V[k]
@@ -119,9 +119,9 @@ def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
         total = 0.0
         for i in range(q):
             inner = 0.0
-            for j in range(q):
+            for j in range(i, q):
                 inner += factor[q + i, j] * y[j]
-            total += y[i] * inner
+            total += inner * inner
         parts[1, k] = total
 
 

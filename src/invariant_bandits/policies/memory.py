@@ -127,7 +127,7 @@ class DiscountedState(MemoryState):
         """Forget everything; the second matrix is λI too."""
         self.factor = np.zeros((2 * self.dim, self.dim + 1))
         super().clear()
-        np.fill_diagonal(self.factor[self.dim :], self.ridge)
+        np.fill_diagonal(self.factor[self.dim :], np.sqrt(self.ridge))
         self.sums[:] = 0.0
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
@@ -140,21 +140,21 @@ class DiscountedState(MemoryState):
         return volume
 
     def norm_root(self) -> Array:
-        """A⁻¹L̃ with L̃L̃ᵀ = Ṽ."""
+        """A⁻¹R̃ᵀ with R̃ᵀR̃ = Ṽ."""
         from scipy.linalg import solve_triangular
 
-        root = np.linalg.cholesky(self.factor[self.dim :, : self.dim])
+        second = np.triu(self.factor[self.dim :, : self.dim])
         R = self.factor[: self.dim, : self.dim]
-        half = solve_triangular(R, root, trans="T", check_finite=False)
+        half = solve_triangular(R, second.T, trans="T", check_finite=False)
         return np.asarray(solve_triangular(R, half, check_finite=False))
 
     def perturbed(self, noise: Array) -> Array:
-        """As R·A⁻¹L̃ = R⁻ᵀL̃, the last column moves by R⁻ᵀL̃·noise."""
+        """As R·A⁻¹R̃ᵀ = R⁻ᵀR̃ᵀ, the last column moves by R⁻ᵀR̃ᵀ·noise."""
         from scipy.linalg import solve_triangular
 
-        root = np.linalg.cholesky(self.factor[self.dim :, : self.dim])
+        second = np.triu(self.factor[self.dim :, : self.dim])
         R = self.factor[: self.dim, : self.dim]
-        return super().perturbed(solve_triangular(R, root @ noise, trans="T", check_finite=False))
+        return super().perturbed(solve_triangular(R, noise @ second, trans="T", check_finite=False))
 
     def arrays(self) -> dict[str, Array]:
         """Factor and both sums."""
