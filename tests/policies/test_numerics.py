@@ -99,9 +99,7 @@ def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
     memory = policy._memory
     rng = np.random.default_rng(1)
     rows, rewards = rng.normal(size=(MILLION, q)), rng.normal(size=MILLION)
-    assert feed_windowed(
-        rows, rewards, np.zeros((0, q)), memory.factor, memory.sums, memory.rows, memory.clock, ridge
-    )
+    assert feed_windowed(rows, rewards, np.zeros((0, q)), memory.factor, memory.sums, memory.rows, memory.clock, ridge)
     last = rows[-window:]
     assert_close_to_exact(memory.factor, last.T @ last + ridge * np.eye(q), last.T @ rewards[-window:])
 

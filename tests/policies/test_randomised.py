@@ -1,0 +1,132 @@
+"""Randomised policies: their draws have the distribution they state, and bandit over bandit finds a good window."""
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+import policy_laws
+
+MEMORIES = policy_laws.MEMORIES
+
+
+def frequencies(make, features, seeds=4000):
+    """How often each action is chosen over seeds, the policies having learned the same rounds."""
+    counts = np.zeros(len(features))
+    rng = np.random.default_rng(0)
+    rows, rewards = rng.normal(size=(12, 4)), rng.normal(size=12)
+    for seed in range(seeds):
+        policy = make(seed)
+        for row, reward in zip(rows, rewards, strict=True):
+            policy.update(row, reward)
+        counts[policy.select(features)] += 1
+    return counts / seeds, policy
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: ib.EpsilonGreedy(4, epsilon=0.4, seed=seed),
+        lambda seed: ib.Uniform(4, seed=seed),
+        lambda seed: ib.LinTS(4, seed=seed),
+        lambda seed: ib.LinTS(4, seed=seed, memory=ib.Discount(0.8)),
+        lambda seed: ib.ISDLinTS(
+            policy_laws.SPLIT, policy_laws.COMPONENT, component_precision=policy_laws.PRECISION, seed=seed
+        ),
+    ],
+    ids=["epsilon-greedy", "uniform", "LinTS", "discounted LinTS", "ISDLinTS"],
+)
+def test_propensities_are_the_frequencies_of_the_choices(make):
+    """4,000 seeds, and 1,000 draws where propensities are estimated: 0.08 is beyond four standard errors."""
+    features = np.random.default_rng(3).normal(size=(3, 4))
+    seen, policy = frequencies(make, features)
+    assert np.abs(seen - policy.propensities(features)).max() < 0.08
+
+
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=repr)
+def test_thompson_draws_have_the_stated_mean_and_spread(memory):
+    """Along one direction: mean, and standard deviation = scale × norm. 4,000 draws, tolerances of four errors."""
+    policy = ib.ISDLinTS(
+        policy_laws.SPLIT,
+        policy_laws.COMPONENT,
+        component_precision=policy_laws.PRECISION,
+        memory=memory,
+        exploration=0.5,
+    )
+    policy_laws.play(policy, 30, seed=1)
+    features = np.random.default_rng(3).normal(size=(1, 4))
+    draws = []
+    panel = features @ policy._panel()
+    for seed in range(4000):
+        policy._draws = type(policy._draws)(seed)
+        policy._sample()
+        estimate = np.linalg.solve(np.triu(policy._sampled_factor[:2, :2]), policy._sampled_factor[:2, 2])
+        coefficients = policy._sampled_lift[0] + estimate @ policy._sampled_lift[1:3]
+        draws.append(float(features[0] @ coefficients))
+    spread = np.hypot(
+        policy._spread * np.linalg.norm(panel[0, 1:3]), policy._invariant_spread * np.linalg.norm(panel[0, 3:])
+    )
+    assert np.mean(draws) == pytest.approx(policy.scores(features).mean[0], abs=4 * spread / np.sqrt(4000))
+    assert np.std(draws) == pytest.approx(spread, rel=4 / np.sqrt(2 * 4000))
+
+
+def test_a_generator_may_give_the_seed_and_zero_is_a_seed():
+    zero, again, other = ib.LinTS(4, seed=0), ib.LinTS(4, seed=0), ib.LinTS(4, seed=1)
+    drawn = ib.LinTS(4, seed=np.random.default_rng(7))
+    same = ib.LinTS(4, seed=np.random.default_rng(7))
+    batch = np.random.default_rng(1).normal(size=(200, 5, 4))
+    assert np.array_equal(zero.select_many(batch), again.select_many(batch))
+    assert np.array_equal(drawn.select_many(batch), same.select_many(batch))
+    assert not np.array_equal(zero.select_many(batch), other.select_many(batch))
+    for bad in (-1, 2**63, 1.5, "seed", True):
+        with pytest.raises(ib.InputError, match="seed"):
+            ib.LinTS(4, seed=bad)
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, 1.5, np.nan, "often"])
+def test_epsilon_must_be_a_probability(epsilon):
+    with pytest.raises(ib.InputError, match="epsilon"):
+        ib.EpsilonGreedy(4, epsilon=epsilon)
+
+
+# -- bandit over bandit -----------------------------------------------------------------------------------------------
+
+
+def test_windows_are_powers_from_one_to_the_block():
+    policy = ib.BOBLinUCB(5, horizon=10_000)
+    assert policy.block == int(5 ** (2 / 3) * 100)
+    assert policy.windows[0] == 1
+    assert policy.windows[-1] == policy.block
+    assert len(policy.windows) == int(np.ceil(np.log(policy.block))) + 1
+    ratios = np.array(policy.windows[3:]) / np.array(policy.windows[2:-1])
+    assert np.allclose(ratios, policy.block ** (1 / (len(policy.windows) - 1)), rtol=0.2)
+
+
+def test_inside_a_block_it_is_sliding_window_linucb():
+    policy = ib.BOBLinUCB(4, horizon=200, seed=3)
+    twin = ib.SWLinUCB(4, window=policy.window)
+    rng = np.random.default_rng(0)
+    for _ in range(policy.block - 1):
+        features = rng.normal(size=(3, 4))
+        assert policy.select(features) == twin.select(features)
+        policy.update(features[0], 0.5)
+        twin.update(features[0], 0.5)
+
+
+def test_exp3_moves_towards_the_window_that_earns_more():
+    """Blocks with a long window earn 1 per round, the others nothing: its probability rises above its share."""
+    policy = ib.BOBLinUCB(2, horizon=4000, block=20, seed=0)
+    longest = max(policy.windows)
+    share = policy.window_probabilities()[-1]
+    features = np.eye(2)
+    for _ in range(200):
+        earns = float(policy.window == longest)
+        for _ in range(20):
+            policy.update(features[0], earns)
+    assert policy.window_probabilities()[-1] > 2 * share
+    assert policy.window_probabilities().sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("name", "change"), [("horizon", {"horizon": 1}), ("block", {"block": 1})])
+def test_bad_blocks_are_refused_by_name(name, change):
+    with pytest.raises(ib.InputError, match=name):
+        ib.BOBLinUCB(3, **({"horizon": 100} | change))
