@@ -8,6 +8,7 @@ function returns the bound on the norm, the radius.
 
 from __future__ import annotations
 
+from functools import cache
 from math import exp, log, sqrt
 
 from invariant_bandits.checks import InputError, number_between, probability, whole_number
@@ -161,6 +162,7 @@ def lemma3_residual_radius(
     return known + carried * sqrt(residual_dim * rounds)
 
 
+@cache
 def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> float:
     """Bound on ‖β̂ − β‖ in the norm of the inverse covariance of β̂, the logs being a fixed design.
 

@@ -23,7 +23,7 @@ def largest_excess(offered, noise, gamma, target, lift, norm_bound, feature_boun
 
     A is the policy's own Gram matrix, made by its own optimistic choices: the data depend on the noise.
     """
-    T, K, p = offered.shape
+    T = len(offered)
     q = len(target)
     factor = np.zeros((q, q + 1))
     for i in range(q):
@@ -57,7 +57,7 @@ def excesses(split, seed):
         gamma = rng.normal(size=p)
         residual = split.residual.T @ gamma
         component = split.invariant @ (split.invariant.T @ gamma)
-        lift = np.ascontiguousarray(np.vstack([component[None], split.residual.T]))
+        lift = np.column_stack([component, split.residual])
         bound = float(np.linalg.norm(residual))
         result[run] = largest_excess(offered, rng.normal(size=150), gamma, residual, lift, bound, 2.0)
     return result

@@ -164,7 +164,7 @@ class DisjointLinUCB:
         self.exploration = not_negative("exploration", exploration)
         self.rounds = 0
         self._radius = bounds.disjoint_radius(self.confidence)
-        self._identity = np.zeros((0, self.dim))
+        self._identity = np.zeros((self.dim, 0))
         self._factors = np.zeros((self.arms, self.dim, self.dim + 1))
         self._factors[:, range(self.dim), range(self.dim)] = np.sqrt(self.ridge)
 

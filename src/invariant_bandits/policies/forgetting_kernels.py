@@ -1,7 +1,9 @@
 """The compiled inner loops of memories that forget: discounting and the sliding window.
 
-They keep sums G of z[z, r]ᵀ, upper parts only, shape (q, q+1), without ridge, and factor λI + G afresh every round;
-factor, lift and status as in `kernels`. Apart from those so that only who forgets waits for their first compilation.
+They keep sums of z[z, r]ᵀ, upper parts only, shape (q, q+1), without ridge, and hand the present one to
+`kernels.factorise`. A round is the row [z, r] (q+1,) that `kernels.residual_row` has checked and made.
+
+This file calls no compiled function of another file: numba's cache on disk would not notice a change there.
 """
 
 from __future__ import annotations
@@ -11,50 +13,26 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import (
-    IN1,
-    IN2,
-    OPTIONS,
-    V2,
-    clear,
-    copy,
-    factorise,
-    log_volume,
-    residual_row,
-)
+from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V2
 
-IN3 = types.Array(float64, 3, "C", readonly=True)
 V3 = float64[:, :, ::1]
 
 
-@njit(types.void(V3, V2, float64), **OPTIONS)
-def discounted_factor(sums: Any, factor: Any, ridge: float) -> Any:
-    """Fill factor (2q, q+1) with [R | w] of the first sum and of the second."""
-    q = factor.shape[1] - 1
-    for half in range(2):
-        part = factor[half * q : (half + 1) * q]
-        copy(part, sums[half])
-        factorise(part, ridge)
-
-
-@njit(float64(IN1, float64, IN2, V2, V3, float64, float64), **OPTIONS)
-def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma: float, ridge: float) -> Any:
+@njit(types.void(IN1, V3, V2, float64), **OPTIONS)
+def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
     """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
 
-    sums (2, q, q+1) are the upper parts of Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr] without ridge; it is added afresh,
-    which is the same as re-injecting (1−γ)λI every round. Returns log det A/det λI, or a negative status.
+    sums (2, q, q+1) become Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr], factor (2q, q+1) a copy of both. Adding the ridge
+    afresh to these is the same as re-injecting (1−γ)λI every round.
     """
-    q = factor.shape[1] - 1
-    row = np.empty(q + 1)
-    status = residual_row(x, r, lift, row)
-    if status < 0:
-        return float(status)
+    q = row.shape[0] - 1
     for i in range(q):
         for j in range(i, q + 1):
-            sums[0, i, j] = gamma * sums[0, i, j] + row[i] * row[j]
-            sums[1, i, j] = gamma * gamma * sums[1, i, j] + row[i] * row[j]
-    discounted_factor(sums, factor, ridge)
-    return log_volume(factor, ridge)
+            product = row[i] * row[j]
+            sums[0, i, j] = gamma * sums[0, i, j] + product
+            sums[1, i, j] = gamma * gamma * sums[1, i, j] + product
+            factor[i, j] = sums[0, i, j]
+            factor[q + i, j] = sums[1, i, j]
 
 
 # -- a sliding window, additions only ---------------------------------------------------------------------------------
@@ -64,9 +42,9 @@ def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma:
 # block, kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round costs
 # three additions of zzᵀ on average, and memory is 2√w matrices.
 #
-# rows (w, q+1) is the ring of rounds [z, r]; clock = (k, whether a previous block exists); sums (1 + C + B, q, q+1),
-# C = ⌈w/B⌉, holds the running sum, the sums after each stretch of B rows, and the sums after each row of the present
-# stretch.
+# rows (w, q+1) is the ring of rounds; clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C =
+# ⌈w/B⌉: sums[0] is the running sum, sums[1 + c] the sum of the previous block after its stretch c of B rows, so
+# sums[C] is zero, and sums[1 + C + i] the one after row i of the present stretch.
 
 
 @njit(int64(int64), **OPTIONS)
@@ -75,70 +53,58 @@ def window_stretch(w: int) -> Any:
     return max(1, int(np.sqrt(w)))
 
 
-@njit(types.void(V2, IN1), **OPTIONS)
-def _add(G: Any, x: Any) -> Any:
-    """G += z[z, r]ᵀ in the upper part, for x = [z, r]."""
-    q = x.shape[0] - 1
+@njit(types.void(V2, V2, IN1), **OPTIONS)
+def _sum_to(total: Any, start: Any, row: Any) -> Any:
+    """total = start + z[z, r]ᵀ in the upper part; total may be start."""
+    q = row.shape[0] - 1
     for i in range(q):
         for j in range(i, q + 1):
-            G[i, j] += x[i] * x[j]
+            total[i, j] = start[i, j] + row[i] * row[j]
 
 
 @njit(types.void(IN2, V3, int64), **OPTIONS)
-def close_block(rows: Any, sums: Any, stretch: int) -> Any:
-    """Sums from the end of a finished block of rows, after each stretch; the running sum starts again."""
+def _close_block(rows: Any, sums: Any, B: int) -> Any:
+    """Sums from the end of a finished block, after each of its stretches."""
     w = rows.shape[0]
-    count = (w + stretch - 1) // stretch
-    clear(sums[0])
-    clear(sums[count])
-    for c in range(count - 1, 0, -1):
-        copy(sums[c], sums[c + 1])
-        for k in range(min(w, (c + 1) * stretch) - 1, c * stretch - 1, -1):
-            _add(sums[c], rows[k])
+    C = (w + B - 1) // B
+    for c in range(C - 1, 0, -1):
+        last = min(w, (c + 1) * B) - 1
+        _sum_to(sums[c], sums[c + 1], rows[last])
+        for k in range(last - 1, c * B - 1, -1):
+            _sum_to(sums[c], sums[c], rows[k])
 
 
 @njit(types.void(IN2, V3, int64, int64), **OPTIONS)
-def open_stretch(rows: Any, sums: Any, stretch: int, c: int) -> Any:
-    """Sums of the previous block after each row of its stretch c."""
+def _open_stretch(rows: Any, sums: Any, B: int, c: int) -> Any:
+    """Sums of the previous block after each row of its stretch c but the last, whose sum is sums[1 + c]."""
     w = rows.shape[0]
-    first = 1 + (w + stretch - 1) // stretch
-    last = min(stretch, w - c * stretch) - 1
-    copy(sums[first + last], sums[1 + c])
+    first = 1 + (w + B - 1) // B
+    last = min(B, w - c * B) - 1
     for i in range(last - 1, -1, -1):
-        copy(sums[first + i], sums[first + i + 1])
-        _add(sums[first + i], rows[c * stretch + i + 1])
+        after = sums[1 + c] if i + 1 == last else sums[first + i + 1]
+        _sum_to(sums[first + i], after, rows[c * B + i + 1])
 
 
-@njit(types.void(IN3, V2, int64, int64, int64, float64), **OPTIONS)
-def window_factor(sums: Any, factor: Any, k: int, previous: int, stretch: int, ridge: float) -> Any:
-    """Fill factor with [R | w] of the window after row k of the present block."""
-    q = factor.shape[1] - 1
-    first = sums.shape[0] - stretch
-    rest = sums[first + k % stretch]
-    for i in range(q):
-        for j in range(i, q + 1):
-            factor[i, j] = sums[0, i, j] + (rest[i, j] if previous else 0.0)
-    factorise(factor, ridge)
-
-
-@njit(float64(IN1, float64, IN2, V2, V3, V2, int64[::1], float64), **OPTIONS)
-def learn_windowed(x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float) -> Any:
-    """Add one round to a sliding window, dropping the oldest; returns log det A/det λI, or a negative status."""
-    w, q = rows.shape[0], factor.shape[1] - 1
-    row = np.empty(q + 1)
-    status = residual_row(x, r, lift, row)
-    if status < 0:
-        return float(status)
-    stretch = window_stretch(w)
-    k, previous = clock[0], clock[1]
-    if previous and k % stretch == 0:
-        open_stretch(rows, sums, stretch, k // stretch)
+@njit(types.void(IN1, V2, V3, V2, int64[::1]), **OPTIONS)
+def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
+    """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
+    w, q = rows.shape[0], row.shape[0] - 1
+    B = window_stretch(w)
+    C = (w + B - 1) // B
+    k = clock[0]
+    c, i = k // B, k % B
+    if clock[1] and i == 0:
+        _open_stretch(rows, sums, B, c)
     for j in range(q + 1):
         rows[k, j] = row[j]
-    _add(sums[0], row)
-    window_factor(sums, factor, k, previous, stretch, ridge)
+    _sum_to(sums[0], sums[C] if k == 0 else sums[0], row)
+    rest = sums[C]
+    if clock[1]:
+        rest = sums[1 + c] if i + 1 == min(B, w - c * B) else sums[1 + C + i]
+    for i in range(q):
+        for j in range(i, q + 1):
+            factor[i, j] = sums[0, i, j] + rest[i, j]
     clock[0] = k + 1
     if k + 1 == w:
-        close_block(rows, sums, stretch)
+        _close_block(rows, sums, B)
         clock[0], clock[1] = 0, 1
-    return log_volume(factor, ridge)

@@ -30,13 +30,13 @@ class RecomputeWarning(UserWarning):
 
 
 def lift_of(split: Split, component: Array, precision: Array | None) -> Array:
-    """The rows [β; U_resᵀ; Wᵀ] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower trapezoidal."""
-    rows = [component[None], split.residual.T]
+    """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower trapezoidal."""
+    columns = [component[:, None], split.residual]
     if precision is not None and split.invariant_dim:
         root = np.linalg.cholesky(precision)
         spread = np.linalg.solve(root, split.invariant.T)
-        rows.append(np.linalg.qr(spread)[1])
-    return np.ascontiguousarray(np.vstack(rows))
+        columns.append(np.linalg.qr(spread)[1].T)
+    return np.ascontiguousarray(np.hstack(columns))
 
 
 class InvariantPolicy(LinearPolicy):
@@ -113,7 +113,7 @@ class InvariantPolicy(LinearPolicy):
         row, value = chosen_array(features, self.dim), reward_number(reward)
         choice = row[None] if offered is None else offered_array(offered, self.dim)
         super().update(row, value)
-        self._record.learn(row, value, np.zeros((0, self.dim)))
+        self._record.learn(row, value, np.zeros((self.dim, 0)))
         offered = None if self._history.offered is None else choice[None]
         self._recent.update(row[None], [value], window=0, offered=offered)
         if self._recent.rounds % self.recompute_every == 0:

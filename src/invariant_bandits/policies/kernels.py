@@ -4,8 +4,8 @@ A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R up
 w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action, no inverse. A
 discounted memory appends the factor of its second matrix, q more rows [R̃ | w̃] with R̃ᵀR̃ = Ṽ.
 
-A *lift* (1 + q + r, p) holds the rows [β; U_resᵀ; Wᵀ] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of φ
-in the covariance of β, W lower trapezoidal. A lift of no rows, shape (0, p), means z = φ.
+A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of
+φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
 
 Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is checked
 here; a negative result is a status, and then nothing was changed.
@@ -36,16 +36,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-@njit(float64(IN1, IN1, int64), **OPTIONS)
-def _dot(a: Any, b: Any, start: int) -> Any:
-    total = 0.0
-    for j in range(start, a.shape[0]):
-        total += a[j] * b[j]
-    return total
-
-
 @njit(types.void(V2, IN2), **OPTIONS)
-def copy(to: Any, source: Any) -> Any:
+def _copy(to: Any, source: Any) -> Any:
     """Copy a matrix."""
     for i in range(to.shape[0]):
         for j in range(to.shape[1]):
@@ -53,11 +45,34 @@ def copy(to: Any, source: Any) -> Any:
 
 
 @njit(types.void(V2), **OPTIONS)
-def clear(array: Any) -> Any:
+def _clear(array: Any) -> Any:
     """Fill a matrix with zeros."""
     for i in range(array.shape[0]):
         for j in range(array.shape[1]):
             array[i, j] = 0.0
+
+
+@njit(types.void(IN2, IN2, int64, V2), **OPTIONS)
+def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
+    """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column q + 1 + j."""
+    K, m = Y.shape
+    p = X.shape[1]
+    _clear(Y)
+    j = 0
+    while j + 4 <= p:
+        end = min(m, q + 5 + j)
+        B0, B1, B2, B3 = lift[j], lift[j + 1], lift[j + 2], lift[j + 3]
+        for k in range(K):
+            x0, x1, x2, x3 = X[k, j], X[k, j + 1], X[k, j + 2], X[k, j + 3]
+            y = Y[k]
+            for c in range(end):
+                y[c] += x0 * B0[c] + x1 * B1[c] + x2 * B2[c] + x3 * B3[c]
+        j += 4
+    for j in range(p - p % 4, p):
+        for k in range(K):
+            x0 = X[k, j]
+            for c in range(min(m, q + 2 + j)):
+                Y[k, c] += x0 * lift[j, c]
 
 
 @njit(types.boolean(IN2), **OPTIONS)
@@ -107,7 +122,7 @@ def _solve(Z: Any, factor: Any, parts: Any) -> Any:
 
 @njit(types.void(V2, IN2, V2), **OPTIONS)
 def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
-    """Put zᵀA⁻¹ṼA⁻¹z = ‖R̃A⁻¹z‖² in parts[1] for the rows v = R⁻ᵀz of V (K, q), which become y = A⁻¹z (Russac et al. 2019)."""
+    """Put zᵀA⁻¹ṼA⁻¹z = ‖R̃A⁻¹z‖² (Russac et al. 2019) in parts[1] for the rows v = R⁻ᵀz of V (K, q)."""
     K, q = V.shape
     for k in range(K):
         y = V[k]
@@ -129,29 +144,27 @@ def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
 def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared invariant norms."""
     K, p = X.shape
-    m, q = lift.shape[0], factor.shape[1] - 1
-    if K == 0 or p != lift.shape[1]:
+    m, q = lift.shape[1], factor.shape[1] - 1
+    if K == 0 or p != lift.shape[0]:
         return WRONG_SHAPE
     if not _usable(X):
         return NOT_FINITE
-    clear(parts)
+    _clear(parts)
     Z = np.empty((K, q))
     if m == 0:
-        copy(Z, X)
-    for row in range(1, m):
-        if row <= q:
-            for k in range(K):
-                Z[k, row - 1] = _dot(X[k], lift[row], 0)
-        else:
-            for k in range(K):
-                value = _dot(X[k], lift[row], row - q - 1)
-                parts[2, k] += value * value
+        _copy(Z, X)
+    else:
+        Y = np.empty((K, m))
+        _project(X, lift, q, Y)
+        for k in range(K):
+            parts[0, k] = Y[k, 0]
+            for j in range(q):
+                Z[k, j] = Y[k, 1 + j]
+            for j in range(1 + q, m):
+                parts[2, k] += Y[k, j] * Y[k, j]
     _solve(Z, factor, parts)
     if factor.shape[0] > q:
         _sandwich(Z, factor, parts)
-    if m > 0:
-        for k in range(K):
-            parts[0, k] += _dot(X[k], lift[0], 0)
     return 0
 
 
@@ -199,21 +212,23 @@ def best_of_rows(Y: Any, q: int, residual_radius: float, invariant_radius: float
 def residual_row(x: Any, r: float, lift: Any, row: Any) -> Any:
     """Check one round and write [z, r − φᵀβ] to row (q+1,)."""
     p, q = x.shape[0], row.shape[0] - 1
-    if p != lift.shape[1]:
+    if p != lift.shape[0]:
         return WRONG_SHAPE
     size = r * r
     for j in range(p):
         size += x[j] * x[j]
     if not size < LARGEST_SQUARE:
         return NOT_FINITE
-    if lift.shape[0] == 0:
+    if lift.shape[1] == 0:
         for j in range(p):
             row[j] = x[j]
         row[q] = r
     else:
+        Y = np.empty((1, q + 1))
+        _project(x.reshape((1, p)), lift, q, Y)
         for j in range(q):
-            row[j] = _dot(x, lift[1 + j], 0)
-        row[q] = r - _dot(x, lift[0], 0)
+            row[j] = Y[0, 1 + j]
+        row[q] = r - Y[0, 0]
     return 0
 
 
@@ -264,9 +279,9 @@ def _rotate_in(factor: Any, x: Any) -> Any:
         R0[q] = c0 * R0[q] + s0 * x[q]
 
 
-@njit(types.void(V2, float64), **OPTIONS)
+@njit(float64(V2, float64), **OPTIONS)
 def factorise(factor: Any, ridge: float) -> Any:
-    """Replace the upper part of [G | b] (q, q+1) in place by [R | w], RᵀR = λI + G, four rows at a time.
+    """Replace the upper part of [G | b] (q, q+1) in place by [R | w], RᵀR = λI + G; returns log det A/det λI.
 
     A pivot is the Schur complement of a matrix ⪰ λI, so it is at least λ: rounding may not push it below.
     """
@@ -289,6 +304,7 @@ def factorise(factor: Any, ridge: float) -> Any:
         row[i] = pivot
         for j in range(i + 1, q + 1):
             row[j] /= pivot
+    return log_volume(factor, ridge)
 
 
 @njit(float64(IN1, float64, IN2, V2, float64), **OPTIONS)

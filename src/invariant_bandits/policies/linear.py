@@ -56,7 +56,7 @@ class LinearPolicy:
 
     dim: number of features p; ridge λ; confidence η, the probability of failure; noise_scale σ; norm_bound M ≥ ‖γ‖;
     feature_bound L ≥ ‖φ‖ (used by the radii of SlidingWindow and Discount); exploration: factor on widths;
-    lift (1 + q + r, p): rows [β; U_resᵀ; Wᵀ], see `kernels`, with residual_dim = q.
+    lift (p, 1 + q + r): columns [β | U_res | W], see `kernels`, with residual_dim = q.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LinearPolicy:
         self.exploration = not_negative("exploration", exploration)
         self.memory = checked_memory(memory)
         self.rounds = 0
-        self._lift = np.zeros((0, self.dim)) if lift is None else np.ascontiguousarray(lift)
+        self._lift = np.zeros((self.dim, 0)) if lift is None else np.ascontiguousarray(lift)
         self._memory = self.memory.begin(self.dim if residual_dim is None else residual_dim, self.ridge)
         self._factor = self._memory.factor
         self._refresh(0.0)
@@ -140,10 +140,10 @@ class LinearPolicy:
     def _panel(self) -> Array:
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""
         estimate, root, q = self._memory.estimate(), self._memory.norm_root(), self._memory.dim
-        if not len(self._lift):
+        if not self._lift.size:
             return np.column_stack([estimate, root])
-        residual = self._lift[1 : 1 + q].T
-        return np.column_stack([self._lift[0] + residual @ estimate, residual @ root, self._lift[1 + q :].T])
+        component, residual, spread = self._lift[:, 0], self._lift[:, 1 : 1 + q], self._lift[:, 1 + q :]
+        return np.column_stack([component + residual @ estimate, residual @ root, spread])
 
     def _refuse_offered(self, features: Any) -> NoReturn:
         offered_array(features, self.dim)
@@ -205,9 +205,9 @@ class LinearPolicy:
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
         estimate = self._memory.estimate()
-        if not len(self._lift):
+        if not self._lift.size:
             return estimate
-        return np.asarray(self._lift[0] + estimate @ self._lift[1 : 1 + self._memory.dim])
+        return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
 
     # -- storing --
 
@@ -319,12 +319,12 @@ class ThompsonPolicy(LinearPolicy):
     def _sample(self) -> None:
         """Draw the coefficients of the next decision, a function of seed and state alone."""
         q = self._memory.dim
-        invariant = self._lift[1 + q :]
-        noise = self._draws.at(self.rounds).standard_normal(q + len(invariant))
+        invariant = self._lift[:, 1 + q :]
+        noise = self._draws.at(self.rounds).standard_normal(q + invariant.shape[1])
         self._sampled_factor = self._memory.perturbed(self._spread * noise[:q])
         self._sampled_lift = self._lift.copy()
-        if len(invariant):
-            self._sampled_lift[0] += self._invariant_spread * (noise[q:] @ invariant)
+        if invariant.size:
+            self._sampled_lift[:, 0] += self._invariant_spread * (invariant @ noise[q:])
         self._sampled_at = self.rounds
 
     def select(self, features: Any) -> int:

@@ -120,6 +120,7 @@ class DiscountedState(MemoryState):
 
         self._kernels = forgetting_kernels
         self.discount = discount
+        self._row = np.empty(dim + 1)
         self.sums = np.zeros((2, dim, dim + 1))
         super().__init__(dim, ridge)
 
@@ -132,11 +133,16 @@ class DiscountedState(MemoryState):
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Discount and add one round."""
-        volume: float = self._kernels.learn_discounted(
-            features, reward, lift, self.factor, self.sums, self.discount, self.ridge
-        )
-        if volume >= 0.0:
-            self.rounds += 1
+        status: int = kernels.residual_row(features, reward, lift, self._row)
+        if status < 0:
+            return status
+        self._kernels.discount(self._row, self.sums, self.factor, self.discount)
+        self.rounds += 1
+        return self._factorise()
+
+    def _factorise(self) -> float:
+        kernels.factorise(self.factor[self.dim :], self.ridge)
+        volume: float = kernels.factorise(self.factor[: self.dim], self.ridge)
         return volume
 
     def norm_root(self) -> Array:
@@ -168,7 +174,8 @@ class DiscountedState(MemoryState):
             gram = upper + np.triu(upper, 1).T
             mine[:, :-1] = np.triu(residual.T @ gram @ residual)
             mine[:, -1] = residual.T @ (theirs[:, -1] - gram @ component)
-        self._kernels.discounted_factor(self.sums, self.factor, self.ridge)
+        self.factor[...] = self.sums.reshape(self.factor.shape)
+        self._factorise()
         self.rounds = raw.rounds
 
 
@@ -180,10 +187,11 @@ class WindowState(MemoryState):
 
         self._kernels = forgetting_kernels
         self.window = window
-        self.stretch = int(forgetting_kernels.window_stretch(window))
+        self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
-        self.sums = np.zeros((1 + -(-window // self.stretch) + self.stretch, dim, dim + 1))
+        stretch = int(forgetting_kernels.window_stretch(window))
+        self.sums = np.zeros((1 + -(-window // stretch) + stretch, dim, dim + 1))
         super().__init__(dim, ridge)
 
     def clear(self) -> None:
@@ -194,11 +202,12 @@ class WindowState(MemoryState):
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round and drop the one that leaves the window."""
-        volume: float = self._kernels.learn_windowed(
-            features, reward, lift, self.factor, self.sums, self.rows, self.clock, self.ridge
-        )
-        if volume >= 0.0 and self.rounds < self.window:
-            self.rounds += 1
+        status: int = kernels.residual_row(features, reward, lift, self._row)
+        if status < 0:
+            return status
+        self._kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
+        self.rounds = min(self.rounds + 1, self.window)
+        volume: float = kernels.factorise(self.factor, self.ridge)
         return volume
 
     def arrays(self) -> dict[str, Array]:
@@ -218,7 +227,7 @@ class WindowState(MemoryState):
         self.clear()
         position = int(raw.clock[0])
         order = np.arange(raw.rounds) if raw.clock[1] == 0 else np.roll(np.arange(raw.window), -position)
-        identity = np.zeros((0, self.dim))
+        identity = np.zeros((self.dim, 0))
         for row in raw.rows[order]:
             features = np.ascontiguousarray(residual.T @ row[:-1])
             self.learn(features, float(row[-1] - row[:-1] @ component), identity)
