@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
     from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
     from invariant_bandits.policies.linear import DLinUCB as DLinUCB
-    from invariant_bandits.policies.linear import LinTS as LinTS
     from invariant_bandits.policies.linear import LinUCB as LinUCB
     from invariant_bandits.policies.linear import RestartLinUCB as RestartLinUCB
     from invariant_bandits.policies.linear import SWLinUCB as SWLinUCB
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from invariant_bandits.policies.memory import SlidingWindow as SlidingWindow
     from invariant_bandits.policies.state import load as load
     from invariant_bandits.policies.state import save as save
+    from invariant_bandits.policies.thompson import LinTS as LinTS
 
 __version__ = "0.1.0"
 
@@ -61,7 +61,7 @@ _HOMES = {
     "ISDLinUCB": "policies.isd",
     "InputError": "checks",
     "InvariantSubspaceDecomposition": "decomposition.estimator",
-    "LinTS": "policies.linear",
+    "LinTS": "policies.thompson",
     "LinUCB": "policies.linear",
     "Policy": "policies.base",
     "RecomputeWarning": "policies.isd",

@@ -17,8 +17,9 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
-from invariant_bandits.policies.linear import LinearPolicy, ThompsonPolicy
+from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import memory_from_settings
+from invariant_bandits.policies.thompson import ThompsonPolicy
 from invariant_bandits.spread import Spread
 
 RADII = ("self-normalised", "theorem")

@@ -184,24 +184,28 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
 
 
 @njit(int64(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
-def best_of_rows(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
-    """Best action of each of n rounds from projected features Y (n·K, 1 + q + r): mean, residual and invariant part."""
-    n = chosen.shape[0]
-    K = Y.shape[0] // n
-    for t in range(n):
-        best, chosen[t] = -np.inf, -1
+def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
+    """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual, invariant part."""
+    m, count = Y.shape
+    K = count // chosen.shape[0]
+    values, norms = np.empty(count), np.empty((2, count))
+    _clear(norms)
+    for j in range(1, m):
+        norm = norms[0] if j <= q else norms[1]
+        for t in range(count):
+            norm[t] += Y[j, t] * Y[j, t]
+    total = 0.0
+    for t in range(count):
+        root, invariant = np.sqrt(norms[0, t]), np.sqrt(norms[1, t])
+        values[t] = Y[0, t] + residual_radius * root + invariant_radius * invariant
+        total += abs(Y[0, t]) + root + invariant
+    if not total < np.inf:
+        return NOT_FINITE
+    for t in range(chosen.shape[0]):
+        best, chosen[t] = -np.inf, 0
         for k in range(K):
-            y = Y[t * K + k]
-            residual, invariant = 0.0, 0.0
-            for j in range(1, q + 1):
-                residual += y[j] * y[j]
-            for j in range(q + 1, y.shape[0]):
-                invariant += y[j] * y[j]
-            if not residual + invariant + y[0] * y[0] < np.inf:
-                return NOT_FINITE
-            value = y[0] + residual_radius * np.sqrt(residual) + invariant_radius * np.sqrt(invariant)
-            if value > best:
-                best, chosen[t] = value, k
+            if values[t * K + k] > best:
+                best, chosen[t] = values[t * K + k], k
     return 0
 
 

@@ -22,7 +22,7 @@ HOMES = {
     "Greedy": "baselines",
     "ISDLinTS": "isd",
     "ISDLinUCB": "isd",
-    "LinTS": "linear",
+    "LinTS": "thompson",
     "LinUCB": "linear",
     "RestartLinUCB": "linear",
     "SWLinUCB": "linear",

@@ -1,0 +1,103 @@
+"""Thompson sampling over any memory and invariant part: uncertainty becomes an action by drawing, not by optimism."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from invariant_bandits import confidence as bounds
+from invariant_bandits.checks import Array, finite_array, whole_number
+from invariant_bandits.policies import kernels
+from invariant_bandits.policies.base import Draws, best_of_values, offered_array
+from invariant_bandits.policies.linear import Common, LinearPolicy
+from invariant_bandits.policies.memory import FOREVER, Memory
+
+
+class ThompsonPolicy(LinearPolicy):
+    """Draws its coefficients once per learned round and plays the best action under them.
+
+    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
+    for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
+    """
+
+    def __init__(self, dim: int, *, seed: int | np.random.Generator = 0, **rest: Any) -> None:
+        self._draws = Draws.from_seed(seed)
+        self._sampled_at = -1
+        super().__init__(dim, **rest)
+
+    def _residual_radius(self, volume: float) -> float:
+        return bounds.thompson_scale(self._memory.rounds, self._memory.dim, self.confidence, self.noise_scale)
+
+    def _refresh(self, volume: float) -> None:
+        super()._refresh(volume)
+        self._sampled_at = -1
+
+    def _sample(self) -> None:
+        """Draw the coefficients of the next decision, a function of seed and state alone."""
+        q = self._memory.dim
+        invariant = self._lift[:, 1 + q :]
+        noise = self._draws.at(self.rounds).standard_normal(q + invariant.shape[1])
+        self._sampled_factor = self._memory.perturbed(self._spread * noise[:q])
+        self._sampled_lift = self._lift.copy()
+        if invariant.size:
+            self._sampled_lift[:, 0] += self._invariant_spread * (invariant @ noise[q:])
+        self._sampled_at = self.rounds
+
+    def select(self, features: Any) -> int:
+        """The best action under the drawn coefficients, given features (K, p)."""
+        if self._sampled_at != self.rounds:
+            self._sample()
+        try:
+            action: int = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
+        except TypeError:
+            features = offered_array(features, self.dim)
+            action = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
+        if action < 0:
+            self._refuse_offered(features)
+        return action
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each; the first as in `select`."""
+        features = finite_array("features", features, ("N", "K", self.dim))
+        panel = self._panel()
+        noise = self._scaled(self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1)))
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
+        return best_of_values(values)
+
+    def propensities(self, features: Any, *, samples: int = 1000) -> Array:
+        """Share (K,) of `samples` draws in which each action wins: standard error at most 0.5/√samples."""
+        features = offered_array(features, self.dim)
+        panel = self._panel()
+        stream = self._draws.at(self.rounds, purpose=1)
+        noise = self._scaled(stream.standard_normal((whole_number("samples", samples, 1), panel.shape[1] - 1)))
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, 0] + noise @ projected[:, 1:].T
+        return np.bincount(best_of_values(values), minlength=len(features)) / samples
+
+    def _scaled(self, noise: Array) -> Array:
+        """Standard normal draws (n, q + r) times the spreads of the two parts, in place."""
+        noise[:, : self._memory.dim] *= self._spread
+        noise[:, self._memory.dim :] *= self._invariant_spread
+        return noise
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the seed as a number."""
+        return {**super().settings(), "seed": self._draws.seed}
+
+
+class LinTS(ThompsonPolicy):
+    """Thompson sampling for linear rewards (Agrawal & Goyal 2013)."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        seed: int | np.random.Generator = 0,
+        memory: Memory = FOREVER,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(dim, seed=seed, memory=memory, **common)
