@@ -196,7 +196,7 @@ def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: in
         filled = [axis for axis in axes[:, column] if axis.get_visible()]
         filled[-1].set_xlabel("window")
         filled[-1].tick_params(labelbottom=True)
-    note = "Coefficient along each direction, strongest evidence of drift first; bands: 95 % sampling error, cut where a window knows little"
+    note = "Coefficient along each direction, strongest evidence of drift first; bands: 95 % sampling error"
     hidden = f" ({directions} of {p} shown)" if directions < p else ""
     figure.suptitle(note + hidden, x=0.01, ha="left", fontsize=9.5)
 

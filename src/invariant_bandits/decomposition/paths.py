@@ -10,7 +10,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.moments import WindowedMoments
 
-SINGULAR = 1e-10
+ROUNDING = 100.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,10 @@ def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], where:
         raise InputError(f"features are constant{where}: {_listed(names, constant)}; leave them out")
     root = np.sqrt(variance)
     values, vectors = np.linalg.eigh(gram / np.outer(root, root))
-    if values[0] > SINGULAR:
+    limit = ROUNDING * len(root) * values[-1]
+    if values[0] > limit:
         return
-    null = vectors[:, values <= SINGULAR]
+    null = vectors[:, values <= limit]
     involved = np.flatnonzero(np.abs(null).max(axis=1) > 1e-4)
     raise InputError(
         f"features are collinear{where}: {_listed(names, involved)} satisfy"
