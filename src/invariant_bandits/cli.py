@@ -84,7 +84,7 @@ def decompose(
     plot: Annotated[Path | None, typer.Option(help="Also draw the overview here (.png, .svg or .pdf).")] = None,
     metric: Annotated[str, typer.Option(help="euclidean or whitened.")] = "euclidean",
     covariances: Annotated[str, typer.Option(help="auto, offered or chosen.")] = "auto",
-    alpha: Annotated[float, typer.Option(help="Level of the tests that call a block varying.")] = 0.01,
+    alpha: Annotated[float, typer.Option(help="Level of the tests that call a block varying.")] = 0.002,
     windows: Annotated[int | None, typer.Option(help="Merge the windows into this many first.")] = None,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
 ) -> None:

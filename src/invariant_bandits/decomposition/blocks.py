@@ -34,12 +34,12 @@ def floored(covariances: Array) -> Array:
     return np.asarray(covariances + FLOOR * covariances.mean(axis=0))
 
 
-def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.01) -> BlockStructure:
+def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> BlockStructure:
     """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
 
     covariances: (m, p, p), one per window, floored; sizes: (m,) effective numbers of rows.
     """
-    found = joint_diagonalize(covariances, sizes)
+    found = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     p = found.basis.shape[0]
     blocks = linked_columns(found.stack, sizes, alpha)
     basis, stack = found.basis.copy(), np.ascontiguousarray(found.stack)
