@@ -345,7 +345,7 @@ def _edges(edges: Any) -> np.ndarray[Any, Any]:
             f"edges must increase strictly (windows may not overlap), got {array[at]} before {array[at + 1]}"
             f" at index {at}"
         )
-    return array
+    return array.copy()
 
 
 def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
