@@ -274,6 +274,8 @@ class WindowedMoments:
         `change` is (p, p), features become change @ φ, or (p + 1, p + 1), acting on [φ, reward]. Third and fourth
         powers do not follow a linear map; they are left as they are.
         """
+        square = self.dim + 1 if np.shape(change)[:1] == (self.dim + 1,) else self.dim
+        change = finite_array("change", change, (square, square))
         features = change[: self.dim, : self.dim]
         both = np.eye(self.dim + 1)
         both[: len(change), : len(change)] = change
