@@ -356,6 +356,8 @@ def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.n
     array = np.asarray(times)
     if array.shape != (n,):
         raise InputError(f"times must have shape ({n},), got {array.shape}")
+    if array.dtype.kind not in "iufM":
+        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
     if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
         raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     if not np.isfinite(array).all():
@@ -389,6 +391,9 @@ def _even_starts(count: Array, groups: int) -> Array:
 
 def _as_mapping(batch: Any) -> Mapping[str, Any]:
     if isinstance(batch, Mapping):
+        for name in ("features", "rewards"):
+            if name not in batch:
+                raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
         return batch
     names = ("features", "rewards", "offered")
     if not isinstance(batch, tuple) or not 2 <= len(batch) <= 3:
