@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
 
 
 class ConvergenceWarning(UserWarning):
@@ -48,6 +48,8 @@ def joint_diagonalize(
     """
     from invariant_bandits.decomposition import kernels
 
+    number_between("tolerance", tolerance, 0.0, 1.0)
+    whole_number("max_sweeps", max_sweeps, 1)
     stack = finite_array("matrices", matrices, ("m", "p", "p"))
     m, p, columns = stack.shape
     if p != columns:
