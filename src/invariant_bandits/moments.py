@@ -19,6 +19,7 @@ from invariant_bandits.spread import Spread, mapped, spread_of_rows, stacked
 
 ROWS_AT_ONCE = 65_536
 CELLS_PER_WINDOW = 16
+LARGEST = 1e70
 
 
 @dataclass(eq=False)
@@ -126,6 +127,9 @@ class WindowedMoments:
             )
         if offered is not None:
             offered = np.ascontiguousarray(finite_array("offered", offered, (n, "K", self.dim)))
+        for name, array in (("features", features), ("rewards", rewards), ("offered", offered)):
+            if array is not None and max(array.max(), -array.min()) > LARGEST:
+                raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
         place = self._place(n, window, times)
         order = np.argsort(place, kind="stable")
         if (order[:-1] > order[1:]).any():
