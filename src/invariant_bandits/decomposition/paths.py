@@ -11,6 +11,7 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.moments import WindowedMoments
 
 SINGULAR = 1e-10
+ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def window_paths(moments: WindowedMoments) -> tuple[CoefficientPaths, Array]:
     freedom = moments.counts - moments.dim - 1
     coefficients = np.linalg.solve(moments.gram, moments.cross[:, :, None])[:, :, 0]
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
-    floor = 1e-12 * float(moments.reward_square.sum() / moments.counts.sum())
+    level = float(moments.counts @ moments.reward_mean**2)
+    floor = float(1e-12 * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
     floor = floor if floor > 0 else 1e-300
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     few = freedom <= 8
