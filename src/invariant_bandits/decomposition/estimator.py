@@ -150,7 +150,7 @@ class InvariantSubspaceDecomposition:
             )
         self._check_parameters(moments)
         names = self.names(moments.dim)
-        check_estimable(moments, names)
+        check_estimable(moments, names, use_offered=self.covariances != "chosen")
         self._estimate(moments)
         return self
 
