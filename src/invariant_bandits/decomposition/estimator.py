@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -151,7 +152,9 @@ class InvariantSubspaceDecomposition:
         self._check_parameters(moments)
         names = self.names(moments.dim)
         check_estimable(moments, names, use_offered=self.covariances != "chosen")
-        self._estimate(moments)
+        fitted = copy(self)
+        fitted._estimate(moments)
+        vars(self).update(vars(fitted))
         return self
 
     def names(self, dim: int) -> list[str]:
