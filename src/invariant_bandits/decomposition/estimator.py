@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of, probability, whole_number
 from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import InvarianceResult, constancy_test, select_invariant
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
@@ -176,6 +176,8 @@ class InvariantSubspaceDecomposition:
             raise InputError(f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}")
         if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
             raise InputError("split fixes everything: give it without blocks and invariant_dim")
+        if self.split is not None and not isinstance(self.split, Split):
+            raise InputError(f"split must be a Split, got {type(self.split).__name__}")
         if self.split is not None and self.split.dim != p:
             raise InputError(f"split must have dim {p}, got {self.split.dim}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
@@ -290,8 +292,7 @@ class InvariantSubspaceDecomposition:
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
         rewards = finite_array("rewards", rewards, (len(features),))
-        if not ridge > 0:
-            raise InputError(f"ridge must be positive, got {ridge!r}")
+        number_between("ridge", ridge, 0.0, np.inf)
         coordinates = features @ self.split_.residual
         rest = rewards - features @ self.component_
         if baseline:
@@ -342,6 +343,8 @@ def _inverse_root(covariance: Array) -> Array:
 
 def _block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
     """Blocks given as groups of feature indices or as (p, d) bases, checked to fill R^p orthonormally."""
+    if not isinstance(blocks, Sequence | np.ndarray):
+        raise InputError(f"blocks must be a sequence of blocks, got {blocks!r}")
     bases = []
     for block in blocks:
         array = np.asarray(block)
