@@ -13,6 +13,12 @@ def random_basis(p, rng):
     return q * np.sign(np.diagonal(r))
 
 
+def slight_turn(p, rng, size=0.1):
+    """An orthogonal matrix (p, p) near the identity."""
+    q, r = np.linalg.qr(np.eye(p) + size * rng.standard_normal((p, p)))
+    return q * np.sign(np.diagonal(r))
+
+
 def random_spd(p, rng):
     """A well-conditioned positive definite matrix (p, p)."""
     basis = random_basis(p, rng)
