@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from worlds import random_basis, random_spd, within
 
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
 from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
 from invariant_bandits.environments.paper import PaperWorld
 from invariant_bandits.spread import spread_of_rows
+from worlds import random_basis, random_spd, within
 
 SIZES = (3, 2, 1)
 PARTS = [slice(0, 3), slice(3, 5), slice(5, 6)]

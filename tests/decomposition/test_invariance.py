@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
-from worlds import piecewise_world, random_basis, random_spd, slight_turn, within
 
 from invariant_bandits import Split, WindowedMoments
 from invariant_bandits.decomposition.blocks import find_blocks, floored
@@ -16,6 +15,7 @@ from invariant_bandits.decomposition.invariance import (
     select_invariant,
 )
 from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
+from worlds import piecewise_world, random_basis, random_spd, slight_turn, within
 
 M, D = 6, 3
 

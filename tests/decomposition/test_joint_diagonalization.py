@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import random_basis, random_spd
 
 from invariant_bandits import ConvergenceWarning, InputError, joint_diagonalize
 from invariant_bandits.decomposition import kernels
+from worlds import random_basis, random_spd
 
 
 def diagonalisable(rng, p, m):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worlds import random_basis
 
 from invariant_bandits import InputError, Split
+from worlds import random_basis
 
 
 @st.composite
