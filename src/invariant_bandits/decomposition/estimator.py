@@ -198,9 +198,9 @@ class InvariantSubspaceDecomposition:
 
         change = np.eye(p)
         if self.metric == "whitened":
-            change = _inverse_root(covariances.mean(axis=0))
+            change = _whitening(covariances.mean(axis=0))
         moments = original if self.metric == "euclidean" else original.transformed(change)
-        covariances = floored(change @ covariances @ change)
+        covariances = floored(change @ covariances @ change.T)
         paths, noise = window_paths(moments)
 
         result, self.converged_ = self._find(covariances, sizes, paths)
@@ -213,10 +213,10 @@ class InvariantSubspaceDecomposition:
         if self.metric == "euclidean":
             self.split_ = Split(invariant, residual)
         else:
-            self.split_ = Split.from_residual(change @ residual) if residual.shape[1] < p else _all_residual(p)
-        self.component_ = change @ invariant @ mean
-        self.component_covariance_ = change @ invariant @ covariance @ invariant.T @ change
-        self.basis_ = change @ np.hstack([invariant, residual])
+            self.split_ = Split.from_residual(change.T @ residual) if residual.shape[1] < p else _all_residual(p)
+        self.component_ = change.T @ invariant @ mean
+        self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
+        self.basis_ = change.T @ np.hstack([invariant, residual])
         sizes_of_blocks = [block.shape[1] for block in result.blocks]
         self.blocks_ = np.split(np.arange(p), np.cumsum(sizes_of_blocks)[:-1])
         self.varies_ = np.array(result.varies, dtype=bool)
@@ -336,9 +336,11 @@ def _pooled_component(invariant: Array, moments: WindowedMoments) -> tuple[Array
     return mean, variance * 0.5 * (inverse + inverse.T)
 
 
-def _inverse_root(covariance: Array) -> Array:
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+def _whitening(covariance: Array) -> Array:
+    """A matrix T (p, p) with T S Tᵀ = I; features get unit variance first, so that units cost no digits."""
+    scale = np.sqrt(np.diagonal(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
 
 
 def _block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
