@@ -21,7 +21,10 @@ def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     `shape` lists one entry per axis: an int where the length is fixed, a letter where it is free.
     """
     try:
-        array = np.asarray(value, dtype=np.float64)
+        given = np.asarray(value)
+        if given.dtype.kind == "c":
+            raise ValueError("complex numbers have no order")
+        array = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):

@@ -19,6 +19,7 @@ from invariant_bandits.spread import Spread, mapped, spread_of_rows, stacked
 
 ROWS_AT_ONCE = 65_536
 CELLS_PER_WINDOW = 16
+LARGEST = 1e70
 
 
 @dataclass(eq=False)
@@ -126,6 +127,9 @@ class WindowedMoments:
             )
         if offered is not None:
             offered = np.ascontiguousarray(finite_array("offered", offered, (n, "K", self.dim)))
+        for name, array in (("features", features), ("rewards", rewards), ("offered", offered)):
+            if array is not None and max(array.max(), -array.min()) > LARGEST:
+                raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
         place = self._place(n, window, times)
         order = np.argsort(place, kind="stable")
         if (order[:-1] > order[1:]).any():
@@ -274,6 +278,8 @@ class WindowedMoments:
         `change` is (p, p), features become change @ φ, or (p + 1, p + 1), acting on [φ, reward]. Third and fourth
         powers do not follow a linear map; they are left as they are.
         """
+        square = self.dim + 1 if np.shape(change)[:1] == (self.dim + 1,) else self.dim
+        change = finite_array("change", change, (square, square))
         features = change[: self.dim, : self.dim]
         both = np.eye(self.dim + 1)
         both[: len(change), : len(change)] = change
@@ -345,7 +351,7 @@ def _edges(edges: Any) -> np.ndarray[Any, Any]:
             f"edges must increase strictly (windows may not overlap), got {array[at]} before {array[at + 1]}"
             f" at index {at}"
         )
-    return array
+    return array.copy()
 
 
 def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
@@ -354,6 +360,8 @@ def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.n
     array = np.asarray(times)
     if array.shape != (n,):
         raise InputError(f"times must have shape ({n},), got {array.shape}")
+    if array.dtype.kind not in "iufM":
+        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
     if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
         raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     if not np.isfinite(array).all():
@@ -387,6 +395,9 @@ def _even_starts(count: Array, groups: int) -> Array:
 
 def _as_mapping(batch: Any) -> Mapping[str, Any]:
     if isinstance(batch, Mapping):
+        for name in ("features", "rewards"):
+            if name not in batch:
+                raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
         return batch
     names = ("features", "rewards", "offered")
     if not isinstance(batch, tuple) or not 2 <= len(batch) <= 3:
