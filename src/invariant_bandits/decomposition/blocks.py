@@ -70,7 +70,7 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> b
     from invariant_bandits.decomposition import kernels
 
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
-    most, tolerance = 50, 1e-5
+    most, tolerance = 50, 1e-6
     _, step = kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most)
     if step >= tolerance:
         warnings.warn(
