@@ -33,6 +33,7 @@ reproduce: setup  ## the main job: what the logs of the paper's simulation revea
 
 bench: setup  ## speed against peers, as ratios within one run
 	$(BIN)/python benchmarks/offline.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 
 study-offline: setup  ## the offline phase over 200 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md

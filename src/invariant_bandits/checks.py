@@ -16,15 +16,22 @@ class InputError(ValueError):
 
 
 def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
-    """Return `value` as a float64 array of the given shape, or raise.
+    """Return `value` as a finite float64 array of the given shape, or raise.
 
     `shape` lists one entry per axis: an int where the length is fixed, a letter where it is free.
     """
+    array = shaped_array(name, value, shape)
+    require_finite(name, array)
+    return array
+
+
+def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
+    """Return `value` as a float64 array of the given shape, finite or not, or raise."""
     try:
         given = np.asarray(value)
         if given.dtype.kind == "c":
-            raise TypeError("complex numbers are not accepted")
-        array = given.astype(np.float64, copy=False)
+            raise ValueError("complex numbers have no order")
+        array = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):
@@ -34,15 +41,17 @@ def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
             raise InputError(f"{name} must have shape {_words(shape)}, got {array.shape}")
         if length == 0:
             raise InputError(f"{name} is empty: shape {array.shape}")
-    if not np.isfinite(array).all():
-        bad = np.argwhere(~np.isfinite(array))
-        first = ", ".join(str(int(index)) for index in bad[0])
-        raise InputError(
-            f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}) and {len(bad) - 1} more such entries"
-            if len(bad) > 1
-            else f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first})"
-        )
     return array
+
+
+def require_finite(name: str, array: Array) -> None:
+    """Raise if any entry is NaN or infinite, naming the first one."""
+    if np.isfinite(array).all():
+        return
+    bad = np.argwhere(~np.isfinite(array))
+    first = ", ".join(str(int(index)) for index in bad[0])
+    more = f" and {len(bad) - 1} more such entries" if len(bad) > 1 else ""
+    raise InputError(f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}){more}")
 
 
 def probability(name: str, value: float) -> float:

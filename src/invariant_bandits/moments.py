@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits import files
-from invariant_bandits.checks import Array, InputError, finite_array, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, require_finite, shaped_array, whole_number
 from invariant_bandits.spread import Spread, mapped, spread_of_rows, stacked
 
 ROWS_AT_ONCE = 65_536
 CELLS_PER_WINDOW = 16
+LARGEST = 1e70
 
 
 @dataclass(eq=False)
@@ -72,7 +74,7 @@ class WindowedMoments:
         >>> moments.dim, moments.windows, moments.rounds
         (3, 4, 400)
         """
-        features = finite_array("features", features, ("n", "p"))
+        features = shaped_array("features", features, ("n", "p"))
         if (times is None) != (edges is None):
             raise InputError("times and edges belong together: give both or neither")
         if times is None:
@@ -115,9 +117,9 @@ class WindowedMoments:
         round belongs to: `window`, an int or n of them, or `times` (n,) if these moments have edges. Everything
         is checked before anything is added.
         """
-        features = np.ascontiguousarray(finite_array("features", features, ("n", self.dim)))
+        features = np.ascontiguousarray(shaped_array("features", features, ("n", self.dim)))
         n = len(features)
-        rewards = np.ascontiguousarray(finite_array("rewards", rewards, (n,)))
+        rewards = np.ascontiguousarray(shaped_array("rewards", rewards, (n,)))
         if (offered is None) != (self.offered is None):
             raise InputError(
                 "offered is missing: these moments keep the offered actions"
@@ -125,20 +127,26 @@ class WindowedMoments:
                 else "offered was given, but these moments keep chosen actions only"
             )
         if offered is not None:
-            offered = np.ascontiguousarray(finite_array("offered", offered, (n, "K", self.dim)))
+            offered = np.ascontiguousarray(shaped_array("offered", offered, (n, "K", self.dim)))
         place = self._place(n, window, times)
-        order = np.argsort(place, kind="stable")
-        if (order[:-1] > order[1:]).any():
+        if (place[:-1] > place[1:]).any():
+            order = np.argsort(place, kind="stable")
             features, rewards, place = features[order], rewards[order], place[order]
             offered = None if offered is None else offered[order]
-        present, starts = np.unique(place, return_index=True)
-        for index, start, stop in zip(present, starts, [*starts[1:], n], strict=True):
+        starts = np.concatenate([[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [n]])
+        parts = []
+        for start, stop in pairwise(starts.tolist()):
             for first in range(start, stop, ROWS_AT_ONCE):
                 rows = slice(first, min(first + ROWS_AT_ONCE, stop))
-                self.chosen.put(int(index), spread_of_rows(features[rows], rewards[rows], 1))
-                if offered is not None and self.offered is not None:
-                    flat = offered[rows].reshape(-1, self.dim)
-                    self.offered.put(int(index), spread_of_rows(flat, None, offered.shape[1]))
+                several = None if offered is None else offered[rows]
+                parts.append((int(place[start]), *_spreads(features[rows], rewards[rows], several)))
+        spreads = [part for _, *both in parts for part in both if part is not None]
+        if not all((part.quartics <= LARGEST**4).all() and (np.abs(part.mean) <= LARGEST).all() for part in spreads):
+            _explain_unusable(features=features, rewards=rewards, offered=offered)
+        for index, chosen, others in parts:
+            self.chosen.put(index, chosen)
+            if others is not None and self.offered is not None:
+                self.offered.put(index, others)
         return self
 
     def _place(self, n: int, window: Any, times: Any) -> np.ndarray[Any, Any]:
@@ -274,6 +282,8 @@ class WindowedMoments:
         `change` is (p, p), features become change @ φ, or (p + 1, p + 1), acting on [φ, reward]. Third and fourth
         powers do not follow a linear map; they are left as they are.
         """
+        square = self.dim + 1 if np.shape(change)[:1] == (self.dim + 1,) else self.dim
+        change = finite_array("change", change, (square, square))
         features = change[: self.dim, : self.dim]
         both = np.eye(self.dim + 1)
         both[: len(change), : len(change)] = change
@@ -330,6 +340,24 @@ class WindowedMoments:
         return cls(Spread(**parts["chosen"]), offered, edges)
 
 
+def _spreads(features: Array, rewards: Array, offered: Array | None) -> tuple[Spread, Spread | None]:
+    with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
+        chosen = spread_of_rows(features, rewards, 1)
+        if offered is None:
+            return chosen, None
+        return chosen, spread_of_rows(offered.reshape(-1, offered.shape[2]), None, offered.shape[1])
+
+
+def _explain_unusable(**arrays: Array | None) -> None:
+    """Say why sums over these rows are not finite; looking at every entry is slow, so only done when they are not."""
+    for name, array in arrays.items():
+        if array is not None:
+            require_finite(name, array)
+            if np.abs(array).max() > LARGEST:
+                raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
+    raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
+
+
 def _edges(edges: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(edges)
     if array.ndim != 1 or len(array) < 2:
@@ -345,7 +373,7 @@ def _edges(edges: Any) -> np.ndarray[Any, Any]:
             f"edges must increase strictly (windows may not overlap), got {array[at]} before {array[at + 1]}"
             f" at index {at}"
         )
-    return array
+    return array.copy()
 
 
 def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
@@ -354,6 +382,8 @@ def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.n
     array = np.asarray(times)
     if array.shape != (n,):
         raise InputError(f"times must have shape ({n},), got {array.shape}")
+    if array.dtype.kind not in "iufM":
+        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
     if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
         raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     if not np.isfinite(array).all():
@@ -387,6 +417,9 @@ def _even_starts(count: Array, groups: int) -> Array:
 
 def _as_mapping(batch: Any) -> Mapping[str, Any]:
     if isinstance(batch, Mapping):
+        for name in ("features", "rewards"):
+            if name not in batch:
+                raise InputError(f"each batch must have {name}, got only {', '.join(map(repr, batch))}")
         return batch
     names = ("features", "rewards", "offered")
     if not isinstance(batch, tuple) or not 2 <= len(batch) <= 3:
@@ -397,7 +430,7 @@ def _as_mapping(batch: Any) -> Mapping[str, Any]:
 def _from_timed_batches(cls: type[WindowedMoments], rows: Iterator[Mapping[str, Any]], edges: Any) -> WindowedMoments:
     moments: WindowedMoments | None = None
     for batch in rows:
-        features = finite_array("features", batch["features"], ("n", "p"))
+        features = shaped_array("features", batch["features"], ("n", "p"))
         offered = batch.get("offered")
         if "times" not in batch:
             raise InputError("each batch must carry its times when edges are given")
@@ -415,7 +448,7 @@ def _from_ordered_batches(
     cells = 2 * CELLS_PER_WINDOW * windows
     width, filled, moments = 1, 0, None
     for batch in rows:
-        features = finite_array("features", batch["features"], ("n", "p"))
+        features = shaped_array("features", batch["features"], ("n", "p"))
         offered = batch.get("offered")
         if moments is None:
             moments = cls.empty(features.shape[1], cells, offered=offered is not None)

@@ -73,8 +73,8 @@ class Spread:
         )
 
     def at(self, windows: slice) -> Spread:
-        """The moments of some of the windows."""
-        return Spread(**{name: array[windows] for name, array in self.arrays().items()})
+        """The moments of some of the windows, as their own arrays."""
+        return Spread(**{name: array[windows].copy() for name, array in self.arrays().items()})
 
     def put(self, window: int, one: Spread) -> None:
         """Merge the single window of `one` into `window`, in place."""
@@ -169,7 +169,7 @@ def stacked(first: Spread, second: Spread) -> Spread:
 
 def mapped(spread: Spread, change: Array) -> Spread:
     """Moments of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
-    fields = spread.arrays() | {
+    fields = spread.at(slice(None)).arrays() | {
         "mean": spread.mean @ change.T,
         "scatter": change @ spread.scatter @ change.T,
     }

@@ -34,12 +34,12 @@ def floored(covariances: Array) -> Array:
     return np.asarray(covariances + FLOOR * covariances.mean(axis=0))
 
 
-def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.01) -> BlockStructure:
+def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> BlockStructure:
     """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
 
     covariances: (m, p, p), one per window, floored; sizes: (m,) effective numbers of rows.
     """
-    found = joint_diagonalize(covariances, sizes)
+    found = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     p = found.basis.shape[0]
     blocks = linked_columns(found.stack, sizes, alpha)
     basis, stack = found.basis.copy(), np.ascontiguousarray(found.stack)
@@ -70,7 +70,7 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> b
     from invariant_bandits.decomposition import kernels
 
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
-    most, tolerance = 50, 1e-5
+    most, tolerance = 50, 1e-6
     _, step = kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most)
     if step >= tolerance:
         warnings.warn(

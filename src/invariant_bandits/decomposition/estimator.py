@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of, probability, whole_number
 from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import InvarianceResult, constancy_test, select_invariant
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
@@ -81,8 +82,8 @@ class InvariantSubspaceDecomposition:
         metric: str = "euclidean",
         covariances: str = "auto",
         component: str = "within-window",
-        alpha: float = 0.01,
-        block_alpha: float = 0.01,
+        alpha: float = 0.002,
+        block_alpha: float = 0.002,
         invariant_dim: int | None = None,
         blocks: Sequence[Any] | None = None,
         split: Split | None = None,
@@ -150,8 +151,10 @@ class InvariantSubspaceDecomposition:
             )
         self._check_parameters(moments)
         names = self.names(moments.dim)
-        check_estimable(moments, names)
-        self._estimate(moments)
+        check_estimable(moments, names, use_offered=self.covariances != "chosen")
+        fitted = copy(self)
+        fitted._estimate(moments)
+        vars(self).update(vars(fitted))
         return self
 
     def names(self, dim: int) -> list[str]:
@@ -173,6 +176,8 @@ class InvariantSubspaceDecomposition:
             raise InputError(f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}")
         if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
             raise InputError("split fixes everything: give it without blocks and invariant_dim")
+        if self.split is not None and not isinstance(self.split, Split):
+            raise InputError(f"split must be a Split, got {type(self.split).__name__}")
         if self.split is not None and self.split.dim != p:
             raise InputError(f"split must have dim {p}, got {self.split.dim}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
@@ -193,9 +198,9 @@ class InvariantSubspaceDecomposition:
 
         change = np.eye(p)
         if self.metric == "whitened":
-            change = _inverse_root(covariances.mean(axis=0))
+            change = _whitening(covariances.mean(axis=0))
         moments = original if self.metric == "euclidean" else original.transformed(change)
-        covariances = floored(change @ covariances @ change)
+        covariances = floored(change @ covariances @ change.T)
         paths, noise = window_paths(moments)
 
         result, self.converged_ = self._find(covariances, sizes, paths)
@@ -208,10 +213,10 @@ class InvariantSubspaceDecomposition:
         if self.metric == "euclidean":
             self.split_ = Split(invariant, residual)
         else:
-            self.split_ = Split.from_residual(change @ residual) if residual.shape[1] < p else _all_residual(p)
-        self.component_ = change @ invariant @ mean
-        self.component_covariance_ = change @ invariant @ covariance @ invariant.T @ change
-        self.basis_ = change @ np.hstack([invariant, residual])
+            self.split_ = Split.from_residual(change.T @ residual) if residual.shape[1] < p else _all_residual(p)
+        self.component_ = change.T @ invariant @ mean
+        self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
+        self.basis_ = change.T @ np.hstack([invariant, residual])
         sizes_of_blocks = [block.shape[1] for block in result.blocks]
         self.blocks_ = np.split(np.arange(p), np.cumsum(sizes_of_blocks)[:-1])
         self.varies_ = np.array(result.varies, dtype=bool)
@@ -287,8 +292,7 @@ class InvariantSubspaceDecomposition:
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
         rewards = finite_array("rewards", rewards, (len(features),))
-        if not ridge > 0:
-            raise InputError(f"ridge must be positive, got {ridge!r}")
+        number_between("ridge", ridge, 0.0, np.inf)
         coordinates = features @ self.split_.residual
         rest = rewards - features @ self.component_
         if baseline:
@@ -332,13 +336,17 @@ def _pooled_component(invariant: Array, moments: WindowedMoments) -> tuple[Array
     return mean, variance * 0.5 * (inverse + inverse.T)
 
 
-def _inverse_root(covariance: Array) -> Array:
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+def _whitening(covariance: Array) -> Array:
+    """A matrix T (p, p) with T S Tᵀ = I; features get unit variance first, so that units cost no digits."""
+    scale = np.sqrt(np.diagonal(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
 
 
 def _block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
     """Blocks given as groups of feature indices or as (p, d) bases, checked to fill R^p orthonormally."""
+    if not isinstance(blocks, Sequence | np.ndarray):
+        raise InputError(f"blocks must be a sequence of blocks, got {blocks!r}")
     bases = []
     for block in blocks:
         array = np.asarray(block)

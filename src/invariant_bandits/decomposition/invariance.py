@@ -81,7 +81,7 @@ def select_invariant(
     covariances: Array,
     sizes: Array,
     *,
-    alpha: float = 0.01,
+    alpha: float = 0.002,
     invariant_dim: int | None = None,
     refine: bool = True,
 ) -> InvarianceResult:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
 
 
 class ConvergenceWarning(UserWarning):
@@ -37,7 +37,7 @@ def joint_diagonalize(
 
     Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood; Jacobi sweeps
     on the likelihood criterion with `weights` (m,), the sample sizes, finish. Columns come in a fixed order
-    (decreasing mean diagonal) with fixed signs (the largest entry of each is positive).
+    (decreasing mean diagonal, then that of the first matrix) with fixed signs (the largest entry of each is positive).
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0
@@ -48,6 +48,8 @@ def joint_diagonalize(
     """
     from invariant_bandits.decomposition import kernels
 
+    number_between("tolerance", tolerance, 0.0, 1.0)
+    whole_number("max_sweeps", max_sweeps, 1)
     stack = finite_array("matrices", matrices, ("m", "p", "p"))
     m, p, columns = stack.shape
     if p != columns:
@@ -74,17 +76,22 @@ def joint_diagonalize(
             ConvergenceWarning,
             stacklevel=2,
         )
-    basis = in_fixed_order(basis, np.asarray((basis.T @ stack @ basis).mean(axis=0)))
+    basis = in_fixed_order(basis, stack)
     turned = basis.T @ stack @ basis
     diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
     criterion = float(counts @ (diagonal - logdet) / counts.sum())
     return JointDiagonalization(basis, turned, criterion, first + second, converged)
 
 
-def in_fixed_order(basis: Array, mean: Array) -> Array:
-    """Columns by decreasing diagonal of `mean` (p, p), the mean matrix in this basis; largest entries positive."""
-    ordered = basis[:, np.argsort(-np.diagonal(mean), kind="stable")]
-    return with_fixed_signs(ordered)
+def in_fixed_order(basis: Array, stack: Array) -> Array:
+    """Columns by decreasing mean diagonal of the stack (m, p, p) in this basis; largest entries positive.
+
+    Means equal up to rounding, as all are after whitening, are ordered by the diagonal of the first matrix.
+    """
+    diagonal = np.diagonal(basis.T @ stack @ basis, axis1=1, axis2=2)
+    mean = diagonal.mean(axis=0)
+    rounded = np.round(mean / mean.max(), 9)
+    return with_fixed_signs(basis[:, np.lexsort((-diagonal[0], -rounded))])
 
 
 def with_fixed_signs(basis: Array) -> Array:

@@ -9,8 +9,10 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.spread import Spread
 
-SINGULAR = 1e-10
+RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
+ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ def window_paths(moments: WindowedMoments) -> tuple[CoefficientPaths, Array]:
     freedom = moments.counts - moments.dim - 1
     coefficients = np.linalg.solve(moments.gram, moments.cross[:, :, None])[:, :, 0]
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
-    floor = 1e-12 * float(moments.reward_square.sum() / moments.counts.sum())
+    level = float(moments.counts @ moments.reward_mean**2)
+    floor = float(1e-12 * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
     floor = floor if floor > 0 else 1e-300
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     few = freedom <= 8
@@ -56,8 +59,11 @@ def window_paths(moments: WindowedMoments) -> tuple[CoefficientPaths, Array]:
     return CoefficientPaths(coefficients, covariances), noise
 
 
-def check_estimable(moments: WindowedMoments, names: Sequence[str]) -> None:
-    """Raise unless every window can carry a least-squares fit with an intercept; say which cannot, and why."""
+def check_estimable(moments: WindowedMoments, names: Sequence[str], *, use_offered: bool) -> None:
+    """Raise unless every window can carry a least-squares fit with an intercept; say which cannot, and why.
+
+    With `use_offered` the offered actions must vary in every direction, too.
+    """
     p, m = moments.dim, moments.windows
     if m < 2:
         raise InputError(f"moments must have at least 2 windows to compare, got {m}")
@@ -67,27 +73,34 @@ def check_estimable(moments: WindowedMoments, names: Sequence[str]) -> None:
             f"each window needs at least p + 2 = {p + 2} rounds, but window {short[0]} has"
             f" {int(moments.counts[short[0]])} ({len(short)} of {m} windows are too short): use fewer windows"
         )
-    pooled = moments.gram.sum(axis=0)
-    scale = (moments.counts[:, None] * moments.feature_mean**2).sum(axis=0)
-    _check_regular(pooled, scale, names, "")
-    for window in range(m):
-        scale = moments.counts[window] * moments.feature_mean[window] ** 2
-        _check_regular(moments.gram[window], scale, names, f" within window {window}")
+    _check_all_regular("features", moments.chosen, names)
+    if use_offered and moments.offered is not None:
+        _check_all_regular("offered features", moments.offered, names)
 
 
-def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], where: str) -> None:
+def _check_all_regular(what: str, spread: Spread, names: Sequence[str]) -> None:
+    p = len(names)
+    grams = spread.scatter[:, :p, :p]
+    scales = spread.count[:, None] * spread.mean[:, :p] ** 2
+    _check_regular(grams.sum(axis=0), scales.sum(axis=0), names, what, "")
+    for window, (gram, scale) in enumerate(zip(grams, scales, strict=True)):
+        _check_regular(gram, scale, names, what, f" within window {window}")
+
+
+def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], what: str, where: str) -> None:
     variance = np.diagonal(gram)
     constant = np.flatnonzero(variance <= 1e-20 * (mean_square + variance))
     if len(constant):
-        raise InputError(f"features are constant{where}: {_listed(names, constant)}; leave them out")
+        raise InputError(f"{what} are constant{where}: {_listed(names, constant)}; leave them out")
     root = np.sqrt(variance)
     values, vectors = np.linalg.eigh(gram / np.outer(root, root))
-    if values[0] > SINGULAR:
+    limit = RELATIVE_NULL * len(root) * values[-1]
+    if values[0] > limit:
         return
-    null = vectors[:, values <= SINGULAR]
+    null = vectors[:, values <= limit]
     involved = np.flatnonzero(np.abs(null).max(axis=1) > 1e-4)
     raise InputError(
-        f"features are collinear{where}: {_listed(names, involved)} satisfy"
+        f"{what} are collinear{where}: {_listed(names, involved)} satisfy"
         f" {null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}; leave out as many of them"
     )
 

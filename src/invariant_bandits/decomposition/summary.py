@@ -88,7 +88,9 @@ def p_value_words(log_p: float) -> str:
     """A p-value for people, also far below what a float can hold."""
     if log_p > np.log(1e-4):
         return f"{np.exp(log_p):.3g}"
-    return f"1e{int(np.floor(log_p / np.log(10.0)))}"
+    exponent = int(np.floor(log_p / np.log(10.0)))
+    leading = round(float(np.exp(log_p - exponent * np.log(10.0))))
+    return f"{leading}e{exponent}" if leading < 10 else f"1e{exponent + 1}"
 
 
 def summarize(fit: InvariantSubspaceDecomposition) -> str:

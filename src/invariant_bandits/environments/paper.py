@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
 
 LOGGING = ("uniform", "greedy", "linucb")
@@ -54,6 +54,12 @@ class PaperWorld:
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
         one_of("logging", self.logging, LOGGING)
+        for size in self.blocks:
+            whole_number("blocks", size, 1)
+        whole_number("actions", self.actions, 1)
+        whole_number("regimes", self.regimes, 1)
+        if self.degrees_of_freedom is not None and not self.degrees_of_freedom > 2:
+            raise InputError(f"degrees_of_freedom must exceed 2 to have a covariance, got {self.degrees_of_freedom}")
         if self.varying is not None and not 0 <= self.varying < len(self.blocks):
             raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {self.varying}")
 
@@ -64,6 +70,7 @@ class PaperWorld:
 
     def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
         """Draw a world and `rounds` logged rounds of it."""
+        whole_number("rounds", rounds, 1)
         p = self.dim
         basis = _random_basis(p, rng)
         moving = self._moving_coordinates()

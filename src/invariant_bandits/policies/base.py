@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +103,7 @@ def reward_number(reward: Any) -> float:
 
 def batch_array(features: Any, dim: int) -> Array:
     """Features of N rounds (N, K, p), contiguous, or InputError; finiteness is left to the compiled pass."""
-    good = isinstance(features, np.ndarray) and features.dtype == np.float64 and features.ndim == 3
-    if good and features.shape[2] == dim and features.size:
-        return np.ascontiguousarray(features)
-    return np.ascontiguousarray(finite_array("features", features, ("N", "K", dim)))
+    return np.ascontiguousarray(shaped_array("features", features, ("N", "K", dim)))
 
 
 def too_large() -> InputError:

@@ -1,0 +1,229 @@
+"""Pictures of a fitted decomposition; drawing only.
+
+Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable, orange drifting; the pair
+stays apart for colour-blind readers and in grey print, where drifting lines are also dashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from invariant_bandits.checks import Array, one_of
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.invariance import constancy_test
+from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
+from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.summary import direction_paths, p_value_words
+
+THEMES: dict[str, dict[str, str]] = {
+    "light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#d5dbe1", "stable": "#0072b2", "varies": "#d55e00"},
+    "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
+}
+WINDOWS_SHOWN = 4
+
+
+@contextmanager
+def theme(name: str) -> Iterator[dict[str, str]]:
+    """Matplotlib settings for one theme; yields its colours."""
+    colours = THEMES[one_of("theme", name, tuple(THEMES))]
+    ink, paper = colours["ink"], colours["paper"]
+    settings: Any = {
+        "figure.facecolor": paper,
+        "axes.facecolor": paper,
+        "savefig.facecolor": paper,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": colours["faint"],
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.size": 9.0,
+        "axes.titlesize": 9.5,
+        "axes.titlelocation": "left",
+        "axes.linewidth": 0.8,
+        "figure.dpi": 120,
+        "savefig.dpi": 160,
+        "svg.fonttype": "path",
+    }
+    with mpl.rc_context(settings):
+        yield colours
+
+
+def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
+    """Write a figure as `stem`.png, .svg and .pdf; returns the paths."""
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
+    for path in paths:
+        stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
+        figure.savefig(path, bbox_inches="tight", metadata=stamp)
+    plt.close(figure)
+    return paths
+
+
+def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", title: str | None = None) -> Figure:
+    """Covariances before and after, coefficient paths, and the stable share of every feature, on one page."""
+    directions = min(fit.n_features_in_, 12)
+    path_rows = -(-directions // 4)
+    features = min(fit.n_features_in_, 30)
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(10.0, 3.9 + 1.5 * path_rows), layout="constrained")
+        halves: Any = figure.subfigures(2, 1, height_ratios=[3.6, 1.5 * path_rows + 0.3])
+        top, bottom = halves
+        left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
+        _draw_covariances(left, fit, colours)
+        _draw_stability(right.subplots(), fit, features, colours)
+        _draw_paths(bottom, fit, directions, colours)
+        for figure_part in (top, bottom, left, right):
+            figure_part.set_facecolor(colours["paper"])
+        split = fit.split_
+        found = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
+        figure.suptitle(f"{title}: {found}" if title else found, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light") -> Figure:
+    """Correlations of the features in a few windows: as logged (above) and in the found basis (below)."""
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(7.0, 3.7), layout="constrained")
+        _draw_covariances(figure, fit, colours)
+    return figure
+
+
+def coefficient_paths(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 24) -> Figure:
+    """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands."""
+    directions = min(fit.n_features_in_, most)
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(10.0, 0.4 + 1.6 * -(-directions // 4)), layout="constrained")
+        _draw_paths(figure, fit, directions, colours)
+    return figure
+
+
+def feature_stability(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 40) -> Figure:
+    """Share of each original feature that lies in the stable part."""
+    features = min(fit.n_features_in_, most)
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(4.2, 1.0 + 0.24 * features), layout="constrained")
+        _draw_stability(figure.subplots(), fit, features, colours)
+    return figure
+
+
+def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours: dict[str, str]) -> None:
+    m = len(fit.window_covariances_)
+    shown = np.unique(np.linspace(0, m - 1, min(WINDOWS_SHOWN, m)).round().astype(int))
+    palette = LinearSegmentedColormap.from_list("signed", ["#9a6dd7", colours["paper"], "#1b9e77"])
+    axes = figure.subplots(2, len(shown), squeeze=False)
+    basis = principal_directions(fit)
+    image = None
+    for column, window in enumerate(shown):
+        raw = fit.window_covariances_[window]
+        for row, matrix in enumerate((raw, basis.T @ raw @ basis)):
+            root = np.sqrt(np.diagonal(matrix))
+            axis = axes[row, column]
+            image = axis.imshow(matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            for spine in axis.spines.values():
+                spine.set_visible(True)
+        axes[0, column].set_title(f"window {window + 1}")
+        for block, varies in zip(fit.blocks_, fit.varies_, strict=True):
+            frame = colours["varies"] if varies else colours["stable"]
+            corner = (block[0] - 0.5, block[0] - 0.5)
+            axes[1, column].add_patch(Rectangle(corner, len(block), len(block), fill=False, ec=frame, lw=1.8))
+    axes[0, 0].set_ylabel("features as logged")
+    axes[1, 0].set_ylabel("in the found basis")
+    bar = figure.colorbar(image, ax=axes, shrink=0.75, pad=0.01)
+    bar.set_label("correlation within the window")
+    bar.outline.set_visible(False)
+
+
+def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
+    """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
+
+    Directions within a block are only defined as a group; this choice is the one people can read.
+    """
+    basis = np.array(fit.basis_)
+    for block in fit.blocks_:
+        precision = np.linalg.inv(direction_paths(fit, block).covariances).sum(axis=0)
+        _, vectors = np.linalg.eigh(precision)
+        basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
+    return basis
+
+
+def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str]) -> None:
+    basis = principal_directions(fit)
+    scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
+    paths = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).along(np.linalg.inv(basis).T * scale)
+    p = len(basis)
+    evidence = np.array([constancy_test(_single(paths, j)).log_p for j in range(p)])
+    owner = np.empty(p, dtype=int)
+    for index, block in enumerate(fit.blocks_):
+        owner[block] = index
+    order = np.argsort(evidence, kind="stable")[:directions]
+    columns = min(4, directions)
+    axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
+    time = np.arange(1, len(fit.coefficients_) + 1)
+    for axis, j in zip(axes.flat, order, strict=False):
+        varies = bool(fit.varies_[owner[j]])
+        colour = colours["varies" if varies else "stable"]
+        value = paths.coefficients[:, j]
+        error = 1.96 * np.sqrt(paths.covariances[:, j, j])
+        axis.axhline(0.0, color=colours["faint"], lw=0.8)
+        axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
+        axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
+        if not varies:
+            axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
+        verdict = "drifts" if varies else "stable"
+        axis.set_title(f"block {owner[j] + 1}, {verdict}, p = {p_value_words(evidence[j])}", color=colour, fontsize=8.5)
+    for axis in axes.flat[directions:]:
+        axis.set_visible(False)
+    errors = np.sqrt(np.diagonal(paths.covariances, axis1=1, axis2=2))
+    axes[0, 0].set_ylim(*_readable_range(paths.coefficients, errors))
+    for axis in axes[:, 0]:
+        axis.set_ylabel("reward per sd")
+    for column in range(columns):
+        filled = [axis for axis in axes[:, column] if axis.get_visible()]
+        filled[-1].set_xlabel("window")
+        filled[-1].tick_params(labelbottom=True)
+    note = "Coefficient along each direction, strongest evidence of drift first; bands: 95 % sampling error"
+    hidden = f" ({directions} of {p} shown)" if directions < p else ""
+    figure.suptitle(note + hidden, x=0.01, ha="left", fontsize=9.5)
+
+
+def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
+    """Limits that hold four fifths of all bands: a window that knows nothing must not flatten the others."""
+    sure = errors <= np.quantile(errors, 0.8)
+    low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
+    margin = 0.08 * (high - low)
+    return min(low, 0.0) - margin, max(high, 0.0) + margin
+
+
+def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
+    return CoefficientPaths(paths.coefficients[:, [j]], paths.covariances[:, [j]][:, :, [j]])
+
+
+def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]) -> None:
+    share = fit.feature_stability_
+    order = np.argsort(share, kind="stable")[:features]
+    names = fit.names(fit.n_features_in_)
+    place = np.arange(len(order))
+    axis.barh(place, share[order], color=colours["stable"], height=0.72)
+    axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
+    axis.set_yticks(place, [names[j] for j in order])
+    axis.invert_yaxis()
+    axis.set_xlim(0.0, 1.0)
+    axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])
+    axis.tick_params(length=0)
+    axis.spines[["left", "bottom"]].set_visible(False)
+    axis.set_title("share of each feature: stable | drifting")

@@ -1,0 +1,157 @@
+"""Stored moments come back to the last bit, or not at all."""
+
+import json
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from invariant_bandits import FileError, WindowedMoments, files
+
+DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01"], dtype="datetime64[D]")
+EDGES = {
+    "none": (None, None),
+    "float": (np.array([0.0, 1.0 / 3.0, 1.0]), np.linspace(0.0, 1.0, 50)),
+    "integer": (np.array([0, 10, 50]), np.arange(50)),
+    "days": (DAYS, DAYS[0] + np.arange(50)),
+    "nanoseconds": (DAYS.astype("datetime64[ns]"), (DAYS[0] + np.arange(50)).astype("datetime64[ns]")),
+}
+
+
+def drawn_moments(kind="none", offered=False):
+    rng = np.random.default_rng(0)
+    edges, times = EDGES[kind]
+    choices = rng.standard_normal((50, 4, 3))
+    where = {"windows": 2} if edges is None else {"times": times, "edges": edges}
+    return WindowedMoments.from_arrays(
+        choices[:, 0], rng.standard_normal(50), offered=choices if offered else None, **where
+    )
+
+
+@pytest.fixture
+def stored(tmp_path):
+    path = tmp_path / "moments.safetensors"
+    drawn_moments("days", offered=True).save(path)
+    return path
+
+
+@pytest.mark.parametrize("offered", [False, True])
+@pytest.mark.parametrize("kind", EDGES)
+def test_loading_gives_back_every_bit(tmp_path, kind, offered):
+    moments = drawn_moments(kind, offered)
+    path = tmp_path / "moments.safetensors"
+    moments.save(path)
+    loaded = WindowedMoments.load(path)
+    assert loaded == moments
+    assert (loaded.edges is None) == (moments.edges is None)
+    if moments.edges is not None:
+        assert loaded.edges.dtype == moments.edges.dtype
+
+
+def test_loaded_moments_can_be_continued(tmp_path):
+    moments = drawn_moments()
+    path = tmp_path / "moments.safetensors"
+    moments.save(path)
+    more = {"features": np.ones((2, 3)), "rewards": np.zeros(2), "window": 1}
+    assert WindowedMoments.load(path).update(**more) == deepcopy(moments).update(**more)
+
+
+def test_saving_again_replaces_the_file_and_leaves_nothing_beside_it(stored):
+    later = drawn_moments()
+    later.save(stored)
+    assert WindowedMoments.load(stored) == later
+    assert [entry.name for entry in stored.parent.iterdir()] == [stored.name]
+
+
+def test_every_truncation_is_refused(stored):
+    content = stored.read_bytes()
+    for length in range(0, len(content), 13):
+        stored.write_bytes(content[:length])
+        with pytest.raises(FileError, match=stored.name):
+            WindowedMoments.load(stored)
+
+
+def test_every_flipped_bit_is_refused_or_harmless(stored):
+    original = WindowedMoments.load(stored)
+    content = stored.read_bytes()
+    rng = np.random.default_rng(1)
+    refused = 0
+    for bit in rng.choice(8 * len(content), size=2000, replace=False):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        stored.write_bytes(damaged)
+        try:
+            loaded = WindowedMoments.load(stored)
+        except FileError:
+            refused += 1
+        else:
+            assert loaded == original
+    assert refused >= 1990
+
+
+def test_appended_bytes_are_refused(stored):
+    stored.write_bytes(stored.read_bytes() + b"\0" * 8)
+    with pytest.raises(FileError):
+        WindowedMoments.load(stored)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip file", b"\x80\x04\x95pickle", b"\x02\0\0\0\0\0\0\0{}"])
+def test_foreign_files_are_refused(tmp_path, content):
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="foreign is damaged or foreign"):
+        WindowedMoments.load(path)
+
+
+def test_another_products_container_is_refused(tmp_path):
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "weights.safetensors"
+    save_file({"weights": np.zeros(3)}, path, metadata={"product": "something else"})
+    with pytest.raises(FileError, match="was not written by invariant-bandits"):
+        WindowedMoments.load(path)
+
+
+def test_a_newer_format_is_refused_with_advice(tmp_path, monkeypatch):
+    path = tmp_path / "newer"
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "FORMAT_VERSION", 2)
+        drawn_moments().save(path)
+    with pytest.raises(FileError, match="has format 2, this version reads format 1: a newer release"):
+        WindowedMoments.load(path)
+
+
+def test_another_kind_of_content_is_refused(tmp_path):
+    path = tmp_path / "other"
+    files.write(path, "policy", {"weights": np.zeros(3)}, {})
+    with pytest.raises(FileError, match="holds 'policy', not 'windowed-moments'"):
+        WindowedMoments.load(path)
+
+
+def test_a_header_that_lies_about_the_content_is_refused(stored):
+    content = stored.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"]["about"] = header["__metadata__"]["about"].replace('"rounds": 50', '"rounds": 51')
+    text = json.dumps(header).encode()
+    stored.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(FileError, match="checksum does not match"):
+        WindowedMoments.load(stored)
+
+
+def test_a_failed_write_keeps_the_old_file(stored, monkeypatch):
+    before = stored.read_bytes()
+
+    def full_disk(descriptor):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(files.os, "fsync", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        drawn_moments().save(stored)
+    assert stored.read_bytes() == before
+    assert [entry.name for entry in stored.parent.iterdir()] == [stored.name]
+
+
+def test_a_missing_file_is_simply_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        WindowedMoments.load(tmp_path / "nothing")

@@ -1,0 +1,374 @@
+"""WindowedMoments: their algebra, and that bad input changes nothing. Files are in test_files.py."""
+
+import tracemalloc
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invariant_bandits import InputError, WindowedMoments
+from worlds import assert_same_moments
+
+P, K = 3, 4
+
+
+def draw_log(seed, rounds, offered=True):
+    """Features with distant means, rewards, offered actions that contain the chosen one."""
+    rng = np.random.default_rng(seed)
+    choices = rng.standard_normal((rounds, K, P)) * [1.0, 10.0, 0.1] + [0.0, 50.0, -3.0]
+    features = choices[np.arange(rounds), rng.integers(K, size=rounds)]
+    rewards = features @ [1.0, -0.2, 3.0] + rng.standard_normal(rounds)
+    return features, rewards, choices if offered else None
+
+
+@st.composite
+def partitioned_logs(draw):
+    """A log with a window per row, cut into shards of shuffled rows."""
+    seed = draw(st.integers(0, 2**32 - 1))
+    rounds = draw(st.integers(4, 40))
+    windows = draw(st.integers(1, 4))
+    shards = draw(st.integers(1, 6))
+    rng = np.random.default_rng(seed)
+    log = draw_log(seed, rounds, offered=draw(st.booleans()))
+    place = rng.integers(windows, size=rounds)
+    owner = rng.permutation(np.arange(rounds) % shards)
+    return log, windows, place, [rng.permutation(np.flatnonzero(owner == shard)) for shard in range(shards)]
+
+
+def moments_of(log, windows, place, rows=slice(None)):
+    features, rewards, offered = log
+    moments = WindowedMoments.empty(P, windows, offered=offered is not None)
+    if len(place[rows]) == 0:
+        return moments
+    return moments.update(
+        features[rows], rewards[rows], window=place[rows], offered=None if offered is None else offered[rows]
+    )
+
+
+@given(partitioned_logs())
+def test_merging_shards_in_any_order_gives_the_moments_of_the_whole(case):
+    log, windows, place, shards = case
+    whole = moments_of(log, windows, place)
+    parts = [moments_of(log, windows, place, rows) for rows in shards]
+    forwards, backwards = WindowedMoments.empty(P, windows, offered=log[2] is not None), parts[-1]
+    for part in parts:
+        forwards = forwards + part
+    for part in parts[-2::-1]:
+        backwards = backwards + part
+    assert_same_moments(forwards, whole)
+    assert_same_moments(backwards, whole)
+
+
+@given(partitioned_logs())
+def test_updating_batch_by_batch_gives_the_moments_of_the_whole(case):
+    (features, rewards, offered), windows, place, shards = case
+    moments = WindowedMoments.empty(P, windows, offered=offered is not None)
+    for rows in shards:
+        if len(rows):
+            given_offered = None if offered is None else offered[rows]
+            assert moments.update(features[rows], rewards[rows], window=place[rows], offered=given_offered) is moments
+    assert_same_moments(moments, moments_of((features, rewards, offered), windows, place))
+
+
+@given(partitioned_logs())
+def test_merging_is_commutative_and_associative_with_nothing_as_neutral_element(case):
+    log, windows, place, shards = case
+    parts = [moments_of(log, windows, place, rows) for rows in (shards * 3)[:3]]
+    a, b, c = parts
+    assert_same_moments(a + b, b + a)
+    assert_same_moments((a + b) + c, a + (b + c))
+    nothing = WindowedMoments.empty(P, windows, offered=log[2] is not None)
+    assert a + nothing == a
+    assert nothing + a == a
+
+
+def test_the_moments_are_what_their_names_say():
+    features, rewards, offered = draw_log(0, 200)
+    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered)
+    assert (moments.dim, moments.windows, moments.rounds) == (P, 2, 200)
+    np.testing.assert_array_equal(moments.counts, [100, 100])
+    for window, rows in enumerate([slice(0, 100), slice(100, 200)]):
+        x, r = features[rows], rewards[rows]
+        centred, reward = x - x.mean(axis=0), r - r.mean()
+        np.testing.assert_allclose(moments.feature_mean[window], x.mean(axis=0), rtol=1e-13)
+        np.testing.assert_allclose(moments.reward_mean[window], r.mean(), rtol=1e-13)
+        np.testing.assert_allclose(moments.gram[window], centred.T @ centred, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(moments.cross[window], centred.T @ reward, rtol=1e-9)
+        np.testing.assert_allclose(moments.reward_square[window], reward @ reward, rtol=1e-11)
+        flat = offered[rows].reshape(-1, P)
+        np.testing.assert_allclose(moments.offered.covariance()[window], np.cov(flat.T, bias=True), rtol=1e-9)
+    np.testing.assert_allclose(moments.second_moment(), features.T @ features, rtol=1e-12)
+
+
+def test_rows_fall_into_windows_by_their_times_and_the_last_edge_is_closed():
+    times = np.array([0.0, 0.9, 1.0, 1.5, 2.0, 2.0])
+    features = np.arange(6.0)[:, None]
+    moments = WindowedMoments.from_arrays(features, np.zeros(6), times=times, edges=[0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(moments.counts, [2, 4])
+    np.testing.assert_array_equal(moments.feature_mean[:, 0], [0.5, 3.5])
+
+
+def test_datetimes_bound_windows_as_numbers_do():
+    days = np.datetime64("2024-01-01") + np.arange(60)
+    edges = np.array(["2024-01-01", "2024-02-01", "2024-02-29"], dtype="datetime64[D]")
+    features, rewards, _ = draw_log(1, 60)
+    by_date = WindowedMoments.from_arrays(features, rewards, times=days, edges=edges)
+    by_number = WindowedMoments.from_arrays(features, rewards, times=np.arange(60), edges=[0, 31, 59])
+    np.testing.assert_array_equal(by_date.counts, [31, 29])
+    assert_same_moments(by_date, by_number, rtol=0)
+    assert by_date != by_number
+
+
+def test_later_windows_follow_earlier_ones():
+    features, rewards, offered = draw_log(2, 90)
+    whole = WindowedMoments.from_arrays(features, rewards, windows=3, offered=offered)
+    early = WindowedMoments.from_arrays(features[:60], rewards[:60], windows=2, offered=offered[:60])
+    late = WindowedMoments.from_arrays(features[60:], rewards[60:], windows=1, offered=offered[60:])
+    assert early.followed_by(late) == whole
+    assert whole.stretch(0, 2) == early
+    assert whole.stretch(2, 3) == late
+
+
+def test_edges_continue_where_the_earlier_windows_end():
+    features, rewards, _ = draw_log(3, 40)
+    times = np.arange(40.0)
+    early = WindowedMoments.from_arrays(features[:20], rewards[:20], times=times[:20], edges=[0, 10, 20])
+    late = WindowedMoments.from_arrays(features[20:], rewards[20:], times=times[20:], edges=[20, 40])
+    np.testing.assert_array_equal(early.followed_by(late).edges, [0, 10, 20, 40])
+    with pytest.raises(InputError, match="later must begin where these windows end"):
+        late.followed_by(early)
+
+
+@given(st.integers(1, 12), st.integers(0, 1000))
+def test_coarsening_merges_neighbours_and_loses_no_round(windows, seed):
+    features, rewards, offered = draw_log(seed, 120)
+    fine = WindowedMoments.from_arrays(features, rewards, windows=12, offered=offered)
+    coarse = fine.coarsen(windows)
+    assert coarse.windows == windows
+    assert coarse.rounds == 120
+    if 12 % windows == 0:
+        assert_same_moments(coarse, WindowedMoments.from_arrays(features, rewards, windows=windows, offered=offered))
+    assert fine.coarsen(12) == fine
+
+
+def test_coarsening_keeps_the_edges_of_what_it_merged():
+    features, rewards, _ = draw_log(4, 40)
+    fine = WindowedMoments.from_arrays(features, rewards, times=np.arange(40), edges=[0, 10, 20, 30, 40])
+    np.testing.assert_array_equal(fine.coarsen(2).edges, [0, 20, 40])
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_ordered_batches_of_any_size_fill_nearly_equal_windows_in_time_order(size):
+    features, rewards, offered = draw_log(5, 1000)
+    starts = range(0, 1000, size)
+    batches = ((features[s : s + size], rewards[s : s + size], offered[s : s + size]) for s in starts)
+    moments = WindowedMoments.from_batches(batches, windows=4)
+    assert moments.rounds == 1000
+    assert np.abs(moments.counts - 250).max() <= 1000 / (16 * 4)
+    place = np.repeat(np.arange(4), moments.counts.astype(int))
+    assert_same_moments(moments, moments_of((features, rewards, offered), 4, place))
+
+
+def test_timed_batches_need_no_order():
+    features, rewards, offered = draw_log(6, 100)
+    times = np.arange(100.0)
+    cut = [slice(70, 100), slice(0, 30), slice(30, 70)]
+    batches = ({"features": features[s], "rewards": rewards[s], "offered": offered[s], "times": times[s]} for s in cut)
+    moments = WindowedMoments.from_batches(batches, edges=[0, 50, 100])
+    whole = WindowedMoments.from_arrays(features, rewards, offered=offered, times=times, edges=[0, 50, 100])
+    assert_same_moments(moments, whole)
+
+
+def peak_memory(batches):
+    def stream():
+        rng = np.random.default_rng(7)
+        for _ in range(batches):
+            yield rng.standard_normal((100, 20)), rng.standard_normal(100)
+
+    WindowedMoments.from_batches(stream(), windows=4)
+    tracemalloc.start()
+    try:
+        WindowedMoments.from_batches(stream(), windows=4)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_sixteen_times_as_many_batches_need_no_more_memory():
+    few, many = peak_memory(20), peak_memory(320)
+    assert many <= 1.1 * few
+
+
+def test_an_offset_of_a_hundred_million_costs_no_digits():
+    rng = np.random.default_rng(8)
+    # Multiples of 2⁻¹⁶ up to 8 stay exact beside 1e8, so the shifted rows are exactly the shifted rows.
+    features = np.round(rng.standard_normal((500, P)) * 2**16) / 2**16
+    rewards = np.round(rng.standard_normal(500) * 2**16) / 2**16
+    near = WindowedMoments.from_arrays(features, rewards, windows=2)
+    far = WindowedMoments.from_arrays(features + 1e8, rewards - 1e8, windows=2)
+    assert_same_moments(far.transformed(np.eye(P)), far, rtol=0)
+    np.testing.assert_allclose(far.gram, near.gram, rtol=1e-12, atol=1e-12 * near.gram.max())
+    np.testing.assert_allclose(far.cross, near.cross, rtol=1e-12, atol=1e-12 * near.gram.max())
+    np.testing.assert_allclose(far.reward_square, near.reward_square, rtol=1e-12)
+    # Merged row by row, the mean is rounded 500 times: no worse than changing each number in its last place.
+    rowwise = WindowedMoments.empty(P, 1)
+    for row in range(500):
+        rowwise.update(features[row : row + 1] + 1e8, rewards[row : row + 1] - 1e8, window=0)
+    np.testing.assert_allclose(rowwise.gram, near.coarsen(1).gram, rtol=0, atol=500 * np.spacing(1e8))
+
+
+def test_the_rewards_a_component_leaves_unexplained_have_the_moments_of_the_difference():
+    features, rewards, offered = draw_log(9, 100)
+    component = np.array([0.5, -0.1, 2.0])
+    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered)
+    rest = moments.residual_after(component)
+    direct = WindowedMoments.from_arrays(features, rewards - features @ component, windows=2, offered=offered)
+    for name in ("counts", "feature_mean", "reward_mean", "gram", "cross", "reward_square"):
+        np.testing.assert_allclose(getattr(rest, name), getattr(direct, name), rtol=1e-9, atol=1e-9)
+
+
+DERIVED = {
+    "sum with nothing": lambda moments: moments + WindowedMoments.empty(P, moments.windows, offered=True),
+    "stretch": lambda moments: moments.stretch(0, 2),
+    "coarsened": lambda moments: moments.coarsen(moments.windows),
+    "followed": lambda moments: moments.followed_by(moments),
+    "transformed": lambda moments: moments.transformed(np.eye(P)),
+    "residual": lambda moments: moments.residual_after(np.zeros(P)),
+}
+
+
+@pytest.mark.parametrize("derive", DERIVED.values(), ids=DERIVED.keys())
+def test_updating_derived_moments_leaves_the_original_alone(derive):
+    features, rewards, offered = draw_log(10, 60)
+    moments = WindowedMoments.from_arrays(features, rewards, windows=3, offered=offered)
+    before = deepcopy(moments)
+    derive(moments).update(features[:5], rewards[:5], window=0, offered=offered[:5])
+    assert moments == before
+
+
+def test_later_changes_to_the_callers_arrays_change_nothing():
+    features, rewards, _ = draw_log(11, 20)
+    edges = np.array([0.0, 10.0, 20.0])
+    moments = WindowedMoments.from_arrays(features, rewards, times=np.arange(20.0), edges=edges)
+    before = deepcopy(moments)
+    edges[1], features[:], rewards[:] = 3.0, 0.0, 0.0
+    assert moments == before
+
+
+def test_moments_are_equal_to_the_last_bit_or_not_at_all():
+    features, rewards, _ = draw_log(12, 20)
+    moments = WindowedMoments.from_arrays(features, rewards, windows=2)
+    other = deepcopy(moments)
+    assert moments == other
+    other.chosen.mean[0, 0] = np.nextafter(other.chosen.mean[0, 0], np.inf)
+    assert moments != other
+    assert moments != "moments"
+    with pytest.raises(TypeError):
+        hash(moments)
+
+
+GOOD = draw_log(13, 6)
+BAD_UPDATES = {
+    "rows that are no matrix": (r"features must have shape \(n, 3\), got \(6,\)", {"features": GOOD[1]}),
+    "another number of features": (r"features must have shape \(n, 3\), got \(6, 2\)", {"features": GOOD[0][:, :2]}),
+    "no rows": ("features is empty", {"features": np.zeros((0, 3))}),
+    "not numbers": ("features must be numbers", {"features": [["a", "b", "c"]] * 6}),
+    "complex numbers": ("features must be numbers", {"features": GOOD[0] + 0j}),
+    "a missing feature": (r"features must be finite, got nan at index \(0, 0\)", {"features": GOOD[0] * np.nan}),
+    "overflowing powers": ("features must lie within", {"features": GOOD[0] * 1e80}),
+    "too few rewards": (r"rewards must have shape \(6,\), got \(5,\)", {"rewards": GOOD[1][:5]}),
+    "an infinite reward": (r"rewards must be finite, got inf", {"rewards": np.full(6, np.inf)}),
+    "overflowing rewards": ("rewards must lie within", {"rewards": np.full(6, -1e71)}),
+    "no offered actions": ("offered is missing", {"offered": None}),
+    "offered of another length": (r"offered must have shape \(6, K, 3\)", {"offered": GOOD[2][:5]}),
+    "an offered NaN": ("offered must be finite", {"offered": GOOD[2] * np.nan}),
+    "a window too many": (r"window must lie in 0\.\.1, got 2\.\.2", {"window": 2}),
+    "a negative window": (r"window must lie in 0\.\.1", {"window": np.array([0, 0, 0, 0, 0, -1])}),
+    "fractional windows": ("window must be whole numbers", {"window": np.full(6, 0.5)}),
+    "too few windows": (r"window must be an int or have shape \(6,\)", {"window": np.zeros(5, dtype=int)}),
+    "times without edges": ("times were given, but these moments have no edges", {"window": None, "times": GOOD[1]}),
+    "neither window nor times": ("give either window", {"window": None}),
+}
+
+
+@pytest.mark.parametrize(("message", "change"), BAD_UPDATES.values(), ids=BAD_UPDATES.keys())
+def test_a_bad_batch_is_named_and_changes_nothing(message, change):
+    features, rewards, offered = draw_log(14, 20)
+    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered)
+    before = deepcopy(moments)
+    good = {"features": GOOD[0], "rewards": GOOD[1], "offered": GOOD[2], "window": 0}
+    with pytest.raises(InputError, match=message):
+        moments.update(**(good | change))
+    assert moments == before
+    assert moments.update(**good).rounds == 26
+
+
+def timed(**change):
+    arguments = {"features": GOOD[0], "rewards": GOOD[1], "times": np.arange(6.0), "edges": [0.0, 3.0, 6.0]}
+    return lambda: WindowedMoments.from_arrays(**(arguments | change))
+
+
+DAYS = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+FEW = WindowedMoments.from_arrays(GOOD[0], GOOD[1], windows=2)
+BAD_CALLS = {
+    "falling edges": (r"edges must increase strictly .*got 3\.0 before 1\.0 at index 1", timed(edges=[0.0, 3.0, 1.0])),
+    "repeated edges": ("edges must increase strictly", timed(edges=[0.0, 3.0, 3.0, 6.0])),
+    "one edge": ("edges must be at least two times", timed(edges=[0.0])),
+    "edges with NaN": ("edges must be finite", timed(edges=[0.0, np.nan, 6.0])),
+    "an undefined date": ("edges must be finite", timed(edges=np.array(["2024-01-01", "NaT"], "datetime64[D]"))),
+    "edges of words": ("edges must be numbers or datetimes", timed(edges=["a", "b"])),
+    "times outside": (
+        "times must lie within the edges 0.0 to 3.0: 2 of 6 do not, the first 4",
+        timed(edges=[0.0, 3.0]),
+    ),
+    "times with NaN": ("times must be finite", timed(times=np.full(6, np.nan))),
+    "times of words": ("times must be numbers or datetimes", timed(times=["a"] * 6)),
+    "too few times": (r"times must have shape \(6,\), got \(5,\)", timed(times=np.arange(5.0))),
+    "dates against numbers": ("times and edges must be of one kind", timed(edges=DAYS)),
+    "times without edges": ("times and edges belong together", timed(edges=None)),
+    "edges and windows": ("either windows or times with edges", timed(windows=3)),
+    "more windows than rounds": (
+        "windows must be at most the number of rounds, 6, got 7",
+        lambda: WindowedMoments.from_arrays(GOOD[0], GOOD[1], windows=7),
+    ),
+    "no windows": (
+        "windows must be a whole number of at least 1, got 0",
+        lambda: WindowedMoments.from_arrays(GOOD[0], GOOD[1], windows=0),
+    ),
+    "no dimension": ("dim must be a whole number of at least 1", lambda: WindowedMoments.empty(0, 2)),
+    "empty of neither": ("either windows .* or edges", lambda: WindowedMoments.empty(3)),
+    "no batches": ("batches are empty", lambda: WindowedMoments.from_batches([])),
+    "no timed batches": ("batches are empty", lambda: WindowedMoments.from_batches([], edges=[0, 1])),
+    "fewer batched rounds than windows": (
+        "windows must be at most the number of rounds, 6, got 8",
+        lambda: WindowedMoments.from_batches([GOOD[:2]], windows=8),
+    ),
+    "a batch that is a list": ("each batch must be a mapping or a tuple", lambda: WindowedMoments.from_batches([[1]])),
+    "a batch without rewards": (
+        "each batch must have rewards",
+        lambda: WindowedMoments.from_batches([{"features": GOOD[0]}]),
+    ),
+    "a timed batch without times": (
+        "each batch must carry its times",
+        lambda: WindowedMoments.from_batches([GOOD[:2]], edges=[0, 1]),
+    ),
+    "shards of other windows": ("the same windows, got 2 and 3", lambda: FEW + WindowedMoments.empty(3, 3)),
+    "shards of other features": ("the same dim, got 3 and 4", lambda: FEW + WindowedMoments.empty(4, 2)),
+    "shards of other edges": ("the same window edges", lambda: FEW + WindowedMoments.empty(3, edges=[0, 1, 2])),
+    "shards with and without offered": (
+        "either both or neither",
+        lambda: FEW + WindowedMoments.empty(3, 2, offered=True),
+    ),
+    "coarsening to more": ("windows must be at most the present 2, got 3", lambda: FEW.coarsen(3)),
+    "an empty stretch": ("start and stop must satisfy", lambda: FEW.stretch(1, 1)),
+    "a transformation of other size": (r"change must have shape \(3, 3\)", lambda: FEW.transformed(np.eye(2))),
+    "a component of other size": (r"component must have shape \(3,\)", lambda: FEW.residual_after([1.0])),
+}
+
+
+@pytest.mark.parametrize(("message", "call"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
+def test_bad_arguments_are_named(message, call):
+    with pytest.raises(InputError, match=message):
+        call()

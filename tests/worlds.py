@@ -1,0 +1,82 @@
+"""Small planted worlds and measures that several tests share."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from invariant_bandits import Split, WindowedMoments
+
+
+def random_basis(p, rng):
+    """A Haar-distributed orthogonal matrix (p, p)."""
+    q, r = np.linalg.qr(rng.standard_normal((p, p)))
+    return q * np.sign(np.diagonal(r))
+
+
+def slight_turn(p, rng, size=0.1):
+    """An orthogonal matrix (p, p) near the identity."""
+    q, r = np.linalg.qr(np.eye(p) + size * rng.standard_normal((p, p)))
+    return q * np.sign(np.diagonal(r))
+
+
+def random_spd(p, rng):
+    """A well-conditioned positive definite matrix (p, p)."""
+    basis = random_basis(p, rng)
+    return basis @ np.diag(rng.uniform(0.5, 2.0, p)) @ basis.T
+
+
+def assert_same_moments(first, second, rtol=1e-10):
+    """Equal counts and edges; all power sums equal relative to the size of their own kind."""
+    for one, other in ((first.chosen, second.chosen), (first.offered, second.offered)):
+        assert (one is None) == (other is None)
+        if one is None:
+            continue
+        np.testing.assert_array_equal(one.count, other.count)
+        for name, array in one.arrays().items():
+            theirs = other.arrays()[name]
+            np.testing.assert_allclose(array, theirs, rtol=rtol, atol=rtol * max(1.0, np.abs(theirs).max()))
+
+
+@dataclass
+class PiecewiseWorld:
+    """Logs whose coefficients are constant within each window: the invariant ones throughout, the others redrawn.
+
+    Covariances are redrawn per window, diagonal in `split.basis`.
+    """
+
+    features: np.ndarray
+    rewards: np.ndarray
+    split: Split
+    component: np.ndarray
+    coefficients: np.ndarray
+    windows: int
+
+    @property
+    def moments(self):
+        return WindowedMoments.from_arrays(self.features, self.rewards, windows=self.windows)
+
+
+def piecewise_world(
+    rng, *, invariant_dim=3, residual_dim=2, windows=6, rounds=300, noise=1.0, drift=1.0, basis=None, draw=None
+):
+    """Draw a PiecewiseWorld of `windows` × `rounds` rows; `draw(shape)` gives unit-variance variables."""
+    p = invariant_dim + residual_dim
+    draw = rng.standard_normal if draw is None else draw
+    basis = random_basis(p, rng) if basis is None else basis
+    split = Split(basis[:, :invariant_dim], basis[:, invariant_dim:])
+    component = split.invariant @ rng.uniform(0.5, 1.5, invariant_dim)
+    coefficients = component + drift * rng.standard_normal((windows, residual_dim)) @ split.residual.T
+    scales = rng.uniform(0.5, 2.0, (windows, p))
+    features = np.concatenate([(draw((rounds, p)) * scale) @ basis.T for scale in scales])
+    means = np.einsum("ij,ij->i", features, np.repeat(coefficients, rounds, axis=0))
+    rewards = means + noise * rng.standard_normal(windows * rounds)
+    return PiecewiseWorld(features, rewards, split, component, coefficients, windows)
+
+
+def within(successes, runs, probability, deviations=4.0):
+    """Whether a count agrees with Binomial(runs, probability) to so many standard deviations.
+
+    Four deviations fail with probability below 1e-3 for the counts used here, if the model holds.
+    """
+    spread = np.sqrt(runs * probability * (1.0 - probability))
+    return abs(successes - runs * probability) <= deviations * spread
