@@ -1,8 +1,8 @@
 """Confidence sets contain the truth at least as often as promised, and not because they are infinite.
 
-Each test counts failures in 2,000 runs with fixed seeds. The sets are conservative: their true failure rates, below
-0.01 where 0.1 is promised, make a false alarm (more than 200 failures) impossible for practical purposes. The
-shrunken sets beside them fail far more often than promised, so the counts can tell a wrong radius from a right one.
+Each test counts failures in 2,000 runs with fixed seeds. The sets are conservative: failure rates between 0.0005 and
+0.011 are seen where 0.1 is promised, so a false alarm (more than 200 failures) has no chance. The shrunken sets beside
+them fail more often than promised, so the counts can tell a wrong radius from a right one.
 """
 
 import numpy as np

@@ -128,7 +128,7 @@ class InvariantPolicy(LinearPolicy):
         try:
             fit = InvariantSubspaceDecomposition(split=self._fixed_split).fit(grown)
         except InputError as error:
-            warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=4)
+            warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
             return
         self._history = grown
         self._recent = WindowedMoments.empty(self.dim, 1, offered=grown.offered is not None)

@@ -253,8 +253,28 @@ class LinUCB(LinearPolicy):
     array([ 1., -1.,  0.])
     """
 
-    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=memory, **common)
+    def __init__(
+        self,
+        dim: int,
+        *,
+        ridge: float = 0.1,
+        confidence: float = 0.01,
+        noise_scale: float = 1.0,
+        norm_bound: float = 1.0,
+        feature_bound: float = 1.0,
+        memory: Memory = FOREVER,
+        exploration: float = 1.0,
+    ) -> None:
+        super().__init__(
+            dim,
+            ridge=ridge,
+            confidence=confidence,
+            noise_scale=noise_scale,
+            norm_bound=norm_bound,
+            feature_bound=feature_bound,
+            memory=memory,
+            exploration=exploration,
+        )
 
 
 class SWLinUCB(LinearPolicy):

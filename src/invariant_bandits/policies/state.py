@@ -52,9 +52,9 @@ def from_bytes(content: bytes, name: str) -> Policy:
     policy: Any = about.get("policy")
     if policy not in HOMES:
         raise FileError(f"{name} holds a policy {policy!r} that this version does not know")
-    home = import_module(f"invariant_bandits.policies.{HOMES[policy]}")
     try:
+        home = import_module(f"invariant_bandits.policies.{HOMES[policy]}")
         result: Policy = getattr(home, policy).rebuilt(about["settings"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ImportError, KeyError, TypeError, ValueError) as error:
         raise FileError(f"{name} does not hold a whole {policy}: {error}") from None
     return result
