@@ -20,6 +20,7 @@ MEMORIES = {
 SPLIT = ib.Split.from_residual(np.linalg.qr(np.random.default_rng(5).normal(size=(DIM, 2)))[0])
 COMPONENT = SPLIT.invariant @ np.array([0.7, -0.4])
 PRECISION = np.array([[90.0, 20.0], [20.0, 60.0]])
+TRUE_SPLIT = ib.Split(np.eye(DIM)[:, :3], np.eye(DIM)[:, 3:])
 EVERYTHING = ib.Split(np.eye(DIM), np.zeros((DIM, 0)))
 NOTHING = ib.Split(np.zeros((DIM, 0)), np.eye(DIM))
 
@@ -60,6 +61,9 @@ def _makers():
         "Uniform": lambda: ib.Uniform(DIM, seed=4),
         "BOBLinUCB": lambda: ib.BOBLinUCB(DIM, horizon=300, seed=4, noise_scale=0.5),
         "ISDLinUCB theorem": lambda: ib.ISDLinUCB.from_history(history(), radius="theorem", feature_bound=9.0),
+        "ISDLinUCB known split": lambda: ib.ISDLinUCB.from_history(
+            history(), split=TRUE_SPLIT, recompute_every=30, memory=ib.Discount(0.97)
+        ),
         "ISDLinTS from history": lambda: ib.ISDLinTS.from_history(history(), recompute_every=50, seed=4),
         "ISDLinUCB all invariant": lambda: ib.ISDLinUCB(EVERYTHING, np.ones(DIM), component_precision=np.eye(DIM)),
         "ISDLinUCB none invariant": lambda: ib.ISDLinUCB(NOTHING, np.zeros(DIM)),

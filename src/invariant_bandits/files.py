@@ -95,9 +95,10 @@ def _header(name: str, content: bytes) -> dict[str, str]:
         if len(content) < 8 or not 0 < length <= len(content) - 8:
             raise ValueError("it is too short, or not such a file")
         text = content[8 : 8 + length]
-        if not text.rstrip(b" ").endswith(b"}"):
-            raise ValueError("its header is padded with something else than spaces")
-        metadata = json.loads(text)["__metadata__"]
+        parsed = json.loads(text)
+        if json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode() != text.rstrip(b" "):
+            raise ValueError("its header has been rearranged")
+        metadata = parsed["__metadata__"]
         return {str(key): str(value) for key, value in metadata.items()}
     except Exception as error:
         raise FileError(f"{name} is damaged or foreign: {error}") from None

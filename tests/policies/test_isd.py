@@ -134,6 +134,27 @@ def test_a_window_that_cannot_be_used_is_announced_and_kept_for_later():
     assert not np.array_equal(policy.component, before)
 
 
+def test_the_history_is_the_policys_own():
+    moments, twin = policy_laws.history(), policy_laws.history()
+    left = ib.ISDLinUCB.from_history(moments, recompute_every=30)
+    right = ib.ISDLinUCB.from_history(twin, recompute_every=30)
+    row = np.full((1, 4), 100.0)
+    moments.update(row, [5.0], window=0, offered=row[None])
+    assert policy_laws.play(left, 60, seed=0) == policy_laws.play(right, 60, seed=0)
+    assert policy_laws.bits(left) == policy_laws.bits(right)
+
+
+def test_rounds_too_large_to_be_recorded_are_refused_unchanged():
+    policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=30)
+    good, before = np.ones((3, 4)), policy_laws.bits(policy)
+    for row, reward, offered in ((good[0] * 1e70, 1.0, good), (good[0], 1e70, good), (good[0], 1.0, good * 1e70)):
+        with pytest.raises(ib.InputError, match="below 1e\\+60"):
+            policy.update(row, reward, offered=offered)
+    with pytest.raises(ib.InputError, match="features"):
+        policy.update(good[0], 1.0, offered=np.full((3, 4), np.nan))
+    assert policy_laws.bits(policy) == before
+
+
 def test_many_recomputed_windows_are_merged():
     policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=10)
     rng = np.random.default_rng(2)

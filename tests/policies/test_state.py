@@ -64,6 +64,16 @@ def test_no_mutation_of_a_file_is_accepted_or_does_anything_but_raise_file_error
             from_bytes(changed, "mutated")
 
 
+def test_a_header_that_means_the_same_in_other_bytes_is_refused(tmp_path):
+    """Fuzzing found this one: a brace changed places with a space of the padding."""
+    content = content_of("Uniform", tmp_path)
+    end = 8 + int.from_bytes(content[:8], "little")
+    padded = content[8:end].rstrip(b" ")[:-1] + b" }"
+    other = (len(padded) + (-len(padded)) % 8).to_bytes(8, "little") + padded.ljust(len(padded) + (-len(padded)) % 8)
+    with pytest.raises(ib.FileError, match="rearranged"):
+        from_bytes(other + content[end:], "rearranged")
+
+
 def test_every_truncation_is_refused(tmp_path):
     content = content_of("LinUCB, forever", tmp_path)
     for length in range(len(content)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from invariant_bandits.spread import Spread
 
 RADII = ("self-normalised", "theorem")
 MOST_WINDOWS = 64
+LARGEST_RECORDED = 1e60
 
 
 class RecomputeWarning(UserWarning):
@@ -92,7 +94,8 @@ class InvariantPolicy(LinearPolicy):
             policy.recompute_every = whole_number("recompute_every", recompute_every, least)
             policy._fixed_split = split
             policy._estimates_noise = noise_scale is None
-            policy._follow(WindowedMoments(moments.chosen, moments.offered))
+            history = deepcopy(moments)
+            policy._follow(WindowedMoments(history.chosen, history.offered))
         return policy
 
     @classmethod
@@ -113,6 +116,11 @@ class InvariantPolicy(LinearPolicy):
             return
         row, value = chosen_array(features, self.dim), reward_number(reward)
         choice = row[None] if offered is None else offered_array(offered, self.dim)
+        if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
+            raise InputError(
+                f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
+                " so that their squares and fourth powers can be summed"
+            )
         super().update(row, value)
         self._record.learn(row, value, np.zeros((self.dim, 0)))
         offered = None if self._history.offered is None else choice[None]
@@ -158,7 +166,6 @@ class InvariantPolicy(LinearPolicy):
             given["recompute"] = {
                 "every": self.recompute_every,
                 "estimates_noise": self._estimates_noise,
-                "fixed_split": self._fixed_split is not None,
                 "offered": self._history.offered is not None,
             }
         return given
@@ -175,6 +182,9 @@ class InvariantPolicy(LinearPolicy):
         if self.recompute_every is not None:
             arrays |= {f"record.{name}": array for name, array in self._record.arrays().items()}
             arrays["record.rounds"] = np.array([self._record.rounds], dtype=np.int64)
+            if self._fixed_split is not None:
+                arrays["fixed_split.invariant"] = self._fixed_split.invariant
+                arrays["fixed_split.residual"] = self._fixed_split.residual
             for part, moments in (("history", self._history), ("recent", self._recent)):
                 arrays |= {f"{part}.chosen.{name}": a for name, a in moments.chosen.arrays().items()}
                 if moments.offered is not None:
@@ -187,12 +197,13 @@ class InvariantPolicy(LinearPolicy):
         given = dict(settings)
         given["memory"] = memory_from_settings(given["memory"])
         recompute = given.pop("recompute", None)
-        split = Split(arrays["split.invariant"], arrays["split.residual"])
+        split = Split(**_under(arrays, "split."))
         policy = cls(split, arrays["component"], component_precision=arrays.get("component_precision"), **given)
         if recompute is not None:
             policy.recompute_every = recompute["every"]
             policy._estimates_noise = recompute["estimates_noise"]
-            policy._fixed_split = split if recompute["fixed_split"] else None
+            fixed = _under(arrays, "fixed_split.")
+            policy._fixed_split = Split(**fixed) if fixed else None
             policy._follow(_moments(arrays, "history", recompute["offered"]))
             policy._recent = _moments(arrays, "recent", recompute["offered"])
             record = _under(arrays, "record.")
