@@ -66,6 +66,20 @@ def test_under_greedy_logs_of_the_paper_the_error_within_windows_is_a_third():
     assert np.sqrt(squares["pooled"] / squares["within-window"]) > 3.0
 
 
+def test_the_pooled_component_is_least_squares_over_all_rounds():
+    """The paper's estimator: no intercept, residual coordinates left out; classical covariance."""
+    world = piecewise_world(np.random.default_rng(22))
+    features, rewards = world.features + 2.0, world.rewards - 1.0
+    fit = InvariantSubspaceDecomposition(split=world.split, component="pooled").fit(features, rewards, windows=6)
+    W = world.split.invariant
+    direct, residual, _, _ = np.linalg.lstsq(features @ W, rewards)
+    np.testing.assert_allclose(fit.component_, W @ direct, rtol=1e-9)
+    inverse = np.linalg.inv(W.T @ features.T @ features @ W)
+    np.testing.assert_allclose(
+        fit.component_covariance_, residual[0] / (1800 - 3) * W @ inverse @ W.T, rtol=1e-8, atol=1e-12
+    )
+
+
 def component_wald_values(component, runs, drift):
     values = []
     for seed in range(runs):
