@@ -130,6 +130,8 @@ def test_edges_continue_where_the_earlier_windows_end():
     np.testing.assert_array_equal(early.followed_by(late).edges, [0, 10, 20, 40])
     with pytest.raises(InputError, match="later must begin where these windows end"):
         late.followed_by(early)
+    with pytest.raises(InputError, match="both or neither of the moments must have window edges"):
+        early.followed_by(WindowedMoments.from_arrays(features[20:], rewards[20:], windows=1))
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))

@@ -164,7 +164,7 @@ def test_unknown_parameters_are_refused_before_any_is_set():
     fit = InvariantSubspaceDecomposition()
     with pytest.raises(InputError, match=r"parameter must be one of .* got 'level'"):
         fit.set_params(alpha=0.5, level=3)
-    assert fit.alpha == 0.01
+    assert fit.alpha == InvariantSubspaceDecomposition().alpha
 
 
 def test_empty_moments_are_refused():
