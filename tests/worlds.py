@@ -25,6 +25,15 @@ def random_spd(p, rng):
     return basis @ np.diag(rng.uniform(0.5, 2.0, p)) @ basis.T
 
 
+def draw_log(seed, rounds, offered=True):
+    """Features with distant means, rewards, offered actions that contain the chosen one."""
+    rng = np.random.default_rng(seed)
+    choices = rng.standard_normal((rounds, 4, 3)) * [1.0, 10.0, 0.1] + [0.0, 50.0, -3.0]
+    features = choices[np.arange(rounds), rng.integers(4, size=rounds)]
+    rewards = features @ [1.0, -0.2, 3.0] + rng.standard_normal(rounds)
+    return features, rewards, choices if offered else None
+
+
 def assert_same_moments(first, second, rtol=1e-10):
     """Equal counts and edges; all power sums equal relative to the size of their own kind."""
     for one, other in ((first.chosen, second.chosen), (first.offered, second.offered)):

@@ -17,6 +17,7 @@ import numpy as np
 from invariant_bandits import files
 from invariant_bandits.checks import Array, InputError, finite_array, require_finite, shaped_array, whole_number
 from invariant_bandits.spread import Spread, mapped, spread_of_rows, stacked
+from invariant_bandits.windows import checked_edges, even_starts, place_times, same_edges
 
 ROWS_AT_ONCE = 65_536
 CELLS_PER_WINDOW = 16
@@ -44,7 +45,7 @@ class WindowedMoments:
     ) -> WindowedMoments:
         """Moments of no rounds, ready for `update`: a number of `windows`, or the `edges` of their times."""
         dim = whole_number("dim", dim, 1)
-        checked = None if edges is None else _edges(edges)
+        checked = None if edges is None else checked_edges(edges)
         if (windows is None) == (checked is None):
             raise InputError("give either windows (their number) or edges (their bounding times)")
         m = len(checked) - 1 if checked is not None else whole_number("windows", windows, 1)
@@ -153,7 +154,7 @@ class WindowedMoments:
         if (window is None) == (times is None):
             raise InputError("give either window (an index per round) or times (if there are edges)")
         if times is not None:
-            return _place_times(n, times, self.edges)
+            return place_times(n, times, self.edges)
         place = np.asarray(window)
         if place.dtype.kind not in "iu":
             raise InputError(f"window must be whole numbers, got dtype {place.dtype}")
@@ -170,7 +171,7 @@ class WindowedMoments:
         self._check_alike(other)
         if self.windows != other.windows:
             raise InputError(f"shards must have the same windows, got {self.windows} and {other.windows}")
-        if not _same_edges(self.edges, other.edges):
+        if not same_edges(self.edges, other.edges):
             raise InputError("shards must have the same window edges")
         both = None
         if self.offered is not None and other.offered is not None:
@@ -180,6 +181,8 @@ class WindowedMoments:
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
         """These windows, then those of `later`."""
         self._check_alike(later)
+        if (self.edges is None) != (later.edges is None):
+            raise InputError("either both or neither of the moments must have window edges")
         edges = None
         if self.edges is not None and later.edges is not None:
             if self.edges[-1] != later.edges[0]:
@@ -195,7 +198,7 @@ class WindowedMoments:
         windows = whole_number("windows", windows, 1)
         if windows > self.windows:
             raise InputError(f"windows must be at most the present {self.windows}, got {windows}")
-        return self._regrouped(_even_starts(self.chosen.count, windows))
+        return self._regrouped(even_starts(self.chosen.count, windows))
 
     def _regrouped(self, starts: Array) -> WindowedMoments:
         both = None if self.offered is None else self.offered.grouped(starts)
@@ -297,7 +300,7 @@ class WindowedMoments:
         mine, theirs = self._arrays(), other._arrays()
         return (
             mine.keys() == theirs.keys()
-            and _same_edges(self.edges, other.edges)
+            and same_edges(self.edges, other.edges)
             and all(np.array_equal(mine[name], theirs[name]) for name in mine)
         )
 
@@ -356,63 +359,6 @@ def _explain_unusable(**arrays: Array | None) -> None:
             if np.abs(array).max() > LARGEST:
                 raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
     raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
-
-
-def _edges(edges: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(edges)
-    if array.ndim != 1 or len(array) < 2:
-        raise InputError(f"edges must be at least two times in one row, got shape {array.shape}")
-    if array.dtype.kind not in "iufM":
-        raise InputError(f"edges must be numbers or datetimes, got dtype {array.dtype}")
-    if not np.isfinite(array).all():
-        raise InputError("edges must be finite")
-    falling = np.flatnonzero(~(array[:-1] < array[1:]))
-    if len(falling):
-        at = int(falling[0])
-        raise InputError(
-            f"edges must increase strictly (windows may not overlap), got {array[at]} before {array[at + 1]}"
-            f" at index {at}"
-        )
-    return array.copy()
-
-
-def _place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    if edges is None:
-        raise InputError("times were given, but these moments have no edges")
-    array = np.asarray(times)
-    if array.shape != (n,):
-        raise InputError(f"times must have shape ({n},), got {array.shape}")
-    if array.dtype.kind not in "iufM":
-        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
-    if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
-        raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
-    if not np.isfinite(array).all():
-        raise InputError("times must be finite")
-    outside = (array < edges[0]) | (array > edges[-1])
-    if outside.any():
-        raise InputError(
-            f"times must lie within the edges {edges[0]} to {edges[-1]}:"
-            f" {int(outside.sum())} of {n} do not, the first {array[outside][0]}"
-        )
-    return np.minimum(np.searchsorted(edges, array, side="right") - 1, len(edges) - 2)
-
-
-def _same_edges(a: np.ndarray[Any, Any] | None, b: np.ndarray[Any, Any] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return np.array_equal(a, b)
-
-
-def _even_starts(count: Array, groups: int) -> Array:
-    """First window of each of `groups` runs whose sizes are as even as possible; every run has at least one."""
-    before = np.concatenate([[0.0], np.cumsum(count)])
-    goals = before[-1] * np.arange(1, groups) / groups
-    starts = [0]
-    for index, goal in enumerate(goals, start=1):
-        low, high = starts[-1] + 1, len(count) - (groups - index)
-        candidates = np.arange(low, high + 1)
-        starts.append(int(candidates[np.argmin(np.abs(before[candidates] - goal))]))
-    return np.array(starts)
 
 
 def _as_mapping(batch: Any) -> Mapping[str, Any]:

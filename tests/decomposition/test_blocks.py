@@ -113,6 +113,19 @@ def test_refinement_always_lowers_the_criterion_and_nearly_always_the_error():
     assert errors[:, 1].mean() < 0.75 * errors[:, 0].mean()
 
 
+def test_found_blocks_are_already_refined():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        _, covariances = planted_covariances(rng)
+        covariances, sizes = sampled(rng, covariances, 3000), np.full(6, 3000.0)
+        found = find_blocks(covariances, sizes)
+        stack, basis = np.ascontiguousarray(found.basis.T @ covariances @ found.basis), found.basis.copy()
+        rough = joint_diagonalize(covariances, sizes)
+        refine(stack, basis, sizes, found.blocks)
+        np.testing.assert_allclose(basis, found.basis, atol=1e-4)
+        assert total_dependence(stack, sizes, found.blocks) < total_dependence(rough.stack, sizes, found.blocks)
+
+
 def test_refinement_finds_the_stationary_point_of_its_criterion():
     rng = np.random.default_rng(2)
     _, covariances = planted_covariances(rng)

@@ -5,8 +5,9 @@ import pytest
 import policy_laws
 
 
-@pytest.mark.parametrize("name", policy_laws.MAKERS)
-@pytest.mark.parametrize("law", policy_laws.LAWS, ids=lambda law: law.__name__.removeprefix("law_"))
+@pytest.mark.parametrize(
+    ("law", "name"), policy_laws.CASES, ids=[f"{law.__name__[4:]}, {name}" for law, name in policy_laws.CASES]
+)
 def test_every_policy_obeys(law, name):
     law(policy_laws.MAKERS[name])
 

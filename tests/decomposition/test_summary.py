@@ -1,0 +1,138 @@
+"""The summary says what was found, and the findings appear exactly when there is reason for care."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
+from invariant_bandits.decomposition.summary import block_spread, direction_paths, findings, p_value_words
+from invariant_bandits.environments.paper import PaperWorld
+from worlds import piecewise_world
+
+
+def fit_of(log, offered=True, **parameters):
+    return InvariantSubspaceDecomposition(**parameters).fit(
+        log.features, log.rewards, windows=8, offered=log.offered if offered else None
+    )
+
+
+def has_finding(fit, words):
+    return any(words in finding for finding in fit.findings_)
+
+
+def test_the_summary_states_dimensions_verdicts_evidence_and_names():
+    world = piecewise_world(np.random.default_rng(0), basis=np.eye(5), rounds=600)
+    names = ["price", "age", "hour", "rain", "wind"]
+    fit = InvariantSubspaceDecomposition(feature_names=names).fit(world.moments)
+    text = fit.summary()
+    assert "rounds 3,600 in 6 windows, 5 features, basis from chosen actions" in text
+    assert "stable: 3 of 5 dimensions   drifting: 2" in text
+    assert f"noise sd {fit.noise_scale_:.3g}" in text
+    assert f"λ0 {fit.min_eigenvalue_:.3g}" in text
+    rows = [line for line in text.splitlines() if " stable " in line or " varies " in line]
+    assert len(rows) == len(fit.blocks_)
+    for row, block, varies, log_p in zip(rows, fit.blocks_, fit.varies_, fit.log_p_values_, strict=True):
+        assert ("varies" in row) == varies
+        assert p_value_words(log_p) in row
+        main = names[int(np.argmax((fit.basis_[:, block] ** 2).sum(axis=1)))]
+        assert main in row
+        if len(block) == 1:
+            assert (main in ("rain", "wind")) == varies
+    for finding in fit.findings_:
+        assert f"note: {finding}" in text
+
+
+def test_offered_actions_from_a_uniform_policy_leave_nothing_to_warn_of_in_most_logs():
+    """Three stable blocks fall below 0.05 in at most 15 % of logs; more than 8 of 20 then have probability 2e-3."""
+    quiet = sum(not fit_of(PaperWorld().log(4000, np.random.default_rng(seed))).findings_ for seed in range(20))
+    assert quiet >= 12
+
+
+def test_chosen_actions_of_a_uniform_policy_are_noted_mildly():
+    fit = fit_of(PaperWorld().log(2000, np.random.default_rng(1)), offered=False)
+    assert has_finding(fit, "the log has chosen actions only")
+    assert not has_finding(fit, "far from centred")
+
+
+@pytest.mark.parametrize("logging", ["greedy", "linucb"])
+def test_chosen_actions_of_a_selective_policy_are_warned_of(logging):
+    log = PaperWorld(logging=logging).log(3500, np.random.default_rng(2))
+    assert has_finding(fit_of(log, offered=False), "only chosen actions were used, and their features are far")
+    assert has_finding(fit_of(log, covariances="chosen"), "only chosen actions were used, and their features are far")
+    assert not has_finding(fit_of(log), "chosen actions")
+
+
+def test_few_rounds_per_window_are_warned_of():
+    log = PaperWorld().log(8 * 50, np.random.default_rng(3))
+    assert not has_finding(fit_of(log), "few rounds per window")
+    fewer = PaperWorld().log(8 * 49, np.random.default_rng(3))
+    assert has_finding(fit_of(fewer), "few rounds per window: 49 for 10 features; 50 or more are better")
+
+
+def test_heavy_tails_are_warned_of():
+    assert has_finding(fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))), "heavy-tailed")
+    assert not has_finding(fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed")
+
+
+def test_evidence_near_the_line_is_called_weak_and_only_then():
+    fit = fit_of(PaperWorld().log(2000, np.random.default_rng(5)))
+    near = {"stable": 0.03, "varying": 0.5 * fit.alpha / len(fit.blocks_)}
+    far = {"stable": 0.5, "varying": 1e-9}
+    moments = WindowedMoments.empty(10, 8, offered=True)
+    moments.chosen.count[:] = 1000.0
+    for p_values, expected in ((near, True), (far, False)):
+        fit.log_p_values_ = np.log(np.where(fit.varies_, p_values["varying"], p_values["stable"]))
+        assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
+
+
+def test_a_search_that_did_not_settle_is_told():
+    fit = fit_of(PaperWorld().log(2000, np.random.default_rng(6)))
+    moments = WindowedMoments.empty(10, 8, offered=True)
+    moments.chosen.count[:] = 1000.0
+    fit.converged_ = False
+    assert any("did not settle" in finding for finding in findings(fit, moments))
+
+
+@given(st.floats(-1e5, 0.0))
+def test_a_p_value_in_words_is_the_p_value_to_one_digit(log_p):
+    mantissa, _, exponent = p_value_words(log_p).partition("e")
+    stated = np.log(float(mantissa)) + float(exponent or 0) * np.log(10.0)
+    assert abs(stated - log_p) <= np.log(1.5) + 1e-6
+
+
+def test_p_values_beyond_floats_are_written_out():
+    assert p_value_words(np.log(0.0321)) == "0.0321"
+    assert p_value_words(np.log(9.4e-5)) == "9e-5"
+    assert p_value_words(np.log(9.7e-5)) == "1e-4"
+    assert p_value_words(-2000.0 * np.log(10.0)) == "1e-2000"
+
+
+def test_the_drift_of_a_block_is_the_standard_deviation_that_was_planted():
+    """Twenty worlds of 40 windows: the mean of the 20 estimates of τ = 0.5 has standard error 0.5/√(2·40·20)."""
+    estimates, stable = [], []
+    for seed in range(20):
+        world = piecewise_world(
+            np.random.default_rng(seed), invariant_dim=2, residual_dim=1, windows=40, rounds=200, drift=0.5
+        )
+        fit = InvariantSubspaceDecomposition(split=world.split).fit(world.moments)
+        estimates.append(block_spread(fit, 1)[0])
+        stable.append(block_spread(fit, 0)[0])
+    assert abs(np.mean(estimates) - 0.5) < 4 * 0.5 / np.sqrt(2 * 40 * 20)
+    assert np.mean(stable) < 0.05
+
+
+def test_the_stated_error_is_the_standard_error_in_one_window():
+    world = piecewise_world(np.random.default_rng(7), rounds=400)
+    fit = InvariantSubspaceDecomposition(split=world.split).fit(world.moments)
+    direct = direction_paths(fit, fit.blocks_[0]).covariances
+    harmonic = np.mean([np.trace(np.linalg.inv(covariance)) / 3 for covariance in direct])
+    assert block_spread(fit, 0)[1] == pytest.approx(1.0 / np.sqrt(harmonic), rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "whitened"])
+def test_coefficients_are_the_basis_times_their_paths(metric):
+    world = piecewise_world(np.random.default_rng(8))
+    fit = InvariantSubspaceDecomposition(metric=metric).fit(world.moments)
+    coordinates = direction_paths(fit, np.arange(5)).coefficients
+    np.testing.assert_allclose(coordinates @ fit.basis_.T, fit.coefficients_, atol=1e-10)
