@@ -5,6 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
+from invariant_bandits.policies.base import Draws
 
 MEMORIES = policy_laws.MEMORIES
 
@@ -57,7 +58,7 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
     draws = []
     panel = features @ policy._panel()
     for seed in range(4000):
-        policy._draws = type(policy._draws)(seed)
+        policy._draws = Draws(seed)
         policy._sample()
         estimate = np.linalg.solve(np.triu(policy._sampled_factor[:2, :2]), policy._sampled_factor[:2, 2])
         coefficients = policy._sampled_lift[:, 0] + policy._sampled_lift[:, 1:3] @ estimate
@@ -67,6 +68,16 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
     )
     assert np.mean(draws) == pytest.approx(policy.scores(features).mean[0], abs=4 * spread / np.sqrt(4000))
     assert np.std(draws) == pytest.approx(spread, rel=4 / np.sqrt(2 * 4000))
+
+
+def test_the_stream_of_a_round_does_not_depend_on_what_was_drawn_before():
+    draws = Draws(11)
+    draws.at(5).random(3)
+    draws.at(2).integers(7, size=5, dtype=np.uint32)
+    fresh = np.random.Generator(np.random.Philox(key=11, counter=[0, 0, 9, 0]))
+    assert np.array_equal(draws.at(9).standard_normal(6), fresh.standard_normal(6))
+    first = draws.at(9).random(4)
+    assert not np.array_equal(draws.at(9, purpose=1).random(4), first)
 
 
 def test_a_generator_may_give_the_seed_and_zero_is_a_seed():

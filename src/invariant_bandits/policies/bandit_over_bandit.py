@@ -37,7 +37,7 @@ class BOBLinUCB:
         self.block = published if block is None else whole_number("block", block, 2)
         self.reward_bound = positive("reward_bound", reward_bound)
         self.rounds = 0
-        self._draws = Draws.from_seed(seed)
+        self._draws = Draws(seed)
         self._common: Common = common
         steps = max(1, ceil(log(self.block)))
         self.windows: list[int] = [max(1, int(self.block ** (j / steps) + 1e-9)) for j in range(steps + 1)]

@@ -63,7 +63,7 @@ class EpsilonGreedy(Greedy):
         self.epsilon = 1.0 if epsilon == 1.0 else not_negative("epsilon", epsilon)
         if self.epsilon > 1.0:
             raise InputError(f"epsilon must be at most 1, got {epsilon!r}")
-        self._draws = Draws.from_seed(seed)
+        self._draws = Draws(seed)
 
     def select(self, features: Any) -> int:
         """The greedy action, or with probability epsilon any of the K."""
@@ -101,7 +101,7 @@ class Uniform:
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.rounds = 0
-        self._draws = Draws.from_seed(seed)
+        self._draws = Draws(seed)
 
     def select(self, features: Any) -> int:
         """Any of the K actions."""

@@ -22,7 +22,7 @@ class ThompsonPolicy(LinearPolicy):
     """
 
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0, **rest: Any) -> None:
-        self._draws = Draws.from_seed(seed)
+        self._draws = Draws(seed)
         self._sampled_at = -1
         super().__init__(dim, **rest)
 
