@@ -127,18 +127,33 @@ def test_ten_thousand_rounds_later_scores_are_those_of_the_raw_history_solved_af
     np.testing.assert_allclose(scores.width / scores.width[0], norm / norm[0], **EXACT)
 
 
-def test_invariant_width_is_the_norm_in_the_covariance_of_the_component():
-    split = random_split(2)
-    root = np.random.default_rng(2).normal(size=(4, 4))
-    precision = root @ root.T + np.eye(4)
+@pytest.mark.parametrize("residual_dim", range(P))
+def test_invariant_width_is_the_norm_in_the_covariance_of_the_component(residual_dim):
+    split, size = random_split(residual_dim), P - residual_dim
+    root = np.random.default_rng(2).normal(size=(size, size))
+    precision = root @ root.T + np.eye(size)
     known = ib.ISDLinUCB(split, np.zeros(P))
     estimated = ib.ISDLinUCB(split, np.zeros(P), component_precision=precision)
     features = np.random.default_rng(4).normal(size=(K, P))
     coordinates = features @ split.invariant
     norm = np.sqrt(np.einsum("ki,ij,kj->k", coordinates, np.linalg.inv(precision), coordinates))
-    radius = bounds.self_normalised_invariant_radius(4, 0.01)
+    radius = bounds.self_normalised_invariant_radius(size, 0.01)
     more = estimated.scores(features).width - known.scores(features).width
     np.testing.assert_allclose(more, radius * norm, **EXACT)
+
+
+@pytest.mark.parametrize(("memory", "kept"), [(ib.Forever(), 100), (ib.SlidingWindow(30), 30), (ib.Restart(40), 20)])
+def test_the_published_scale_of_thompson_sampling_counts_the_rounds_in_memory(memory, kept):
+    sampling, optimistic = ib.LinTS(P, memory=memory), ib.LinUCB(P, memory=memory)
+    offered, actions, rewards = rounds_of(100)
+    for features, action, reward in zip(offered, actions, rewards, strict=True):
+        sampling.update(features[action], reward)
+        optimistic.update(features[action], reward)
+    rows = offered[np.arange(100), actions][-kept:]
+    norms = np.sqrt(np.einsum("kp,pk->k", offered[0], np.linalg.solve(rows.T @ rows + 0.1 * np.eye(P), offered[0].T)))
+    expected = bounds.thompson_scale(kept, P, 0.01, 1.0) * norms
+    np.testing.assert_allclose(sampling.scores(offered[0]).width, expected, **EXACT)
+    np.testing.assert_allclose(sampling.scores(offered[0]).mean, optimistic.scores(offered[0]).mean, **EXACT)
 
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 7.0])
