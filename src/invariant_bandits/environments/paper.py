@@ -18,7 +18,7 @@ class LoggedRounds:
     """Logged rounds with the truth behind them.
 
     features (n, p) and rewards (n,) of the chosen actions; offered (n, K, p); actions (n,); coefficients (n, p) the
-    true γ_t; split and component the true invariant part.
+    true γ_t; split and component the true invariant part; basis (p, p) the hidden one, in the order of the blocks.
     """
 
     features: Array
@@ -28,6 +28,7 @@ class LoggedRounds:
     coefficients: Array
     split: Split
     component: Array
+    basis: Array
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class PaperWorld:
         whole_number("rounds", rounds, 1)
         p = self.dim
         basis = _random_basis(p, rng)
-        moving = self._moving_coordinates()
+        moving = self.moving_coordinates()
         base = rng.uniform(0.5, 1.5, size=p)
         inner = np.tile(base, (rounds, 1))
         time = np.arange(rounds) / rounds
@@ -95,9 +96,11 @@ class PaperWorld:
             coefficients=coefficients,
             split=split,
             component=component @ (component.T @ basis @ base),
+            basis=basis,
         )
 
-    def _moving_coordinates(self) -> list[int]:
+    def moving_coordinates(self) -> list[int]:
+        """Indices of the drifting coordinates, in the hidden basis."""
         if self.varying is None:
             return []
         start = sum(self.blocks[: self.varying])
@@ -107,7 +110,7 @@ class PaperWorld:
         """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
         p = self.dim
         regime = np.minimum(np.arange(rounds) * self.regimes // rounds, self.regimes - 1)
-        roots = np.stack([self._root(basis, rng) for _ in range(self.regimes)])
+        roots = np.stack([self.covariance_root(basis, rng) for _ in range(self.regimes)])
         normal = rng.standard_normal((rounds, self.actions, p))
         if self.degrees_of_freedom is not None:
             nu = self.degrees_of_freedom
@@ -119,8 +122,8 @@ class PaperWorld:
             result[here] = normal[here] @ root.T
         return result
 
-    def _root(self, basis: Array, rng: np.random.Generator) -> Array:
-        """A square root of one covariance U·blockdiag(Σ_b)·Uᵀ."""
+    def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
+        """A square root of one random covariance U·blockdiag(Σ_b)·Uᵀ (p, p)."""
         root = np.zeros((self.dim, self.dim))
         start = 0
         for size in self.blocks:
