@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -20,27 +21,33 @@ Step = Callable[[int], None]
 
 
 class NumpyLinUCB:
-    """LinUCB as a careful NumPy user writes it: rank-one updates of the inverse, no solves, no copies it can avoid."""
+    """LinUCB as a careful NumPy user writes it: rank-one updates of inverse and estimate, scalars outside NumPy."""
 
     def __init__(self, dim: int, ridge: float = 0.1, confidence: float = 0.01) -> None:
         self.inverse = np.eye(dim) / ridge
-        self.cross, self.estimate = np.zeros(dim), np.zeros(dim)
-        self.log_volume, self.base, self.bias = 0.0, -2.0 * np.log(confidence), np.sqrt(ridge)
+        self.estimate = np.zeros(dim)
+        self.log_volume, self.base, self.bias = 0.0, -2.0 * log(confidence), sqrt(ridge)
+
+    def radius(self) -> float:
+        """Lemma 1."""
+        return sqrt(self.base + self.log_volume) + self.bias
 
     def select(self, features: Any) -> int:
         """Index of the best upper confidence bound."""
         norms = np.einsum("kp,kp->k", features @ self.inverse, features)
-        radius = np.sqrt(self.base + self.log_volume) + self.bias
-        return int(np.argmax(features @ self.estimate + radius * np.sqrt(norms)))
+        np.sqrt(norms, out=norms)
+        norms *= self.radius()
+        norms += features @ self.estimate
+        return int(norms.argmax())
 
     def update(self, row: Any, reward: float) -> None:
         """Sherman-Morrison, and the determinant by its lemma."""
         moved = self.inverse @ row
-        growth = 1.0 + row @ moved
-        self.inverse -= np.outer(moved, moved / growth)
-        self.cross += reward * row
-        self.estimate = self.inverse @ self.cross
-        self.log_volume += np.log(growth)
+        growth = 1.0 + float(row @ moved)
+        error = reward - float(row @ self.estimate)
+        self.estimate += moved * (error / growth)
+        self.inverse -= moved[:, None] * (moved / growth)
+        self.log_volume += log(growth)
 
 
 def player(policy: Any, rounds: list[Any], rewards: list[float]) -> Step:
@@ -145,7 +152,7 @@ def batch(dim: int, turns: int, count: int = 10_000) -> None:
         policy.update(row, reward)
         plain.update(row, reward)
     flat = features.reshape(-1, dim)
-    radius = np.sqrt(plain.base + plain.log_volume) + plain.bias
+    radius = plain.radius()
 
     def with_numpy() -> Any:
         norms = np.einsum("np,np->n", flat @ plain.inverse, flat)
