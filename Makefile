@@ -35,7 +35,7 @@ bench: setup  ## speed against peers, as ratios within one run
 	$(BIN)/python benchmarks/offline.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 
-study-offline: setup  ## the offline phase over 200 fresh repetitions per cell (about 5 minutes)
+study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md
 
 clean:  ## remove the environment and all results

@@ -109,7 +109,7 @@ def decompose(
 @study.command("offline")
 def study_offline(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/offline.md"),
-    replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 200,
+    replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 400,
     seed: Seed = 2026,
     jobs: Jobs = PROCESSORS,
 ) -> None:
