@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from invariant_bandits.policies.state import load as load
     from invariant_bandits.policies.state import save as save
     from invariant_bandits.policies.thompson import LinTS as LinTS
+    from invariant_bandits.simulation import SimulationResult as SimulationResult
+    from invariant_bandits.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -69,6 +71,7 @@ _HOMES = {
     "RestartLinUCB": "policies.linear",
     "SWLinUCB": "policies.linear",
     "Scores": "policies.base",
+    "SimulationResult": "simulation",
     "SlidingWindow": "policies.memory",
     "Split": "decomposition.split",
     "Uniform": "policies.baselines",
@@ -77,6 +80,7 @@ _HOMES = {
     "load": "policies.state",
     "logs_needed": "confidence",
     "save": "policies.state",
+    "simulate": "simulation",
 }
 
 __all__ = sorted(_HOMES)
