@@ -74,7 +74,7 @@ def simulate(
     """Play every policy on the same `replications` episodes of `horizon` rounds.
 
     policies: name -> maker; a maker is called with the Episode before its first round and returns a fresh policy. It
-    may read what a user would have (episode.moments, .dim, .horizon) and, for an oracle, the truth (episode.logs.split).
+    may read what a user would have (episode.moments, dim, horizon) and, for an oracle, the truth (episode.logs.split).
     jobs: processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
     progress: called with (repetitions done, replications) after each.
     """

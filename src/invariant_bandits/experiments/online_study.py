@@ -1,0 +1,254 @@
+"""The online phase over many fresh repetitions: regret of every policy, what it must show, and where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.experiments.online_goals import Estimate, estimate, verdicts
+from invariant_bandits.experiments.online_rows import (
+    AUTO_DEFAULT,
+    AUTO_FULL,
+    AUTO_HALF,
+    CONTENDERS,
+    FAMILIES,
+    ISD_ESTIMATED,
+    ISD_ORACLE,
+    LINUCB,
+    LINUCB_TUNED,
+    ROWS,
+    SEVENTH,
+    Forgetful,
+    Row,
+    contenders,
+    published_pairs,
+    tuned_name,
+    tuning_grid,
+)
+from invariant_bandits.simulation import Maker, simulate
+
+CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO_DEFAULT)
+TUNING_REPLICATIONS = 20
+TUNING = 1000  # its place among the seeds of the rows
+Tuned = Mapping[tuple[str, bool], tuple[Forgetful, Estimate]]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Everything the study measured.
+
+    regret: row -> policy -> regret at the horizon (replications,), repetitions paired within a row;
+    tuned: (family, lifted) -> what was best on the tuning repetitions, and its regret there.
+    """
+
+    regret: Mapping[str, Mapping[str, Array]]
+    tuned: Tuned
+    replications: int
+    seed: int
+    tuning_replications: int = TUNING_REPLICATIONS
+
+
+def run(
+    rows: Sequence[Row] = ROWS,
+    *,
+    replications: int = 200,
+    seed: int = 2026,
+    jobs: int = 2,
+    tuning_replications: int = TUNING_REPLICATIONS,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Outcome:
+    """All repetitions of all rows, none discarded; the same for any number of `jobs`.
+
+    Tuning plays the seventh experiment on repetitions of its own. progress: called with what is being played, and how
+    many of all repetitions are done.
+    """
+    whole_number("replications", replications, 2)
+    whole_number("tuning_replications", tuning_replications, 2)
+    total = replications * len(rows) + (tuning_replications if SEVENTH in rows else 0)
+    before = 0
+
+    def finals(words: str, row: Row, makers: Mapping[str, Maker], repetitions: int, place: int) -> dict[str, Array]:
+        nonlocal before
+
+        def note(done: int, _: int) -> None:
+            if progress is not None:
+                progress(words, before + done, total)
+
+        result = simulate(makers, row.episodes, row.horizon, repetitions, _seed(seed, place), jobs, note)
+        before += repetitions
+        return {name: result.final(name) for name in makers}
+
+    tuned: Tuned = {}
+    if SEVENTH in rows:
+        grid = tuning_grid()
+        makers = {member.words: member.make for member in grid}
+        tuned = best_of(grid, finals("tuning for the seventh", SEVENTH, makers, tuning_replications, TUNING))
+    regret = {}
+    for row in rows:
+        makers = contenders(row) | (forgetful(tuned) if row == SEVENTH else {})
+        regret[row.name] = finals(row.name, row, makers, replications, ROWS.index(row))
+    return Outcome(regret, tuned, replications, seed, tuning_replications)
+
+
+def _seed(seed: int, place: int) -> int:
+    """A seed for every row and for tuning, so that no two share their repetitions."""
+    return int(np.random.SeedSequence((seed, place)).generate_state(1, np.uint64)[0])
+
+
+def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
+    """The member of each family, lifted and not, with the lowest mean regret."""
+    best = {}
+    for family in FAMILIES:
+        for lifted in (False, True):
+            members = [member for member in grid if (member.family, member.lifted) == (family, lifted)]
+            winner = min(members, key=lambda member: regret[member.words].mean())
+            best[family, lifted] = (winner, estimate(regret[winner.words]))
+    return best
+
+
+def forgetful(tuned: Tuned) -> dict[str, Maker]:
+    """What the seventh experiment plays beside the contenders: tuned policies that forget, and published pairs."""
+    makers: dict[str, Maker] = {tuned_name(*kind): member.make for kind, (member, _) in tuned.items()}
+    return makers | {member.words: member.make for pair in published_pairs() for member in pair}
+
+
+def charted(outcome: Outcome) -> dict[str, dict[str, tuple[float, float]]]:
+    """Row -> policy -> (mean, worst run), for the picture."""
+    return {
+        row: {name: (float(here[name].mean()), float(here[name].max())) for name in CHARTED if name in here}
+        for row, here in outcome.regret.items()
+    }
+
+
+def report(outcome: Outcome, *, pictures: str | None = None) -> str:
+    """The study as a Markdown page; `pictures`: where it finds online-light.png and online-dark.png."""
+    lines = [
+        "# The online phase, measured",
+        "",
+        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within a row all"
+        " policies play the same logs, features and noise, so differences are paired. Regret is dynamic and cumulative:"
+        " mean ± standard error (worst run). Worlds: the paper's generator, p = 10, K = 5, T = 500 unless the row says"
+        " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm bound 1,"
+        " feature bound 1, confidence 1/T; AutoISD knows the confidence only.",
+        "",
+        *_picture_lines(pictures),
+        *_goal_lines(outcome),
+        *_row_lines(outcome),
+        *_memory_lines(outcome),
+        *_loss_lines(outcome),
+    ]
+    return "\n".join(lines)
+
+
+def _picture_lines(pictures: str | None) -> list[str]:
+    if pictures is None:
+        return []
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{pictures}/online-dark.png">',
+        f'  <img alt="Mean regret of five policies in every row, with their worst runs" src="{pictures}/online-light.png">',
+        "</picture>",
+        "",
+        "*Mean regret in every row (dots) and worst run (whiskers), on a logarithmic axis; to the left is better.*",
+        "",
+    ]
+
+
+def _goal_lines(outcome: Outcome) -> list[str]:
+    judged = verdicts(outcome.regret)
+    reached = sum(verdict.reached for _, verdict in judged)
+    lines = [
+        "## What must be true",
+        "",
+        f"{reached} of {len(judged)} reached. The difference is policy − bound over pairs, with its standard error; a"
+        " verdict in brackets is within two standard errors of its bound.",
+        "",
+        "| goal | row | measured | difference | |",
+        "|---|---|---|---|---|",
+    ]
+    for goal, verdict in judged:
+        mark = "✓" if verdict.reached else "✗"
+        difference = "" if verdict.difference is None else str(verdict.difference)
+        shown = f"({mark})" if verdict.close else mark
+        lines.append(f"| {goal.words} | {goal.row} | {verdict.numbers} | {difference} | {shown} |")
+    return [*lines, ""]
+
+
+def _cell(values: Array) -> str:
+    return f"{estimate(values)} ({values.max():.0f})"
+
+
+def _row_lines(outcome: Outcome) -> list[str]:
+    lines = [
+        "## Every row",
+        "",
+        "Bold: the lowest mean among the policies that know no truth. In the seventh experiment ISD-linUCB remembers 25"
+        " rounds.",
+        "",
+        "| logs → online | " + " | ".join(CONTENDERS) + " |",
+        "|---|" + "---|" * len(CONTENDERS),
+    ]
+    for row, here in outcome.regret.items():
+        best = min((name for name in CONTENDERS if name in here and name != ISD_ORACLE), key=lambda n: here[n].mean())
+        cells = [_cell(here[name]) if name in here else "–" for name in CONTENDERS]
+        cells[CONTENDERS.index(best)] = f"**{cells[CONTENDERS.index(best)]}**"
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _memory_lines(outcome: Outcome) -> list[str]:
+    if not outcome.tuned:
+        return []
+    here = outcome.regret[SEVENTH.name]
+    lines = [
+        "## Forgetting, in the seventh experiment",
+        "",
+        f"Tuned: memory and exploration with the lowest mean over {outcome.tuning_replications} other repetitions. The"
+        " lift knows the true split.",
+        "",
+        "| policy | tuned to | there | here |",
+        "|---|---|---|---|",
+    ]
+    for kind, (member, there) in outcome.tuned.items():
+        to = f"{member.memory_words}, exploration {member.exploration:g}"
+        lines.append(f"| {member.name} | {to} | {there} | {_cell(here[tuned_name(*kind)])} |")
+    lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
+    pairs = [
+        (f"{plain.family}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
+        for plain, lifted in published_pairs()
+    ]
+    pairs += [(f"{family}, each as tuned", tuned_name(family, False), tuned_name(family, True)) for family in FAMILIES]
+    for words, plain, lifted in pairs:
+        ratio = here[lifted].mean() / here[plain].mean()
+        lines.append(f"| {words} | {_cell(here[plain])} | {_cell(here[lifted])} | {ratio:.2f} |")
+    return [*lines, ""]
+
+
+def losses(outcome: Outcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Estimate]]:
+    """(row, rival, rival − policy over pairs) wherever a policy that knows no truth has a lower mean regret."""
+    ours = {AUTO_FULL, AUTO_HALF, AUTO_DEFAULT, policy}
+    for row, here in outcome.regret.items():
+        for rival, values in here.items():
+            difference = estimate(values - here[policy])
+            if rival not in ours and rival != ISD_ORACLE and difference.mean < 0.0:
+                yield row, rival, difference
+
+
+def _loss_lines(outcome: Outcome) -> list[str]:
+    lines = ["## Where AutoISD does not win", ""]
+    found = list(losses(outcome))
+    if found:
+        lines += [f"Lower mean regret than {AUTO_DEFAULT}:", "", "| row | policy | difference |", "|---|---|---|"]
+        lines += [f"| {row} | {rival} | {difference} |" for row, rival, difference in found]
+    else:
+        lines.append("In no row has a policy without knowledge of the truth a lower mean.")
+    above = [
+        f"{row} ({here[AUTO_DEFAULT].max():.0f}, LinUCB {here[LINUCB].max():.0f})"
+        for row, here in outcome.regret.items()
+        if here[AUTO_DEFAULT].max() > here[LINUCB].max()
+    ]
+    lines += ["", f"Worst run of {AUTO_DEFAULT} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.", ""]
+    return lines
