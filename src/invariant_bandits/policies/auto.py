@@ -67,8 +67,8 @@ class AutoISD:
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or
     more Kalman filters over the coefficients (and the reward baseline), weighted by how well they predicted so far. The
-    score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1) standard deviations of the mixture (law
-    of total variance), more where the online rounds say little about the action. Start it with `from_history`.
+    score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1) standard deviations of the mixture
+    (law of total variance), more where the online rounds say little about the action. Start it with `from_history`.
 
     prior: what the logs teach. intercept: keep the reward baseline as a coordinate of its own. confidence: η.
     share: part of the weights that returns to the prior weights each round. alarm_level: probability of a false alarm,
