@@ -54,6 +54,8 @@ def _makers():
             history(), recompute_every=40, memory=m
         )
     return makers | {
+        "AutoISD": lambda: ib.AutoISD.from_history(history()),
+        "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
         "SWLinUCB": lambda: ib.SWLinUCB(DIM, window=12, feature_bound=2.0),
         "DLinUCB": lambda: ib.DLinUCB(DIM, discount=0.95),
         "RestartLinUCB": lambda: ib.RestartLinUCB(DIM, every=15, exploration=0.5),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from invariant_bandits.decomposition.split import Split as Split
     from invariant_bandits.files import FileError as FileError
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
+    from invariant_bandits.policies.auto import AutoISD as AutoISD
     from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
     from invariant_bandits.policies.base import Policy as Policy
     from invariant_bandits.policies.base import Scores as Scores
@@ -44,17 +45,20 @@ if TYPE_CHECKING:
     from invariant_bandits.policies.state import load as load
     from invariant_bandits.policies.state import save as save
     from invariant_bandits.policies.thompson import LinTS as LinTS
+    from invariant_bandits.prior import DriftPrior as DriftPrior
     from invariant_bandits.simulation import SimulationResult as SimulationResult
     from invariant_bandits.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AutoISD": "policies.auto",
     "BOBLinUCB": "policies.bandit_over_bandit",
     "ConvergenceWarning": "decomposition.joint_diagonalization",
     "DLinUCB": "policies.linear",
     "Discount": "policies.memory",
     "DisjointLinUCB": "policies.baselines",
+    "DriftPrior": "prior",
     "EpsilonGreedy": "policies.baselines",
     "FileError": "files",
     "Forever": "policies.memory",

@@ -35,9 +35,7 @@ class Row:
 PAPER = PaperEpisodes()
 FAST_ROTATION = PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating")
 
-PAPER_ROWS = tuple(
-    Row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000)
-)
+PAPER_ROWS = tuple(Row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000))
 NO_DRIFT = Row("T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000))
 WEAK_DRIFT = Row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
 GREEDY_LOGS = Row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
@@ -114,7 +112,9 @@ class Forgetful:
 
     def make(self, episode: Episode) -> Policy:
         """The policy for one episode."""
-        maker = isd_linucb(True, self.memory, self.exploration) if self.lifted else linucb(self.exploration, self.memory)
+        maker = (
+            isd_linucb(True, self.memory, self.exploration) if self.lifted else linucb(self.exploration, self.memory)
+        )
         return maker(episode)
 
 

@@ -28,6 +28,7 @@ from invariant_bandits.experiments.online_rows import (
     tuned_name,
     tuning_grid,
 )
+from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 from invariant_bandits.simulation import Maker, simulate
 
 CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO_DEFAULT)
@@ -132,7 +133,8 @@ def report(outcome: Outcome, *, pictures: str | None = None) -> str:
         " policies play the same logs, features and noise, so differences are paired. Regret is dynamic and cumulative:"
         " mean ± standard error (worst run). Worlds: the paper's generator, p = 10, K = 5, T = 500 unless the row says"
         " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm bound 1,"
-        " feature bound 1, confidence 1/T; AutoISD knows the confidence only.",
+        f" feature bound 1, confidence 1/T; AutoISD is given the confidence only, its default exploration is"
+        f" {DEFAULT_EXPLORATION:g}.",
         "",
         *_picture_lines(pictures),
         *_goal_lines(outcome),
@@ -229,11 +231,13 @@ def _memory_lines(outcome: Outcome) -> list[str]:
 
 def losses(outcome: Outcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Estimate]]:
     """(row, rival, rival − policy over pairs) wherever a policy that knows no truth has a lower mean regret."""
-    ours = {AUTO_FULL, AUTO_HALF, AUTO_DEFAULT, policy}
+    informed = {ISD_ORACLE, *(tuned_name(family, True) for family in FAMILIES)}
+    informed |= {lifted.words for _, lifted in published_pairs()}
+    aside = informed | {AUTO_FULL, AUTO_HALF, AUTO_DEFAULT}
     for row, here in outcome.regret.items():
         for rival, values in here.items():
             difference = estimate(values - here[policy])
-            if rival not in ours and rival != ISD_ORACLE and difference.mean < 0.0:
+            if rival not in aside and difference.mean < 0.0:
                 yield row, rival, difference
 
 

@@ -1,0 +1,205 @@
+"""The compiled inner loops of a mixture of Kalman filters: plain functions on arrays.
+
+State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), and a
+table (4, C) of weights, prior weights, log evidence, and whether the filter holds the logs' invariance (1 or 0).
+Covariances are kept as lower triangles. `blend` (d + 1, d) is the mixture's mean (first row) and its covariance by the
+law of total variance: deciding needs nothing else of the filters.
+Coordinates of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
+negative result is a status, and then nothing was changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float64, int64, njit, types
+
+WRONG_SHAPE = -1
+NOT_FINITE = -2
+LARGEST_SQUARE = 1e200
+NEGLIGIBLE = 1e-9
+LAG_SCALE = float(np.log(4.0))
+
+IN1 = types.Array(float64, 1, "C", readonly=True)
+IN2 = types.Array(float64, 2, "C", readonly=True)
+V1 = float64[::1]
+V2 = float64[:, ::1]
+V3 = float64[:, :, ::1]
+OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
+
+
+@njit(types.boolean(IN1, IN2, V1), **OPTIONS)
+def _coordinates(x: Any, V: Any, z: Any) -> Any:
+    """z ← [Vᵀx, 1] or Vᵀx; whether x is finite and can be squared."""
+    p = len(x)
+    size = 0.0
+    for i in range(len(z)):
+        z[i] = 0.0
+    for j in range(p):
+        size += x[j] * x[j]
+        for i in range(p):
+            z[i] += x[j] * V[j, i]
+    if len(z) > p:
+        z[p] = 1.0
+    return size < LARGEST_SQUARE
+
+
+@njit(float64(V1, IN2), **OPTIONS)
+def _form(z: Any, A: Any) -> Any:
+    """zᵀAz of a symmetric matrix with len(z) columns, from its lower triangle."""
+    total = 0.0
+    for i in range(len(z)):
+        row = 0.0
+        for j in range(i):
+            row += A[i, j] * z[j]
+        total += z[i] * (2.0 * row + A[i, i] * z[i])
+    return total
+
+
+@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, V2), **OPTIONS)
+def score(X: Any, V: Any, blend: Any, P: Any, reference: int, noise: float, rounds: float, parts: Any) -> Any:
+    """Mean, variance and lag of every action; X (K, p), parts (3, K).
+
+    Lag: max(1, log(1 + t·zᵀP_u z/(d·s²))/log 4), P_u of the filter `reference`, which knows online rounds alone. After
+    t rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows with log t.
+    """
+    d = blend.shape[1]
+    if X.shape[1] != V.shape[0] or X.shape[0] == 0:
+        return WRONG_SHAPE
+    z = np.empty(d)
+    for k in range(X.shape[0]):
+        if not _coordinates(X[k], V, z):
+            return NOT_FINITE
+        mean = 0.0
+        for i in range(d):
+            mean += blend[0, i] * z[i]
+        parts[0, k] = mean
+        parts[1, k] = max(_form(z, blend[1:]), 0.0)
+        behind = rounds * max(_form(z, P[reference]), 0.0) / (noise * d)
+        parts[2, k] = max(1.0, np.log(1.0 + behind) / LAG_SCALE)
+    return 0
+
+
+@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64), **OPTIONS)
+def choose(X: Any, V: Any, blend: Any, P: Any, reference: int, noise: float, rounds: float, multiplier: float) -> Any:
+    """Index of the largest mean + multiplier · √(lag · variance), or a negative status."""
+    parts = np.empty((3, X.shape[0]))
+    status = score(X, V, blend, P, reference, noise, rounds, parts)
+    if status < 0:
+        return status
+    best, chosen = -np.inf, 0
+    for k in range(X.shape[0]):
+        value = parts[0, k] + multiplier * np.sqrt(parts[1, k] * parts[2, k])
+        if value > best:
+            best, chosen = value, k
+    return chosen
+
+
+@njit(types.void(V2, V3, V2, V2), **OPTIONS)
+def blend_filters(M: Any, P: Any, table: Any, blend: Any) -> Any:
+    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles; zero weights cost nothing."""
+    C, d = M.shape
+    for i in range(d + 1):
+        for j in range(d):
+            blend[i, j] = 0.0
+    for c in range(C):
+        for i in range(d):
+            blend[0, i] += table[0, c] * M[c, i]
+    for c in range(C):
+        w = table[0, c]
+        if w < NEGLIGIBLE:
+            continue
+        for i in range(d):
+            apart = w * (M[c, i] - blend[0, i])
+            for j in range(i + 1):
+                blend[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - blend[0, j])
+
+
+@njit(float64(V2), **OPTIONS)
+def log_evidence(table: Any) -> Any:
+    """Log likelihood ratio of the filters that break invariance against those that hold it, each side a mixture.
+
+    Prior weights on both sides make it a test martingale if the second is true: it ever exceeds 1/α with probability at
+    most α (Ville 1939). Zero if one side is empty.
+    """
+    top = -np.inf
+    for c in range(table.shape[1]):
+        top = max(top, table[2, c])
+    sums = np.zeros((2, 2))
+    for c in range(table.shape[1]):
+        side = int(table[3, c])
+        sums[side, 0] += table[1, c]
+        sums[side, 1] += table[1, c] * np.exp(max(table[2, c] - top, -700.0))
+    if sums[0, 0] == 0.0 or sums[1, 0] == 0.0:
+        return 0.0
+    return np.log(sums[0, 1] / sums[0, 0]) - np.log(sums[1, 1] / sums[1, 0])
+
+
+@njit(int64(IN1, float64, IN2, V2, V3, V2, V2, V2, V1, float64, float64), **OPTIONS)
+def learn(
+    x: Any,
+    reward: float,
+    V: Any,
+    M: Any,
+    P: Any,
+    q: Any,
+    table: Any,
+    blend: Any,
+    clock: Any,
+    noise: float,
+    share: float,
+) -> Any:
+    """One round for every filter, then the weights, the blend, and the clock: rounds and the peak of log evidence.
+
+    Filter c: S = s² + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). Weights: w ∝ w·N(e; 0, S),
+    of which `share` returns to the prior weights.
+    """
+    C, d = M.shape
+    if len(x) != V.shape[0]:
+        return WRONG_SHAPE
+    z = np.empty(d)
+    if not _coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
+        return NOT_FINITE
+    g = np.empty(d)
+    largest = -np.inf
+    for c in range(C):
+        for i in range(d):
+            g[i] = 0.0
+        for i in range(d):
+            row = 0.0
+            zi = z[i]
+            for j in range(i):
+                row += P[c, i, j] * z[j]
+                g[j] += P[c, i, j] * zi
+            g[i] += row + P[c, i, i] * zi
+        S, e = noise, reward
+        for i in range(d):
+            S += g[i] * z[i]
+            e -= M[c, i] * z[i]
+        gain = 1.0 / S
+        for i in range(d):
+            M[c, i] += g[i] * e * gain
+            scaled = g[i] * gain
+            for j in range(i + 1):
+                P[c, i, j] -= scaled * g[j]
+            P[c, i, i] += q[c, i]
+        likelihood = -0.5 * (np.log(S) + e * e * gain)
+        table[2, c] += likelihood
+        table[0, c] = np.log(table[0, c]) + likelihood
+        largest = max(largest, table[0, c])
+    total = 0.0
+    for c in range(C):
+        table[0, c] = np.exp(table[0, c] - largest)
+        total += table[0, c]
+    for c in range(C):
+        table[0, c] = (1.0 - share) * table[0, c] / total + share * table[1, c]
+    blend_filters(M, P, table, blend)
+    clock[0] += 1.0
+    clock[1] = max(clock[1], log_evidence(table))
+    return 0
