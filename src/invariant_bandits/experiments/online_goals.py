@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -62,16 +62,6 @@ class Verdict:
         return self.difference is not None and abs(self.difference.mean) < 2.0 * self.difference.error
 
 
-class Goal(Protocol):
-    """One line of what must be true."""
-
-    words: str
-    row: str
-
-    def judge(self, regret: Regret) -> Verdict:
-        """The verdict on all repetitions."""
-
-
 @dataclass(frozen=True)
 class MeanAtMost:
     """Mean regret of `policy` ≤ factor × that of the best (by its mean here) of `rivals`."""
@@ -123,6 +113,10 @@ class WorstBelow:
         """One worst run and its bound."""
         ours = float(regret[self.row][self.policy].max())
         return Verdict(ours < self.bound, f"{ours:.0f} < {self.bound:g}")
+
+
+Goal: TypeAlias = MeanAtMost | WorstAtMost | WorstBelow
+"""One line of what must be true: its words, the row it looks at, and `judge`."""
 
 
 def estimated_goals() -> list[Goal]:

@@ -13,7 +13,7 @@ from typing import Any
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.environments.episodes import Episode, PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
-from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.baselines import Greedy
 from invariant_bandits.policies.isd import ISDLinUCB
@@ -156,8 +156,8 @@ def contenders(row: Row) -> dict[str, Maker]:
         LINUCB_WARM: warm_linucb,
         ISD_ORACLE: isd_linucb(True, row.memory),
         ISD_ESTIMATED: isd_linucb(False, row.memory),
-        AUTO_FULL: auto_isd(exploration=1.0),
-        AUTO_HALF: auto_isd(exploration=0.5),
+        AUTO_FULL: auto_isd(1.0),
+        AUTO_HALF: auto_isd(0.5),
         AUTO_DEFAULT: auto_isd(),
     }
     if row.episodes.world.varying is None:
@@ -195,12 +195,12 @@ def isd_linucb(oracle: bool, memory: Memory = FOREVER, exploration: float = 1.0)
     return make
 
 
-def auto_isd(**exploration: float) -> Maker:
-    """AutoISD from the logs' moments; without `exploration` at its default."""
+def auto_isd(exploration: float = DEFAULT_EXPLORATION) -> Maker:
+    """AutoISD from the logs' moments."""
 
     def make(episode: Episode) -> Policy:
         with _unsettled_fits_count():
-            return AutoISD.from_history(episode.moments, confidence=1.0 / episode.horizon, **exploration)
+            return AutoISD.from_history(episode.moments, confidence=1.0 / episode.horizon, exploration=exploration)
 
     return make
 

@@ -85,7 +85,7 @@ def run(
     tuned: Tuned = {}
     if SEVENTH in rows:
         grid = tuning_grid()
-        makers = {member.words: member.make for member in grid}
+        makers: dict[str, Maker] = {member.words: member.make for member in grid}
         tuned = best_of(grid, finals("tuning for the seventh", SEVENTH, makers, tuning_replications, TUNING))
     regret = {}
     for row in rows:
@@ -151,7 +151,7 @@ def _picture_lines(pictures: str | None) -> list[str]:
     return [
         "<picture>",
         f'  <source media="(prefers-color-scheme: dark)" srcset="{pictures}/online-dark.png">',
-        f'  <img alt="Mean regret of five policies in every row, with their worst runs" src="{pictures}/online-light.png">',
+        f'  <img alt="Mean regret of five policies in every row, and worst runs" src="{pictures}/online-light.png">',
         "</picture>",
         "",
         "*Mean regret in every row (dots) and worst run (whiskers), on a logarithmic axis; to the left is better.*",

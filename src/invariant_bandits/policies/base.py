@@ -34,7 +34,10 @@ class Policy(Protocol):
     """
 
     dim: int
-    rounds: int
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned so far."""
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
