@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint reproduce bench study-offline clean
+.PHONY: help setup test lint reproduce bench study-offline study-online clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -37,6 +37,9 @@ bench: setup  ## speed against peers, as ratios within one run
 
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md
+
+study-online: setup  ## regret of every policy over 200 fresh repetitions per row (about 8 minutes)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/invariant-bandits study online --out docs/studies/online.md
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache

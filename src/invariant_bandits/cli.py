@@ -135,6 +135,40 @@ def study_offline(
     console.print(f"written to {out}; bounds missed: {missed}")
 
 
+@study.command("online")
+def study_online(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
+    figures: Annotated[Path, typer.Option(help="Folder for its pictures.")] = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
+    seed: Seed = 2026,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Regret of every policy on the paper's simulations and beyond, and what it must show."""
+    from invariant_bandits import plots
+    from invariant_bandits.experiments import online_study
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, auto_refresh=False) as bar:  # no thread of its own: workers are forked
+        task = bar.add_task("starting", total=None)
+        outcome = online_study.run(
+            replications=replications,
+            seed=seed,
+            jobs=jobs,
+            progress=lambda row, done, total: bar.update(
+                task, description=row, completed=done, total=total, refresh=True
+            ),
+        )
+    for theme in plots.THEMES:
+        picture = plots.regret_chart(online_study.charted(outcome), theme_name=theme)
+        plots.save(picture, figures / f"online-{theme}", ["png"])
+    page = online_study.report(outcome, pictures=Path(os.path.relpath(figures, out.parent)).as_posix())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, page.encode())
+    console.print(page, highlight=False)
+    missed = sum(not verdict.reached for _, verdict in online_study.verdicts(outcome.regret))
+    console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
+
+
 def main() -> None:
     """Run the command; errors of input become one line and exit code 2."""
     try:

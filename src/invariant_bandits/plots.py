@@ -1,4 +1,4 @@
-"""Pictures of a fitted decomposition; drawing only.
+"""Pictures of a fitted decomposition and of regret; drawing only.
 
 Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable, orange drifting; the pair
 stays apart for colour-blind readers and in grey print, where drifting lines are also dashed.
@@ -6,7 +6,7 @@ stays apart for colour-blind readers and in grey print, where drifting lines are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from invariant_bandits.checks import Array, one_of
+from invariant_bandits.checks import Array, InputError, one_of
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
@@ -30,6 +30,11 @@ THEMES: dict[str, dict[str, str]] = {
     "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
 }
 WINDOWS_SHOWN = 4
+SERIES_MARKERS = ("o", "s", "D", "^", "P", "v")
+SERIES_COLOURS = {
+    "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
+    "dark": ("#7d8590", "#e6edf3", "#2fc99a", "#56b4e9", "#ff9e4a", "#e6a3cb"),
+}
 
 
 @contextmanager
@@ -116,6 +121,40 @@ def feature_stability(fit: InvariantSubspaceDecomposition, *, theme_name: str = 
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(4.2, 1.0 + 0.24 * features), layout="constrained")
         _draw_stability(figure.subplots(), fit, features, colours)
+    return figure
+
+
+def regret_chart(rows: Mapping[str, Mapping[str, tuple[float, float]]], *, theme_name: str = "light") -> Figure:
+    """Mean (dot) and worst run (end of the whisker) per row and policy, on a logarithmic axis.
+
+    rows: row -> policy -> (mean, worst), both positive; at most six policies, told apart by shape as well as colour.
+    """
+    policies = list(dict.fromkeys(name for row in rows.values() for name in row))
+    if not 1 <= len(policies) <= len(SERIES_MARKERS):
+        raise InputError(f"rows must hold 1 to {len(SERIES_MARKERS)} policies, got {len(policies)}")
+    step = 0.72 / len(policies)
+    with theme(theme_name) as colours:
+        figure = plt.figure(figsize=(8.6, 1.1 + 0.62 * len(rows)), layout="constrained")
+        axis = figure.subplots()
+        for k, (name, colour) in enumerate(zip(policies, SERIES_COLOURS[theme_name], strict=False)):
+            places = np.array([place for place, row in enumerate(rows.values()) if name in row])
+            mean, worst = np.array([row[name] for row in rows.values() if name in row]).T
+            height = places + (k - (len(policies) - 1) / 2) * step
+            axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
+            axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
+            axis.plot(mean, height, ls="", marker=SERIES_MARKERS[k], ms=5.5, color=colour, label=name)
+        for edge in np.arange(1, len(rows)) - 0.5:
+            axis.axhline(edge, color=colours["faint"], lw=0.6)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.set_axisbelow(True)
+        axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
 
 

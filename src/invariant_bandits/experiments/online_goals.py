@@ -37,7 +37,7 @@ class Estimate:
     error: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.error:.1f}"
+        return f"{self.mean:.1f} ± {self.error:.1f}".replace("-", "−")
 
 
 def estimate(values: Array) -> Estimate:
@@ -78,8 +78,9 @@ class MeanAtMost:
         rival = min(self.rivals, key=lambda name: here[name].mean())
         difference = estimate(here[self.policy] - self.factor * here[rival])
         ours, theirs = here[self.policy].mean(), here[rival].mean()
+        product = "" if self.factor == 1.0 else f" = {self.factor:g} × {theirs:.1f}"
         named = f" ({rival})" if len(self.rivals) > 1 else ""
-        numbers = f"{ours:.1f} ≤ {self.factor:g} × {theirs:.1f}{named}"
+        numbers = f"{ours:.1f}, bound {self.factor * theirs:.1f}{product}{named}"
         return Verdict(bool(difference.mean <= 0.0), numbers, difference)
 
 
@@ -97,7 +98,7 @@ class WorstAtMost:
         """Two worst runs."""
         ours, theirs = (float(regret[self.row][name].max()) for name in (self.policy, self.rival))
         reached = ours < theirs if self.strictly else ours <= theirs
-        return Verdict(reached, f"{ours:.0f} {'<' if self.strictly else '≤'} {theirs:.0f}")
+        return Verdict(reached, f"{ours:.0f}, bound {theirs:.0f}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class WorstBelow:
     def judge(self, regret: Regret) -> Verdict:
         """One worst run and its bound."""
         ours = float(regret[self.row][self.policy].max())
-        return Verdict(ours < self.bound, f"{ours:.0f} < {self.bound:g}")
+        return Verdict(ours < self.bound, f"{ours:.0f}, bound {self.bound:g}")
 
 
 Goal: TypeAlias = MeanAtMost | WorstAtMost | WorstBelow

@@ -161,12 +161,16 @@ def _picture_lines(pictures: str | None) -> list[str]:
 
 def _goal_lines(outcome: Outcome) -> list[str]:
     judged = verdicts(outcome.regret)
-    reached = sum(verdict.reached for _, verdict in judged)
+    missed = [f"- {goal.words}; {goal.row}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached]
     lines = [
         "## What must be true",
         "",
-        f"{reached} of {len(judged)} reached. The difference is policy − bound over pairs, with its standard error; a"
-        " verdict in brackets is within two standard errors of its bound.",
+        f"{len(judged) - len(missed)} of {len(judged)} reached{'; missed:' if missed else '.'}",
+        "",
+        *missed,
+        *([""] if missed else []),
+        "The difference is policy − bound over pairs, with its standard error; a verdict in brackets is within two"
+        " standard errors of its bound.",
         "",
         "| goal | row | measured | difference | |",
         "|---|---|---|---|---|",
@@ -194,9 +198,12 @@ def _row_lines(outcome: Outcome) -> list[str]:
         "|---|" + "---|" * len(CONTENDERS),
     ]
     for row, here in outcome.regret.items():
-        best = min((name for name in CONTENDERS if name in here and name != ISD_ORACLE), key=lambda n: here[n].mean())
-        cells = [_cell(here[name]) if name in here else "–" for name in CONTENDERS]
-        cells[CONTENDERS.index(best)] = f"**{cells[CONTENDERS.index(best)]}**"
+        lowest = min(here[name].mean() for name in CONTENDERS if name in here and name != ISD_ORACLE)
+        cells = []
+        for name in CONTENDERS:
+            cell = _cell(here[name]) if name in here else "–"
+            best = name in here and name != ISD_ORACLE and here[name].mean() == lowest
+            cells.append(f"**{cell}**" if best else cell)
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return [*lines, ""]
 
