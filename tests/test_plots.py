@@ -67,3 +67,20 @@ def test_every_size_can_be_drawn(p, tmp_path):
 def test_an_unknown_theme_is_refused(fit):
     with pytest.raises(ib.InputError, match="theme must be one of 'light', 'dark'"):
         plots.overview(fit, theme_name="sepia")
+
+
+def test_a_regret_chart_marks_means_and_worst_runs_where_they_are():
+    rows = {"calm": {"LinUCB": (50.0, 80.0), "AutoISD": (5.0, 12.0)}, "jump": {"LinUCB": (60.0, 90.0)}}
+    (axis,) = plots.regret_chart(rows).axes
+    means = {line.get_label(): line.get_xdata().tolist() for line in axis.lines if line.get_label() in rows["calm"]}
+    assert means == {"LinUCB": [50.0, 60.0], "AutoISD": [5.0]}
+    spans = {tuple(segment[:, 0]) for bundle in axis.collections for segment in bundle.get_segments()}
+    assert spans == {(50.0, 80.0), (60.0, 90.0), (5.0, 12.0)}
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["calm", "jump"]
+    shapes = {line.get_marker() for line in axis.lines if line.get_label() in means}
+    assert len(shapes) == 2
+
+
+def test_more_policies_than_can_be_told_apart_are_refused():
+    with pytest.raises(ib.InputError, match="rows must hold 1 to 6 policies, got 7"):
+        plots.regret_chart({"row": {f"policy {k}": (1.0, 2.0) for k in range(7)}})

@@ -145,7 +145,7 @@ def study_online(
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
     from invariant_bandits import plots
-    from invariant_bandits.experiments import online_study
+    from invariant_bandits.experiments import online_goals, online_study
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, auto_refresh=False) as bar:  # no thread of its own: workers are forked
@@ -164,8 +164,8 @@ def study_online(
     page = online_study.report(outcome, pictures=Path(os.path.relpath(figures, out.parent)).as_posix())
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, page.encode())
-    console.print(page, highlight=False)
-    missed = sum(not verdict.reached for _, verdict in online_study.verdicts(outcome.regret))
+    console.print(page, highlight=False, markup=False)
+    missed = sum(not verdict.reached for _, verdict in online_goals.verdicts(outcome.regret))
     console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
 
 

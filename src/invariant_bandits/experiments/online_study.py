@@ -67,6 +67,7 @@ def run(
     many of all repetitions are done.
     """
     whole_number("replications", replications, 2)
+    whole_number("seed", seed, 0)
     whole_number("tuning_replications", tuning_replications, 2)
     total = replications * len(rows) + (tuning_replications if SEVENTH in rows else 0)
     before = 0
