@@ -1,6 +1,7 @@
 """The simulation: paired rounds, regret as computed by hand, the same bits for any number of processes."""
 
 import sys
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -110,6 +111,19 @@ def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas
         np.testing.assert_array_equal(one.regret[name], two.regret[name])
 
 
+def test_a_slow_repetition_keeps_its_place_among_the_others():
+    slow = episode_of(7, 0, 10).noise[0]
+
+    def late(episode):
+        if episode.noise[0] == slow:
+            time.sleep(0.5)
+        return worst(episode)
+
+    makers, settings = {"worst": late}, {"horizon": 10, "replications": 3, "seed": 7}
+    one, two = (ib.simulate(makers, EPISODES, jobs=jobs, **settings).final("worst") for jobs in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
 def test_more_repetitions_continue_the_same_sequence_and_another_seed_is_another():
     few, more, other = (
         ib.simulate({"worst": worst}, EPISODES, horizon=10, replications=count, seed=seed).final("worst")
@@ -150,8 +164,8 @@ def test_a_frame_has_one_line_per_policy_repetition_and_round(monkeypatch):
     assert list(frame) == ["policy", "replication", "round", "regret"]
     lines = list(zip(*frame.values(), strict=True))
     assert len(lines) == len({line[:3] for line in lines}) == 2 * 3 * 4
-    for policy, replication, time, regret in lines:
-        assert regret == result.regret[policy][replication, time - 1]
+    for policy, replication, number, regret in lines:
+        assert regret == result.regret[policy][replication, number - 1]
 
 
 def test_a_frame_without_pandas_says_what_is_missing(monkeypatch):

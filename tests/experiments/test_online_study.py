@@ -165,6 +165,15 @@ def test_worst_runs_are_compared_strictly_where_below_was_said():
     assert goals.WorstBelow("", "row", "ours", 60.1).judge(regret).reached
 
 
+def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():
+    outcome = planted()
+    for policy in (rows.ISD_ESTIMATED, rows.AUTO_FULL):
+        here = outcome.regret[rows.PAPER_ROWS[0].name]
+        here[policy] = np.array([here[rows.LINUCB].max(), 0.0, 0.0, 0.0])
+    missed = [goal for goal, verdict in goals.verdicts(outcome.regret) if not verdict.reached]
+    assert [goal.words for goal in missed] == [f"{rows.ISD_ESTIMATED}: worst run below LinUCB's"]
+
+
 def test_a_study_that_reaches_everything_says_so():
     page = study.report(planted())
     assert f"{len(goals.GOALS)} of {len(goals.GOALS)} reached." in page
