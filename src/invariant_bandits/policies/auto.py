@@ -48,7 +48,7 @@ class Belief:
     rounds: int
 
     def __str__(self) -> str:
-        lines = [f"After {self.rounds:,} rounds:"]
+        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
         lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.families.items()]
         verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
         lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
