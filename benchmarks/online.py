@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import invariant_bandits as ib
+from invariant_bandits.environments.paper import PaperWorld
 
 ACTIONS, TURN = 5, 300
 Step = Callable[[int], None]
@@ -111,10 +112,9 @@ def contenders(dim: int, rounds: list[Any], rewards: list[float]) -> dict[str, S
         "LinTS": ib.LinTS(dim),
         "NumPy rank-one": NumpyLinUCB(dim),
     }
-    if "AutoISD" in dir(ib):
-        logs = rng.normal(size=(max(2000, 40 * dim), dim))
-        moments = ib.WindowedMoments.from_arrays(logs, logs[:, 0] + rng.normal(size=len(logs)), windows=8)
-        policies["AutoISD"] = ib.AutoISD.from_history(moments)
+    logs = PaperWorld(blocks=(4, 1, 3, 2) * (dim // 10)).log(max(2000, 80 * dim), rng)
+    moments = ib.WindowedMoments.from_arrays(logs.features, logs.rewards, windows=8, offered=logs.offered)
+    policies["AutoISD"] = ib.AutoISD.from_history(moments)
     steps = {name: player(policy, rounds, rewards) for name, policy in policies.items()}
     for name, make in (("coba LinUCB", coba_player), ("vowpalwabbit squarecb", vowpal_player)):
         try:

@@ -48,7 +48,7 @@ class Belief:
     rounds: int
 
     def __str__(self) -> str:
-        lines = [f"After {self.rounds:,} rounds:"]
+        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
         lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.families.items()]
         verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
         lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
@@ -160,12 +160,14 @@ class AutoISD:
         widest = np.where(still, np.array(self._families), -1)
         self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._families))
         self._multiplier = self.exploration * self._radius
+        # Actions hardly tried are judged more generously, but never beyond what exploration 1 grants to all.
+        self._most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
 
     # -- deciding --
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-        state = (self._basis, self._blend, self._covariances, self._reference)
+        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
         noise, rounds = self.prior.noise_variance, self._clock[0]
         try:
             action: int = kernels.choose(features, *state, noise, rounds, self._multiplier)
@@ -180,7 +182,7 @@ class AutoISD:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        state = (self._basis, self._blend, self._covariances, self._reference)
+        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
         if kernels.score(features, *state, self.prior.noise_variance, float(self.rounds), parts) < 0:
             self._refuse(features)
         return Scores(parts[0], self._radius * np.sqrt(parts[1] * parts[2]))
@@ -191,7 +193,7 @@ class AutoISD:
         rounds, actions, _ = features.shape
         flat = features.reshape(-1, self.dim)
         parts = np.empty((3, len(flat)))
-        state = (self._basis, self._blend, self._covariances, self._reference)
+        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
         if kernels.score(flat, *state, self.prior.noise_variance, float(self.rounds), parts) < 0:
             finite_array("features", features, ("N", "K", self.dim))
             raise too_large()

@@ -62,12 +62,15 @@ def _form(z: Any, A: Any) -> Any:
     return total
 
 
-@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, V2), **OPTIONS)
-def score(X: Any, V: Any, blend: Any, P: Any, reference: int, noise: float, rounds: float, parts: Any) -> Any:
+@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64, V2), **OPTIONS)
+def score(
+    X: Any, V: Any, blend: Any, P: Any, reference: int, most: float, noise: float, rounds: float, parts: Any
+) -> Any:
     """Mean, variance and lag of every action; X (K, p), parts (3, K).
 
-    Lag: max(1, log(1 + t·zᵀP_u z/(d·s²))/log 4), P_u of the filter `reference`, which knows online rounds alone. After
-    t rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows with log t.
+    Lag: log(1 + t·zᵀP_u z/(d·s²))/log 4, from 1 to `most`, P_u of the filter `reference`, which knows online rounds
+    alone. After t rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows
+    with log t.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
@@ -82,15 +85,25 @@ def score(X: Any, V: Any, blend: Any, P: Any, reference: int, noise: float, roun
         parts[0, k] = mean
         parts[1, k] = max(_form(z, blend[1:]), 0.0)
         behind = rounds * max(_form(z, P[reference]), 0.0) / (noise * d)
-        parts[2, k] = max(1.0, np.log(1.0 + behind) / LAG_SCALE)
+        parts[2, k] = min(max(1.0, np.log(1.0 + behind) / LAG_SCALE), most)
     return 0
 
 
-@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64), **OPTIONS)
-def choose(X: Any, V: Any, blend: Any, P: Any, reference: int, noise: float, rounds: float, multiplier: float) -> Any:
+@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64, float64), **OPTIONS)
+def choose(
+    X: Any,
+    V: Any,
+    blend: Any,
+    P: Any,
+    reference: int,
+    most: float,
+    noise: float,
+    rounds: float,
+    multiplier: float,
+) -> Any:
     """Index of the largest mean + multiplier · √(lag · variance), or a negative status."""
     parts = np.empty((3, X.shape[0]))
-    status = score(X, V, blend, P, reference, noise, rounds, parts)
+    status = score(X, V, blend, P, reference, most, noise, rounds, parts)
     if status < 0:
         return status
     best, chosen = -np.inf, 0
