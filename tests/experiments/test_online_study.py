@@ -26,13 +26,14 @@ def planted(**changes):
     pairs = np.array([-1.0, 0.0, 1.0, 0.0])
     level = {rows.LINUCB: 60.0, rows.LINUCB_TUNED: 25.0, rows.GREEDY: 19.0, rows.LINUCB_WARM: 90.0}
     level |= {rows.ISD_ORACLE: 18.0, rows.ISD_ESTIMATED: 19.0}
-    level |= {rows.AUTO_FULL: 14.0, rows.AUTO_HALF: 9.0, rows.AUTO_DEFAULT: 9.0}
+    level |= {rows.AUTO_FULL: 14.0, rows.AUTO_QUARTER: 9.0, rows.AUTO_DEFAULT: 9.0}
     regret = {row.name: {name: level[name] + pairs for name in rows.contenders(row)} for row in rows.ROWS}
     tuned = study.best_of(rows.tuning_grid(), {member.words: pairs + 30.0 for member in rows.tuning_grid()})
     for member in (member for pair in rows.published_pairs() for member in pair):
         regret[rows.SEVENTH.name][member.words] = pairs + (40.0 if member.lifted else 100.0)
     for kind in tuned:
         regret[rows.SEVENTH.name][rows.tuned_name(*kind)] = pairs + (15.0 if kind[1] else 30.0)
+    regret[rows.SEVENTH.name][rows.AUTO_TUNED] = pairs + 5.0
     return replace(study.Outcome(regret, tuned, replications=4, seed=0), **changes)
 
 
@@ -46,7 +47,8 @@ def test_every_row_is_played_by_its_policies_and_oracles_exist_where_something_d
         missing = {rows.ISD_ORACLE} if row == rows.NO_DRIFT else set()
         assert set(rows.CONTENDERS) - set(here) == missing
         assert all(values.shape == (2,) and (values >= 0.0).all() for values in here.values())
-    assert len(outcome.regret[rows.SEVENTH.name]) == len(rows.CONTENDERS) + 6 + 8
+    assert len(outcome.regret[rows.SEVENTH.name]) == len(rows.CONTENDERS) + 6 + 8 + 1
+    assert outcome.auto_tuned[0] in rows.AUTO_EXPLORATIONS
 
 
 def test_a_row_has_the_same_regret_alone_and_in_one_process(outcome):
@@ -109,7 +111,7 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
     assert 0 < made[rows.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.5
     explorations = [made[name].exploration for name in (rows.LINUCB, rows.LINUCB_TUNED, rows.GREEDY)]
     assert explorations == [1.0, 0.3, 0.0]
-    assert [made[name].exploration for name in (rows.AUTO_FULL, rows.AUTO_HALF)] == [1.0, 0.5]
+    assert [made[name].exploration for name in (rows.AUTO_FULL, rows.AUTO_QUARTER)] == [1.0, 0.25]
     assert made[rows.AUTO_DEFAULT].exploration == ib.AutoISD.from_history(episode.moments).exploration
 
 

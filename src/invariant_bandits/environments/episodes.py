@@ -54,7 +54,8 @@ class Episode:
 class PaperEpisodes:
     """The paper's generator with an online phase.
 
-    world, logged: the logs; online: "constant" (the paper: residual coordinates drawn afresh, then fixed) or "rotating"
+    world, logged: the logs; online: "constant" (the paper: residual coordinates drawn afresh, then fixed; with a drift
+    below 1 they move that part of the way only) or "rotating"
     (they start at (1, …, 1)/√p_res and each round t move by −0.5(t/2000)sin²(50jt/2000 + j), then are renormalised);
     violation: length of a jump of the invariant part, in a random direction, when the online phase begins;
     fixed_actions: the same standard normal actions in every round, this many (None: new ones from one covariance).
@@ -99,7 +100,8 @@ class PaperEpisodes:
             jump = rng.standard_normal(len(staying))
             inner[:, staying] += self.violation * jump / np.linalg.norm(jump)
         if self.online == "constant":
-            inner[:, moving] = rng.uniform(0.5, 1.5, len(moving))
+            before = (logs.basis.T @ logs.coefficients[0])[moving]
+            inner[:, moving] = before + min(self.world.drift, 1.0) * (rng.uniform(0.5, 1.5, len(moving)) - before)
         else:
             inner[:, moving] = _rotation(len(moving), horizon)
         return np.asarray(inner @ logs.basis.T)

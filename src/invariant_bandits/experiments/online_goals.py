@@ -12,6 +12,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.experiments.online_rows import (
     AUTO_DEFAULT,
     AUTO_FULL,
+    AUTO_TUNED,
     FAMILIES,
     FIXED_ACTIONS,
     ISD_ESTIMATED,
@@ -133,18 +134,23 @@ def estimated_goals() -> list[Goal]:
 
 def auto_goals(policy: str) -> list[Goal]:
     """What AutoISD promises: better than the oracle where the paper's assumptions hold, safe where they do not."""
-    forgetful = tuple(tuned_name(family, lifted) for family in FAMILIES for lifted in (False, True))
     goals: list[Goal] = [
         MeanAtMost(f"{policy} ≤ ISD-linUCB with oracle subspaces", row.name, policy, (ISD_ORACLE,))
         for row in PAPER_ROWS
     ]
     goals.append(MeanAtMost(f"{policy} ≤ 0.75 × LinUCB", LARGE_JUMP.name, policy, (LINUCB,), 0.75))
-    words = f"{policy} ≤ 1.1 × the best tuned policy that forgets"
-    goals.append(MeanAtMost(words, SEVENTH.name, policy, forgetful, 1.1))
+    goals.append(forgetting_goal(policy))
     goals += [MeanAtMost(f"{policy} ≤ LinUCB", row.name, policy, (LINUCB,)) for row in ROWS]
     goals += [WorstAtMost(f"{policy}: worst run ≤ LinUCB's", row.name, policy, LINUCB) for row in ROWS]
     goals.append(WorstBelow(f"{policy}: worst run below 150", FIXED_ACTIONS.name, policy, 150.0))
     return goals
+
+
+def forgetting_goal(policy: str) -> Goal:
+    """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true split."""
+    forgetful = tuple(tuned_name(family, lifted) for family in FAMILIES for lifted in (False, True))
+    words = f"{policy} ≤ 1.1 × the best tuned policy that forgets"
+    return MeanAtMost(words, SEVENTH.name, policy, forgetful, 1.1)
 
 
 def lift_goals() -> list[Goal]:
@@ -161,6 +167,7 @@ GOALS: Sequence[Goal] = (
     *estimated_goals(),
     *auto_goals(AUTO_FULL),
     *auto_goals(AUTO_DEFAULT),
+    forgetting_goal(AUTO_TUNED),
     *lift_goals(),
 )
 

@@ -63,7 +63,7 @@ LINUCB_WARM = "LinUCB, warm on all logs"
 ISD_ORACLE = "ISD-linUCB, oracle subspaces"
 ISD_ESTIMATED = "ISD-linUCB, estimated"
 AUTO_FULL = "AutoISD, exploration 1"
-AUTO_HALF = "AutoISD, exploration 0.5"
+AUTO_QUARTER = "AutoISD, exploration 0.25"
 AUTO_DEFAULT = "AutoISD, default"
 CONTENDERS = (
     LINUCB,
@@ -73,9 +73,11 @@ CONTENDERS = (
     ISD_ORACLE,
     ISD_ESTIMATED,
     AUTO_FULL,
-    AUTO_HALF,
     AUTO_DEFAULT,
+    AUTO_QUARTER,
 )
+AUTO_TUNED = "AutoISD, tuned"
+AUTO_EXPLORATIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 
 FAMILIES: Mapping[str, tuple[Memory, ...]] = {
     "SW-linUCB": tuple(SlidingWindow(window) for window in (10, 25, 50, 100, 200)),
@@ -157,8 +159,8 @@ def contenders(row: Row) -> dict[str, Maker]:
         ISD_ORACLE: isd_linucb(True, row.memory),
         ISD_ESTIMATED: isd_linucb(False, row.memory),
         AUTO_FULL: auto_isd(1.0),
-        AUTO_HALF: auto_isd(0.5),
         AUTO_DEFAULT: auto_isd(),
+        AUTO_QUARTER: auto_isd(0.25),
     }
     if row.episodes.world.varying is None:
         del makers[ISD_ORACLE]

@@ -11,8 +11,10 @@ from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.experiments.online_goals import Estimate, estimate, verdicts
 from invariant_bandits.experiments.online_rows import (
     AUTO_DEFAULT,
+    AUTO_EXPLORATIONS,
     AUTO_FULL,
-    AUTO_HALF,
+    AUTO_QUARTER,
+    AUTO_TUNED,
     CONTENDERS,
     FAMILIES,
     ISD_ESTIMATED,
@@ -23,6 +25,7 @@ from invariant_bandits.experiments.online_rows import (
     SEVENTH,
     Forgetful,
     Row,
+    auto_isd,
     contenders,
     published_pairs,
     tuned_name,
@@ -42,7 +45,8 @@ class Outcome:
     """Everything the study measured.
 
     regret: row -> policy -> regret at the horizon (replications,), repetitions paired within a row;
-    tuned: (family, lifted) -> what was best on the tuning repetitions, and its regret there.
+    tuned: (family, lifted) -> what was best on the tuning repetitions, and its regret there;
+    auto_tuned: the exploration of AutoISD that was best there, and its regret.
     """
 
     regret: Mapping[str, Mapping[str, Array]]
@@ -50,6 +54,7 @@ class Outcome:
     replications: int
     seed: int
     tuning_replications: int = TUNING_REPLICATIONS
+    auto_tuned: tuple[float, Estimate] | None = None
 
 
 def run(
@@ -84,15 +89,22 @@ def run(
         return {name: result.final(name) for name in makers}
 
     tuned: Tuned = {}
+    auto_tuned: tuple[float, Estimate] | None = None
     if SEVENTH in rows:
         grid = tuning_grid()
         makers: dict[str, Maker] = {member.words: member.make for member in grid}
-        tuned = best_of(grid, finals("tuning for the seventh", SEVENTH, makers, tuning_replications, TUNING))
+        makers |= {f"{AUTO_TUNED} {exploration:g}": auto_isd(exploration) for exploration in AUTO_EXPLORATIONS}
+        there = finals("tuning for the seventh", SEVENTH, makers, tuning_replications, TUNING)
+        tuned = best_of(grid, there)
+        best = min(AUTO_EXPLORATIONS, key=lambda exploration: there[f"{AUTO_TUNED} {exploration:g}"].mean())
+        auto_tuned = (best, estimate(there[f"{AUTO_TUNED} {best:g}"]))
     regret = {}
     for row in rows:
-        makers = contenders(row) | (forgetful(tuned) if row == SEVENTH else {})
+        makers = contenders(row)
+        if row == SEVENTH and auto_tuned is not None:
+            makers |= forgetful(tuned) | {AUTO_TUNED: auto_isd(auto_tuned[0])}
         regret[row.name] = finals(row.name, row, makers, replications, ROWS.index(row))
-    return Outcome(regret, tuned, replications, seed, tuning_replications)
+    return Outcome(regret, tuned, replications, seed, tuning_replications, auto_tuned)
 
 
 def _seed(seed: int, place: int) -> int:
@@ -225,6 +237,9 @@ def _memory_lines(outcome: Outcome) -> list[str]:
     for kind, (member, there) in outcome.tuned.items():
         to = f"{member.memory_words}, exploration {member.exploration:g}"
         lines.append(f"| {member.name} | {to} | {there} | {_cell(here[tuned_name(*kind)])} |")
+    if outcome.auto_tuned is not None:
+        exploration, there = outcome.auto_tuned
+        lines.append(f"| AutoISD | exploration {exploration:g} | {there} | {_cell(here[AUTO_TUNED])} |")
     lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
     pairs = [
         (f"{plain.family}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
@@ -241,7 +256,7 @@ def losses(outcome: Outcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, 
     """(row, rival, rival − policy over pairs) wherever a policy that knows no truth has a lower mean regret."""
     informed = {ISD_ORACLE, *(tuned_name(family, True) for family in FAMILIES)}
     informed |= {lifted.words for _, lifted in published_pairs()}
-    aside = informed | {AUTO_FULL, AUTO_HALF, AUTO_DEFAULT}
+    aside = informed | {AUTO_FULL, AUTO_QUARTER, AUTO_DEFAULT, AUTO_TUNED}
     for row, here in outcome.regret.items():
         for rival, values in here.items():
             difference = estimate(values - here[policy])
