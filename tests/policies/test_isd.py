@@ -197,3 +197,16 @@ def test_bad_histories_are_refused_by_name():
         ib.ISDLinUCB.from_history(np.ones((10, 3)))
     with pytest.raises(ib.InputError, match="recompute_every"):
         ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=3)
+
+
+def test_a_precision_over_all_features_is_restricted_to_the_invariant_part():
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(5, 5))
+    whole = root @ root.T + np.eye(5)
+    split = ib.Split.from_residual(rng.normal(size=(5, 2)))
+    component = split.invariant @ np.ones(3)
+    inside = split.invariant.T @ whole @ split.invariant
+    first = ib.ISDLinUCB(split, component, component_precision=whole)
+    second = ib.ISDLinUCB(split, component, component_precision=inside)
+    features = rng.normal(size=(4, 5))
+    np.testing.assert_allclose(first.scores(features).width, second.scores(features).width, rtol=1e-12)

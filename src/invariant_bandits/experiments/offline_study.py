@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -168,25 +169,9 @@ def report(results: Results, *, replications: int, seed: int) -> str:
         ]
         lines.append(f"| {goal.words} | {' | '.join(cells)} |")
     lines += ["", "## Whatever it is", "", "Right dimensions, then p_inv overestimated:", "", head, rule]
-    for kind in KINDS:
-        if (kind, LOGGED_ROUNDS[0]) not in results:
-            continue
-        cells = []
-        for rounds in LOGGED_ROUNDS:
-            outcomes = results[kind, rounds]
-            right, over = figure(outcomes, rounds, "right"), figure(outcomes, rounds, "overestimated")
-            cells.append(f"{right} / {over.value:.3f}")
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    lines += _lines_by_kind(results, lambda value: f"{value('right')} / {value('overestimated').value:.3f}")
     lines += ["", "Median projection error × √T0, then median ‖β̂ − β‖:", "", head, rule]
-    for kind in KINDS:
-        if (kind, LOGGED_ROUNDS[0]) not in results:
-            continue
-        cells = []
-        for rounds in LOGGED_ROUNDS:
-            outcomes = results[kind, rounds]
-            projection = figure(outcomes, rounds, "projection")
-            cells.append(f"{projection.value:.2f} / {figure(outcomes, rounds, 'component').value:.3f}")
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    lines += _lines_by_kind(results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}")
     slowest = max(np.median([outcome.seconds for outcome in outcomes]) for outcomes in results.values())
     unsettled = sum(not outcome.settled for outcomes in results.values() for outcome in outcomes)
     total = sum(len(outcomes) for outcomes in results.values())
@@ -202,3 +187,13 @@ def report(results: Results, *, replications: int, seed: int) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _lines_by_kind(results: Results, cell: Callable[[Callable[[str], Figure]], str]) -> list[str]:
+    """One table line per kind of logs; `cell` words the figures of one T0, which it asks for by name."""
+    lines = []
+    for kind in KINDS:
+        if (kind, LOGGED_ROUNDS[0]) in results:
+            cells = [cell(partial(figure, results[kind, rounds], rounds)) for rounds in LOGGED_ROUNDS]
+            lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return lines

@@ -53,7 +53,7 @@ class InvariantPolicy(LinearPolicy):
             raise InputError(f"split must be a Split, got {type(split).__name__}")
         self.split = split
         self.component = finite_array("component", component, (split.dim,)).copy()
-        self.component_precision = _checked_precision(component_precision, split.invariant_dim)
+        self.component_precision = _checked_precision(component_precision, split)
         self.recompute_every: int | None = None
         lift = lift_of(split, self.component, self.component_precision)
         super().__init__(split.dim, lift=lift, residual_dim=split.residual_dim, **rest)
@@ -219,7 +219,8 @@ class ISDLinUCB(InvariantPolicy):
     """ISD-linUCB, the paper's Algorithm 1, over any memory.
 
     split: invariant and residual part; component (p,): β̂_inv; component_precision (p_inv, p_inv): inverse
-    covariance of its coordinates along split.invariant, None if the component is known exactly (Theorem 1).
+    covariance of its coordinates along split.invariant, or (p, p), which is restricted to them; None if the component
+    is known exactly (Theorem 1).
     radius: "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the
     component; "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful), and then needs
     feature_bound and, unless the component is exact, logged_rounds T0, min_eigenvalue λ0 and the subspace_error ΔΠ
@@ -314,12 +315,15 @@ class ISDLinTS(InvariantPolicy, ThompsonPolicy):
         return bounds.thompson_scale(self._memory.rounds, self.split.invariant_dim, self.confidence, 1.0)
 
 
-def _checked_precision(precision: Any, invariant_dim: int) -> Array | None:
+def _checked_precision(precision: Any, split: Split) -> Array | None:
     if precision is None:
         return None
-    if invariant_dim == 0:
+    if split.invariant_dim == 0:
         return np.zeros((0, 0))
-    array = finite_array("component_precision", precision, (invariant_dim, invariant_dim)).copy()
+    if np.shape(precision) == (split.dim, split.dim) and split.residual_dim > 0:
+        whole = finite_array("component_precision", precision, (split.dim, split.dim))
+        precision = split.invariant.T @ whole @ split.invariant
+    array = finite_array("component_precision", precision, (split.invariant_dim, split.invariant_dim)).copy()
     if np.abs(array - array.T).max() > 1e-8 * np.abs(array).max():
         raise InputError("component_precision must be symmetric")
     if np.linalg.eigvalsh(array)[0] <= 0.0:
