@@ -26,7 +26,7 @@ from invariant_bandits.policies.hypotheses import FAMILIES, INVARIANCE_HOLDS, Hy
 from invariant_bandits.prior import DriftPrior
 
 DEFAULT_EXPLORATION = 0.5
-DEFAULT_SHARE = 1e-4
+DEFAULT_SHARE = 1e-5
 
 
 @dataclass(frozen=True)

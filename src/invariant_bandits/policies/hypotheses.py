@@ -14,7 +14,7 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.prior import DriftPrior
 
 FAMILIES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
-FAMILY_WEIGHTS = (0.1, 0.5, 0.2, 0.2)
+FAMILY_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
 INVARIANCE_HOLDS = FAMILIES[:2]
 
 DRIFT_FACTORS = (1.0, 4.0, 16.0)

@@ -19,7 +19,7 @@ WRONG_SHAPE = -1
 NOT_FINITE = -2
 LARGEST_SQUARE = 1e200
 NEGLIGIBLE = 1e-9
-LAG_SCALE = float(np.log(4.0))
+LAG_FROM = 3.0
 
 IN1 = types.Array(float64, 1, "C", readonly=True)
 IN2 = types.Array(float64, 2, "C", readonly=True)
@@ -68,9 +68,8 @@ def score(
 ) -> Any:
     """Mean, variance and lag of every action; X (K, p), parts (3, K).
 
-    Lag: log(1 + t·zᵀP_u z/(d·s²))/log 4, from 1 to `most`, P_u of the filter `reference`, which knows online rounds
-    alone. After t rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows
-    with log t.
+    Lag: √(t·zᵀP_u z/(3d·s²)), from 1 to `most`, P_u of the filter `reference`, which knows online rounds alone. After t
+    rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows with √t.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
@@ -85,7 +84,7 @@ def score(
         parts[0, k] = mean
         parts[1, k] = max(_form(z, blend[1:]), 0.0)
         behind = rounds * max(_form(z, P[reference]), 0.0) / (noise * d)
-        parts[2, k] = min(max(1.0, np.log(1.0 + behind) / LAG_SCALE), most)
+        parts[2, k] = min(max(1.0, np.sqrt(behind / LAG_FROM)), most)
     return 0
 
 
