@@ -6,6 +6,7 @@ draws depends on (seed, repetition) alone, so the result is the same, bit for bi
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,9 @@ class SimulationResult:
         try:
             import pandas
         except ImportError:
-            raise ImportError("to_frame needs pandas, which is not installed: pip install pandas") from None
+            raise ImportError(
+                "to_frame needs pandas, which is not installed: pip install 'invariant-bandits[frames]'"
+            ) from None
         names = list(self.regret)
         stacked = np.stack([self.regret[name] for name in names])
         policy, replication, time = (index.ravel() for index in np.indices(stacked.shape))
@@ -73,8 +76,9 @@ def simulate(
 ) -> SimulationResult:
     """Play every policy on the same `replications` episodes of `horizon` rounds.
 
-    policies: name -> maker; a maker is called with the Episode before its first round and returns a fresh policy. It
-    may read what a user would have (episode.moments, dim, horizon) and, for an oracle, the truth (episode.logs.split).
+    policies: name -> maker; a maker is called with the Episode before its first round (or with nothing, if it takes
+    nothing) and returns a fresh policy. It may read what a user would have (episode.moments, dim, horizon) and, for an
+    oracle, the truth (episode.logs.split).
     jobs: processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
     progress: called with (repetitions done, replications) after each.
     """
@@ -125,7 +129,7 @@ class _Task:
         paths = {}
         for name, maker in self.makers.items():
             try:
-                policy = maker(episode)
+                policy = _made(maker, episode)
                 for method in ("select", "update"):
                     if not callable(getattr(policy, method, None)):
                         raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
@@ -134,6 +138,15 @@ class _Task:
                 error.add_note(f"while playing policy {name!r} in repetition {seed[1]} of seed {seed[0]}")
                 raise
         return paths
+
+
+def _made(maker: Any, episode: Episode) -> Any:
+    """Call a maker with the episode, or without it if it takes nothing."""
+    try:
+        takes_nothing = not inspect.signature(maker).parameters
+    except (TypeError, ValueError):
+        takes_nothing = False
+    return maker() if takes_nothing else maker(episode)
 
 
 def _outcomes(task: _Task, seeds: list[tuple[int, int]], jobs: int) -> Iterator[tuple[int, dict[str, Array]]]:
