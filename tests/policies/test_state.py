@@ -11,7 +11,7 @@ import policy_laws
 from invariant_bandits import files
 from invariant_bandits.policies.state import from_bytes
 
-FUZZED = ["LinUCB, forever", "SWLinUCB", "ISDLinTS, discount", "BOBLinUCB", "ISDLinUCB recomputing, forever"]
+FUZZED = ["LinUCB, forever", "SWLinUCB", "ISDLinTS, discount", "BOBLinUCB", "ISDLinUCB recomputing, forever", "AutoISD"]
 MUTATIONS = 100_000
 
 
@@ -114,6 +114,24 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
     from_bytes(rewritten(content), "unchanged")
     with pytest.raises(ib.FileError, match=reason):
         from_bytes(rewritten(content, **changes), "changed")
+
+
+@pytest.mark.parametrize("name", ["means", "covariances", "process", "table", "clock", "families", "prior.basis"])
+def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
+    content = content_of("AutoISD", tmp_path)
+    arrays, about = files.decode(content, "policy", "original")
+    described = json.dumps(about, sort_keys=True)
+    for wrong in (arrays[name][:-1], arrays[name].astype(np.float32)):
+        changed = arrays | {name: np.ascontiguousarray(wrong)}
+        header = {
+            "product": files.PRODUCT,
+            "format": str(files.FORMAT_VERSION),
+            "kind": "policy",
+            "about": described,
+            "sha256": files._digest("policy", described, changed),
+        }
+        with pytest.raises(ib.FileError, match="does not hold a whole AutoISD"):
+            from_bytes(to_safetensors(changed, metadata=header), "changed")
 
 
 def test_other_files_are_refused(tmp_path):

@@ -290,6 +290,7 @@ class AutoISD:
         if known != scalars.keys() | stored.keys():
             raise InputError("the prior is not whole")
         whole: dict[str, Any] = {**scalars, **stored}
+        _check_shapes(arrays, stored, bool(given.get("intercept")))
         policy = cls(DriftPrior(**whole), **given)
         policy._families = [int(family) for family in arrays["families"]]
         policy._means, policy._covariances = arrays["means"].copy(), arrays["covariances"].copy()
@@ -300,3 +301,18 @@ class AutoISD:
 
     def __repr__(self) -> str:
         return f"AutoISD(dim={self.dim}, hypotheses={len(self._families)}, rounds={self.rounds})"
+
+
+def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
+    """Raise unless the stored arrays fit together: compiled loops would not notice."""
+    p, filters = len(prior["mean"]), len(arrays["families"])
+    d = p + intercept
+    squares = ("basis", "mean_covariance", "pooled_covariance")
+    shapes: dict[str, tuple[int, ...]] = {f"prior.{name}": (p, p) if name in squares else (p,) for name in prior}
+    shapes |= {"means": (filters, d), "process": (filters, d), "covariances": (filters, d, d)}
+    shapes |= {"table": (4, filters), "clock": (2,)}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
+            raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")
+    if arrays["families"].dtype != np.int64 or not np.isin(arrays["families"], np.arange(len(FAMILIES))).all():
+        raise InputError(f"families must be whole numbers below {len(FAMILIES)}")
