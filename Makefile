@@ -28,7 +28,7 @@ lint: setup  ## ruff, mypy (strict), import-linter
 test: lint  ## all checks: linters, tests, doctests, documented examples
 	$(BIN)/python -m pytest -n 2
 
-reproduce: setup  ## the main job: what the logs of the paper's simulation reveal, with pictures in results/
+reproduce: setup  ## the main job: the paper's simulated logs fitted, its online phase played, pictures in results/
 	$(BIN)/invariant-bandits reproduce --out results
 
 bench: setup  ## speed against peers, as ratios within one run; peers that cannot be installed are left out

@@ -64,9 +64,11 @@ def test_a_damaged_or_missing_file_is_named(stored):
 
 
 def test_reproduce_compares_found_with_planted_and_saves_pictures(tmp_path):
-    result = run("reproduce", "--out", tmp_path / "results")
+    result = run("reproduce", "--out", tmp_path / "results", "--replications", 2)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = [line for line in result.stdout.splitlines() if "ms │" in line]
     assert len(rows) == 3
     assert all(line.count("7 + 3") == 2 for line in rows)
     assert len(list((tmp_path / "results").glob("offline-*-*.png"))) == 6
+    assert "Regret after 500 rounds" in result.stdout
+    assert len(list((tmp_path / "results").glob("online-*.svg"))) == 2

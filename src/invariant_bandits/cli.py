@@ -49,8 +49,15 @@ def _common(
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("results"),
     seed: Seed = 1,
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions of the online phase; the paper has 20.")] = 20,
+    jobs: Jobs = PROCESSORS,
 ) -> None:
-    """Fit the paper's simulated logs and compare what was found with what was planted."""
+    """Fit the paper's simulated logs, compare what was found with what was planted, then play the online phase."""
+    _reproduce_offline(out, seed)
+    _reproduce_online(out, seed, replications, jobs)
+
+
+def _reproduce_offline(out: Path, seed: int) -> None:
     from invariant_bandits import plots
     from invariant_bandits.experiments.recovery import LOGGED_ROUNDS, Setting, recover
 
@@ -75,7 +82,42 @@ def reproduce(
                 plots.save(picture, out / f"offline-{rounds}-{theme}")
     console.print(table)
     console.print(fit.summary(), highlight=False)
-    console.print(f"\nPictures: {out}/offline-*.png, .svg and .pdf, each light and dark")
+    console.print(f"\nPictures: {out}/offline-*.png, .svg and .pdf, each light and dark\n")
+
+
+def _reproduce_online(out: Path, seed: int, replications: int, jobs: int) -> None:
+    from invariant_bandits import plots
+    from invariant_bandits.experiments import online_study
+    from invariant_bandits.experiments.online_rows import LARGE_JUMP, PAPER_ROWS
+
+    with _progress() as bar:
+        task = bar.add_task("starting", total=None)
+        outcome = online_study.run(
+            (*PAPER_ROWS, LARGE_JUMP),
+            replications=replications,
+            seed=seed,
+            jobs=jobs,
+            progress=lambda row, done, total: bar.update(
+                task, description=row, completed=done, total=total, refresh=True
+            ),
+        )
+    chart = online_study.charted(outcome)
+    table = Table(title=f"Regret after 500 rounds: mean (worst) of {replications} runs", title_justify="left")
+    table.add_column("logs → online")
+    for name in online_study.CHARTED:
+        table.add_column(name, justify="right")
+    for row, here in chart.items():
+        table.add_row(row, *(f"{here[name][0]:.1f} ({here[name][1]:.0f})" for name in online_study.CHARTED))
+    console.print(table)
+    for theme in plots.THEMES:
+        plots.save(plots.regret_chart(chart, theme_name=theme), out / f"online-{theme}")
+    console.print(f"\nPictures: {out}/online-*.png, .svg and .pdf, each light and dark")
+
+
+def _progress() -> Progress:
+    """A bar with the time left; no thread of its own, because workers are forked."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=console, auto_refresh=False)
 
 
 @app.command()
@@ -147,8 +189,7 @@ def study_online(
     from invariant_bandits import plots
     from invariant_bandits.experiments import online_goals, online_study
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, auto_refresh=False) as bar:  # no thread of its own: workers are forked
+    with _progress() as bar:
         task = bar.add_task("starting", total=None)
         outcome = online_study.run(
             replications=replications,

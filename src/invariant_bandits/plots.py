@@ -30,6 +30,11 @@ THEMES: dict[str, dict[str, str]] = {
     "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
 }
 WINDOWS_SHOWN = 4
+UNSTAMPED: dict[str, Any] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 SERIES_MARKERS = ("o", "s", "D", "^", "P", "v")
 SERIES_COLOURS = {
     "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
@@ -71,8 +76,7 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
-        stamp = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(path.suffix[1:])
-        figure.savefig(path, bbox_inches="tight", metadata=stamp)
+        figure.savefig(path, bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:]))
     plt.close(figure)
     return paths
 
