@@ -152,7 +152,7 @@ def decompose(
 def study_offline(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/offline.md"),
     replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 400,
-    seed: Seed = 2026,
+    seed: Seed = 20261115,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """How often the offline phase is right, and how accurate, on the paper's generator and beyond."""
@@ -182,7 +182,7 @@ def study_online(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
     figures: Annotated[Path, typer.Option(help="Folder for its pictures.")] = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
-    seed: Seed = 2026,
+    seed: Seed = 20261115,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""

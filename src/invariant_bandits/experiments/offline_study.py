@@ -81,7 +81,7 @@ def run(
     cells: Sequence[Setting],
     *,
     replications: int = 200,
-    seed: int = 2026,
+    seed: int = 20261115,
     jobs: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:

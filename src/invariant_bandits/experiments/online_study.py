@@ -61,7 +61,7 @@ def run(
     rows: Sequence[Row] = ROWS,
     *,
     replications: int = 200,
-    seed: int = 2026,
+    seed: int = 20261115,
     jobs: int = 2,
     tuning_replications: int = TUNING_REPLICATIONS,
     progress: Callable[[str, int, int], None] | None = None,
