@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from invariant_bandits.experiments import offline_study
+from invariant_bandits.checks import InputError
+from invariant_bandits.experiments import offline_study, recovery
 from invariant_bandits.experiments.recovery import LOGGED_ROUNDS, Recovery, Setting, recover
 
 
@@ -60,3 +61,16 @@ def test_the_page_marks_what_misses_its_bound():
     ]
     assert ("p_inv overestimated, greedy logs", False) in missed
     assert "1.000" in offline_study.report(bad, replications=50, seed=0)
+
+
+def test_logs_that_are_refused_count_as_wrong_and_are_not_left_out(monkeypatch):
+    def refuse(setting, seed):
+        raise InputError("features are collinear")
+
+    monkeypatch.setattr(recovery, "recover", refuse)
+    found = recovery.judge(Setting("paper", 200), (1,))
+    assert found.refused
+    assert not found.right
+    assert not found.overestimates_invariance
+    assert found.projection_error == 1.0
+    assert found.component_error > 0.5

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.environments.paper import LoggedRounds, PaperWorld
 from invariant_bandits.moments import WindowedMoments
 
 LOGGED_ROUNDS = (1000, 3500, 8000)
+REFUSED = (-1, -1)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How one fit compares with the truth behind its logs."""
+    """How one fit compares with the truth behind its logs; a refused one found REFUSED and nothing of the component."""
 
     planted: tuple[int, int]
     found: tuple[int, int]
@@ -43,6 +45,11 @@ class Recovery:
     def right(self) -> bool:
         """Both dimensions as planted."""
         return self.found == self.planted
+
+    @property
+    def refused(self) -> bool:
+        """The logs were called collinear: the generator now and then draws a block that is singular to rounding."""
+        return self.found == REFUSED
 
     @property
     def overestimates_invariance(self) -> bool:
@@ -75,3 +82,13 @@ def recover(setting: Setting, seed: tuple[int, ...]) -> tuple[InvariantSubspaceD
         seconds=seconds,
         settled=fit.converged_,
     )
+
+
+def judge(setting: Setting, seed: tuple[int, ...]) -> Recovery:
+    """`recover` without the fit; logs that the estimator refuses count as wrong, they are not left out."""
+    try:
+        return recover(setting, seed)[1]
+    except InputError:
+        truth, _ = draw(setting, seed)
+        planted = (truth.split.invariant_dim, truth.split.residual_dim)
+        return Recovery(planted, REFUSED, 1.0, float(np.linalg.norm(truth.component)), (), 0.0, False)
