@@ -187,8 +187,8 @@ def report(results: Results, *, replications: int, seed: int) -> str:
     lines += [
         "",
         f"The rotation search reported that it had not settled in {unsettled} of {total} fits; they are counted like"
-        f" all others. {refused} logs were refused as collinear, because the generator had drawn a block that is singular to"
-        f" rounding; they count as wrong. Slowest cell: {1e3 * slowest:.0f} ms per fit (median).",
+        f" all others. {refused} logs were refused as collinear, because the generator had drawn a block that is "
+        f"singular to rounding; they count as wrong. Slowest cell: {1e3 * slowest:.0f} ms per fit (median).",
         "",
         "Weak drift and well-conditioned blocks are the known limits: where a block drifts less than the sampling"
         " error of its coefficients, or where the covariances of two blocks hardly differ between windows, the data do"
