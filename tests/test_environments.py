@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits import InputError
+from invariant_bandits.environments.episodes import PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
 from worlds import within
 
@@ -151,3 +152,29 @@ def test_bad_settings_are_named(message, settings):
 def test_a_log_needs_rounds():
     with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
         PaperWorld().log(0, np.random.default_rng(0))
+
+
+def residual_paths(**settings):
+    episode = PaperEpisodes(**settings).draw(60, np.random.default_rng(4))
+    return episode, episode.coefficients @ episode.logs.split.residual
+
+
+def test_the_rotation_starts_even_keeps_length_one_and_follows_its_formula():
+    _, path = residual_paths(world=PaperWorld(blocks=(8, 2), varying=1), logged=500, online="rotating")
+    np.testing.assert_allclose(path[0], np.full(2, np.sqrt(0.5)))
+    np.testing.assert_allclose(np.linalg.norm(path, axis=1), 1.0)
+    j, t = np.array([1, 2]), 41
+    step = path[t - 1] - 0.5 * (t / 2000) * np.sin(50 * j * t / 2000 + j) ** 2
+    np.testing.assert_allclose(path[t], step / np.linalg.norm(step))
+    assert np.abs(path[-1] - path[0]).max() > 0.05
+
+
+@pytest.mark.parametrize("drift", [0.2, 1.0])
+def test_online_the_residual_coordinates_move_the_part_of_the_way_that_the_drift_says(drift):
+    full, target = residual_paths(world=PaperWorld(drift=1.0), logged=500)
+    episode, path = residual_paths(world=PaperWorld(drift=drift), logged=500)
+    before = episode.logs.coefficients[0] @ episode.logs.split.residual
+    np.testing.assert_allclose(path, np.broadcast_to(before + drift * (target[0] - before), path.shape), atol=1e-12)
+    np.testing.assert_allclose(
+        full.coefficients @ full.logs.split.invariant, np.tile(full.logs.component @ full.logs.split.invariant, (60, 1))
+    )

@@ -235,16 +235,29 @@ def test_decisions_do_not_depend_on_units(scale):
         scaled.update(features[action] * scale, 3.0 * (means[action] + noise))
 
 
-def test_actions_hardly_tried_are_judged_more_generously_as_time_passes():
-    policy = ib.AutoISD(prior())
+@pytest.mark.parametrize(("exploration", "most"), [(0.5, 2.0), (0.25, 4.0), (1.0, 1.0)])
+def test_actions_hardly_tried_get_a_wider_bonus_up_to_what_exploration_one_grants(exploration, most):
+    policy = ib.AutoISD(prior(), exploration=exploration)
     tried, untried = np.eye(P)[0], np.eye(P)[1]
-    before = policy.scores(np.stack([tried, untried])).width
     rng = np.random.default_rng(0)
     for _ in range(2000):
         policy.update(tried, float(0.3 + rng.normal()))
-    after = policy.scores(np.stack([tried, untried])).width
-    assert after[0] < 0.2 * before[0]
-    assert after[1] > 5.0 * after[0]
+    z = np.column_stack([np.stack([tried, untried]) @ policy.prior.basis, np.ones(2)])
+    plain = policy._radius * np.sqrt(np.diagonal(z @ _whole(policy._blend[1:]) @ z.T))
+    wider = policy.scores(np.stack([tried, untried])).width / plain
+    np.testing.assert_allclose(wider, [1.0, most], rtol=1e-9)
+
+
+def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
+    for moves, share in ((True, 0.8), (False, 0.02)):
+        found = default_hypotheses(prior(moves), intercept=True)
+        moving = [one for one in found if one.process[-1] > 0.0]
+        assert all(one.process[-1] == pytest.approx(0.02 * 0.49) for one in moving)
+        assert sum(one.weight for one in moving) == pytest.approx(share)
+        drifting = [one for one in found if one.family == FAMILIES[1] and one.process[-1] == 0.0]
+        speeds = sorted(one.process[P - 1] / prior().drift[-1] for one in drifting)
+        wanted = sorted(rate * factor for rate in (0.0, 1e-3, 1e-2, 5e-2) for factor in (1.0, 4.0, 16.0))
+        np.testing.assert_allclose(speeds, wanted)
 
 
 def test_bad_settings_are_named():

@@ -34,8 +34,9 @@ class Belief:
     """What AutoISD believes now.
 
     families: probability of each of the four; log_evidence: log of the likelihood ratio of broken against held
-    invariance; alarm: whether it ever passed log(1/alarm_level); directions, shifts, errors (p,): for every direction
-    of the basis how far its coefficient stands from the mean of the logs, and the standard deviation of that.
+    invariance; alarm: whether it ever passed log(1/alarm_level); shifts, errors (p,): for every direction of the basis
+    how far its coefficient stands from the mean of the logs, and the standard deviation of that; names: its main
+    features.
     """
 
     families: dict[str, float]
