@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
 .PHONY: help setup test lint reproduce bench study-offline study-online clean
@@ -16,10 +17,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command]'
+	@touch $@
+
+$(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,test]'
 	@touch $@
 
-lint: setup  ## ruff, mypy (strict), import-linter
+lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -31,7 +36,7 @@ test: lint  ## all checks: linters, tests, doctests, documented examples
 reproduce: setup  ## the main job: the paper's simulated logs fitted, its online phase played, pictures in results/
 	$(BIN)/invariant-bandits reproduce --out results
 
-bench: setup  ## speed against peers, as ratios within one run; peers that cannot be installed are left out
+bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers that cannot be installed are left out
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/offline.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
