@@ -48,11 +48,12 @@ def power_sums(X: Any, r: Any, per_round: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def ridge_choices(X: Any, r: Any, ridge: float, exploration: float, eta: float) -> Any:
-    """Actions that LinUCB (Abbasi-Yadkori et al. 2011, noise and norm bound 1) would have chosen.
+def ridge_choices(X: Any, r: Any, forced: Any, ridge: float, exploration: float, eta: float) -> Any:
+    """Actions that LinUCB (Abbasi-Yadkori et al. 2011, noise and norm bound 1) would have preferred.
 
-    X (T, K, p) offered features, r (T, K) their rewards; exploration 0 is the greedy policy. The Gram matrix is kept
-    and factored afresh every round: no drift of rounding errors.
+    X (T, K, p) offered features, r (T, K) their rewards; exploration 0 is the greedy policy. forced (T,): the action
+    that is played and learned whatever is preferred, or −1 to play what is preferred. The Gram matrix is kept and
+    factored afresh every round: no drift of rounding errors.
     """
     T, K, p = X.shape
     A, C = np.zeros((p, p)), np.zeros((p, p))
@@ -88,6 +89,8 @@ def ridge_choices(X: Any, r: Any, ridge: float, exploration: float, eta: float) 
             if score > best:
                 best, chosen = score, action
         actions[t] = chosen
+        if forced[t] >= 0:
+            chosen = forced[t]
         for i in range(p):
             b[i] += X[t, chosen, i] * r[t, chosen]
             for j in range(i + 1):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.split import Split
 
-LOGGING = ("uniform", "greedy", "linucb")
+LOGGING = ("uniform", "epsilon-greedy", "greedy", "linucb")
+NOISE = ("gaussian", "t")
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class LoggedRounds:
     """Logged rounds with the truth behind them.
 
     features (n, p) and rewards (n,) of the chosen actions; offered (n, K, p); actions (n,); coefficients (n, p) the
-    true γ_t; split and component the true invariant part; basis (p, p) the hidden one, in the order of the blocks.
+    true γ_t; split and component the true invariant part; basis (p, p) the hidden one, in the order of the blocks;
+    propensities (n,): the probability with which the chosen action was chosen, None if the logger never randomised.
     """
 
     features: Array
@@ -29,21 +31,24 @@ class LoggedRounds:
     split: Split
     component: Array
     basis: Array
+    propensities: Array | None = None
 
 
 @dataclass(frozen=True)
 class PaperWorld:
     """Settings of the paper's generator (Section 5); the defaults are those of its T0 experiment.
 
-    blocks: sizes of the blocks of the covariances; varying: which of them drifts (None: nothing does);
-    regimes: how many covariances follow each other in the logs; drift: factor on the paper's drift;
+    blocks: sizes of the blocks of the covariances; varying: which of them drift, one index or several (None: nothing
+    does); regimes: how many covariances follow each other in the logs; drift: factor on the paper's drift;
     conditioning: "published" (A Aᵀ with uniform(0, 1) entries, often nearly singular) or "well" (eigenvalues
     uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
-    logging: the policy that chose the actions.
+    logging: the policy that chose the actions, with `epsilon` the part of its rounds in which "epsilon-greedy" chooses
+    at random; noise: "gaussian" or "t" with noise_freedom degrees, both with standard deviation noise_scale, in the
+    logs and online.
     """
 
     blocks: tuple[int, ...] = (4, 1, 3, 2)
-    varying: int | None = 2
+    varying: int | tuple[int, ...] | None = 2
     actions: int = 5
     regimes: int = 8
     drift: float = 1.0
@@ -51,18 +56,28 @@ class PaperWorld:
     conditioning: str = "published"
     degrees_of_freedom: float | None = None
     logging: str = "uniform"
+    epsilon: float = 0.1
+    noise: str = "gaussian"
+    noise_freedom: float = 3.0
 
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
         one_of("logging", self.logging, LOGGING)
+        one_of("noise", self.noise, NOISE)
         for size in self.blocks:
             whole_number("blocks", size, 1)
         whole_number("actions", self.actions, 1)
         whole_number("regimes", self.regimes, 1)
-        if self.degrees_of_freedom is not None and not self.degrees_of_freedom > 2:
-            raise InputError(f"degrees_of_freedom must exceed 2 to have a covariance, got {self.degrees_of_freedom}")
-        if self.varying is not None and not 0 <= self.varying < len(self.blocks):
-            raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {self.varying}")
+        probability("epsilon", self.epsilon)
+        for name in ("degrees_of_freedom", "noise_freedom"):
+            freedom = getattr(self, name)
+            if freedom is not None and not freedom > 2:
+                raise InputError(f"{name} must exceed 2 to have a covariance, got {freedom}")
+        for block in self.varying_blocks:
+            if not 0 <= block < len(self.blocks):
+                raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {block}")
+        if len(set(self.varying_blocks)) < len(self.varying_blocks):
+            raise InputError(f"varying must name every block once, got {self.varying}")
 
     @property
     def dim(self) -> int:
@@ -73,7 +88,7 @@ class PaperWorld:
         """Draw a world and `rounds` logged rounds of it."""
         whole_number("rounds", rounds, 1)
         p = self.dim
-        basis = _random_basis(p, rng)
+        basis = random_basis(p, rng)
         moving = self.moving_coordinates()
         base = rng.uniform(0.5, 1.5, size=p)
         inner = np.tile(base, (rounds, 1))
@@ -82,9 +97,9 @@ class PaperWorld:
             inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
         coefficients = inner @ basis.T
         offered = self._offered(rounds, basis, rng)
-        noise = self.noise_scale * rng.standard_normal(rounds)
+        noise = self.draw_noise(rounds, rng)
         means = np.einsum("tkp,tp->tk", offered, coefficients)
-        actions = self._choose(offered, means + noise[:, None], rng)
+        actions, propensities = self._choose(offered, means + noise[:, None], rng)
         each = np.arange(rounds)
         component = basis[:, [j for j in range(p) if j not in moving]]
         split = Split(component, basis[:, moving])
@@ -97,14 +112,28 @@ class PaperWorld:
             split=split,
             component=component @ (component.T @ basis @ base),
             basis=basis,
+            propensities=propensities,
         )
+
+    @property
+    def varying_blocks(self) -> tuple[int, ...]:
+        """Indices of the drifting blocks."""
+        if self.varying is None:
+            return ()
+        return self.varying if isinstance(self.varying, tuple) else (self.varying,)
 
     def moving_coordinates(self) -> list[int]:
         """Indices of the drifting coordinates, in the hidden basis."""
-        if self.varying is None:
-            return []
-        start = sum(self.blocks[: self.varying])
-        return list(range(start, start + self.blocks[self.varying]))
+        starts = [sum(self.blocks[:block]) for block in self.varying_blocks]
+        sizes = [self.blocks[block] for block in self.varying_blocks]
+        return [start + j for start, size in zip(starts, sizes, strict=True) for j in range(size)]
+
+    def draw_noise(self, rounds: int, rng: np.random.Generator) -> Array:
+        """Noise of so many rounds (rounds,), standard deviation noise_scale whatever its tails."""
+        if self.noise == "gaussian":
+            return self.noise_scale * rng.standard_normal(rounds)
+        nu = self.noise_freedom
+        return self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds)
 
     def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
         """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
@@ -131,21 +160,31 @@ class PaperWorld:
             if self.conditioning == "published":
                 root[part, part] = rng.uniform(size=(size, size))
             else:
-                root[part, part] = _random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
+                root[part, part] = random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
             start += size
         return basis @ root
 
-    def _choose(self, offered: Array, rewards: Array, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    def _choose(
+        self, offered: Array, rewards: Array, rng: np.random.Generator
+    ) -> tuple[np.ndarray[Any, Any], Array | None]:
+        """Actions (n,) of the logging policy and the probabilities (n,) it gave them, None if it is deterministic."""
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
-            return np.asarray(rng.integers(count, size=rounds))
+            return np.asarray(rng.integers(count, size=rounds)), np.full(rounds, 1.0 / count)
         from invariant_bandits import kernels
 
+        forced = np.full(rounds, -1)
+        if self.logging == "epsilon-greedy":
+            forced = np.where(rng.random(rounds) < self.epsilon, rng.integers(count, size=rounds), forced)
         exploration = 1.0 if self.logging == "linucb" else 0.0
-        return np.asarray(kernels.ridge_choices(offered, rewards, 0.1, exploration, 1.0 / rounds))
+        preferred = kernels.ridge_choices(offered, rewards, forced, 0.1, exploration, 1.0 / rounds)
+        if self.logging != "epsilon-greedy":
+            return preferred, None
+        actions = np.where(forced >= 0, forced, preferred)
+        return actions, self.epsilon / count + (1.0 - self.epsilon) * (actions == preferred)
 
 
-def _random_basis(p: int, rng: np.random.Generator) -> Array:
+def random_basis(p: int, rng: np.random.Generator) -> Array:
     """A Haar-distributed orthogonal matrix."""
     q, r = np.linalg.qr(rng.standard_normal((p, p)))
     return np.asarray(q * np.sign(np.diagonal(r)))

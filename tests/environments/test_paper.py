@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from invariant_bandits import InputError
-from invariant_bandits.environments.episodes import PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
 from worlds import within
 
@@ -26,7 +25,7 @@ def test_the_same_seed_gives_the_same_log_and_another_seed_another():
     assert np.abs(one.rewards - other.rewards).max() > 0.1
 
 
-@pytest.mark.parametrize("logging", ["uniform", "greedy", "linucb"])
+@pytest.mark.parametrize("logging", ["uniform", "epsilon-greedy", "greedy", "linucb"])
 def test_the_chosen_features_are_those_of_the_chosen_action(logging):
     log = PaperWorld(logging=logging).log(500, np.random.default_rng(3))
     np.testing.assert_array_equal(log.features, log.offered[np.arange(500), log.actions])
@@ -132,6 +131,62 @@ def test_linucb_is_replayed_with_its_published_width():
         pull += log.features[t] * log.rewards[t]
 
 
+def test_epsilon_greedy_is_ridge_regression_that_sometimes_tosses_a_coin_and_says_how_likely_each_choice_was():
+    rounds, epsilon = 4000, 0.3
+    log = PaperWorld(blocks=(2, 1), varying=0, logging="epsilon-greedy", epsilon=epsilon).log(
+        rounds, np.random.default_rng(13)
+    )
+    gram, pull, preferred = 0.1 * np.eye(3), np.zeros(3), np.zeros(rounds, dtype=bool)
+    for t in range(rounds):
+        scores = log.offered[t] @ np.linalg.solve(gram, pull)
+        preferred[t] = scores[log.actions[t]] >= scores.max() - 1e-9
+        gram += np.outer(log.features[t], log.features[t])
+        pull += log.features[t] * log.rewards[t]
+    # In the first round all scores are zero and the first action is preferred.
+    preferred[0] = log.actions[0] == 0
+    np.testing.assert_allclose(log.propensities, np.where(preferred, 1 - epsilon + epsilon / 5, epsilon / 5))
+    assert within(preferred.sum(), rounds, 1 - epsilon + epsilon / 5)
+
+
+def test_propensities_make_the_mean_of_any_action_estimable_without_bias():
+    log = PaperWorld(logging="epsilon-greedy", epsilon=0.5).log(20_000, np.random.default_rng(14))
+    truth = np.einsum("tp,tp->t", log.offered[:, 2], log.coefficients)
+    estimate = (log.actions == 2) / log.propensities * log.rewards
+    # The differences have mean zero and are uncorrelated over rounds: four standard errors fail once in 16,000.
+    difference = estimate - truth
+    assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(len(difference))
+
+
+def test_only_randomising_loggers_have_propensities():
+    logs = {
+        logging: PaperWorld(logging=logging).log(50, np.random.default_rng(15))
+        for logging in ("uniform", "greedy", "linucb")
+    }
+    np.testing.assert_array_equal(logs["uniform"].propensities, np.full(50, 0.2))
+    assert logs["greedy"].propensities is None
+    assert logs["linucb"].propensities is None
+
+
+def test_several_blocks_may_drift_and_are_numbered_through():
+    log = PaperWorld(varying=(0, 3)).log(400, np.random.default_rng(16))
+    assert (log.split.invariant_dim, log.split.residual_dim) == (4, 6)
+    np.testing.assert_array_equal(log.split.residual, log.basis[:, [0, 1, 2, 3, 8, 9]])
+    path, time = log.coefficients @ log.split.residual, np.arange(400) / 400
+    for j in range(1, 7):
+        expected = path[0, j - 1] - 1.5 * time * np.sin(0.25 * j * time + j) ** 2
+        np.testing.assert_allclose(path[:, j - 1], expected, atol=1e-12)
+
+
+def test_heavy_tailed_noise_has_the_stated_scale_and_heavier_tails_than_gaussian_noise():
+    world = PaperWorld(noise="t", noise_freedom=5.0, noise_scale=2.0)
+    log = world.log(100_000, np.random.default_rng(17))
+    noise = log.rewards - np.einsum("tp,tp->t", log.features, log.coefficients)
+    # t with 5 degrees has kurtosis 9, so the variance has a standard error of √(8/n) of itself: five of them.
+    assert abs(noise.var() / 4.0 - 1.0) < 5 * np.sqrt(8 / 100_000)
+    # P(|t5| > 4·√(5/3)) = 0.003573, more than fifty times that of a Gaussian.
+    assert within((np.abs(noise) > 8.0).sum(), 100_000, 0.003573)
+
+
 BAD = {
     "conditioning": ("conditioning must be one of", {"conditioning": "bad"}),
     "logging": ("logging must be one of", {"logging": "thompson"}),
@@ -139,6 +194,11 @@ BAD = {
     "blocks": ("blocks must be a whole number of at least 1, got 0", {"blocks": (3, 0), "varying": 0}),
     "actions": ("actions must be a whole number of at least 1", {"actions": 0}),
     "regimes": ("regimes must be a whole number of at least 1", {"regimes": 0}),
+    "varying twice": ("varying must name every block once", {"varying": (2, 2)}),
+    "one of varying": ("varying must index one of the 4 blocks, got 7", {"varying": (0, 7)}),
+    "epsilon": ("epsilon must lie strictly between 0 and 1, got 1.0", {"epsilon": 1.0}),
+    "noise": ("noise must be one of 'gaussian', 't', got 'cauchy'", {"noise": "cauchy"}),
+    "noise_freedom": ("noise_freedom must exceed 2", {"noise": "t", "noise_freedom": 2.0}),
     "degrees": ("degrees_of_freedom must exceed 2", {"degrees_of_freedom": 2.0}),
 }
 
@@ -152,29 +212,3 @@ def test_bad_settings_are_named(message, settings):
 def test_a_log_needs_rounds():
     with pytest.raises(InputError, match="rounds must be a whole number of at least 1, got 0"):
         PaperWorld().log(0, np.random.default_rng(0))
-
-
-def residual_paths(**settings):
-    episode = PaperEpisodes(**settings).draw(60, np.random.default_rng(4))
-    return episode, episode.coefficients @ episode.logs.split.residual
-
-
-def test_the_rotation_starts_even_keeps_length_one_and_follows_its_formula():
-    _, path = residual_paths(world=PaperWorld(blocks=(8, 2), varying=1), logged=500, online="rotating")
-    np.testing.assert_allclose(path[0], np.full(2, np.sqrt(0.5)))
-    np.testing.assert_allclose(np.linalg.norm(path, axis=1), 1.0)
-    j, t = np.array([1, 2]), 41
-    step = path[t - 1] - 0.5 * (t / 2000) * np.sin(50 * j * t / 2000 + j) ** 2
-    np.testing.assert_allclose(path[t], step / np.linalg.norm(step))
-    assert np.abs(path[-1] - path[0]).max() > 0.05
-
-
-@pytest.mark.parametrize("drift", [0.2, 1.0])
-def test_online_the_residual_coordinates_move_the_part_of_the_way_that_the_drift_says(drift):
-    full, target = residual_paths(world=PaperWorld(drift=1.0), logged=500)
-    episode, path = residual_paths(world=PaperWorld(drift=drift), logged=500)
-    before = episode.logs.coefficients[0] @ episode.logs.split.residual
-    np.testing.assert_allclose(path, np.broadcast_to(before + drift * (target[0] - before), path.shape), atol=1e-12)
-    np.testing.assert_allclose(
-        full.coefficients @ full.logs.split.invariant, np.tile(full.logs.component @ full.logs.split.invariant, (60, 1))
-    )
