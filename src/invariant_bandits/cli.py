@@ -47,71 +47,124 @@ def _common(
 
 @app.command()
 def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("results"),
-    seed: Seed = 1,
-    replications: Annotated[int, typer.Option(min=2, help="Repetitions of the online phase; the paper has 20.")] = 20,
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Which ones; all if none is named.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's 20 repetitions.")] = False,
+    replications: Annotated[int | None, typer.Option(min=2, help="Repetitions per cell; 200 if not given.")] = None,
     jobs: Jobs = PROCESSORS,
+    out: Annotated[Path, typer.Option(help="Folder for cells, figures and report.")] = Path("results"),
+    seed: Seed = 20261116,
 ) -> None:
-    """Fit the paper's simulated logs, compare what was found with what was planted, then play the online phase."""
-    _reproduce_offline(out, seed)
-    _reproduce_online(out, seed, replications, jobs)
+    """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write report.html.
 
+    A run that was interrupted goes on where it stopped: finished cells are not played again.
+    """
+    from invariant_bandits.experiments import catalogue, reproduction
 
-def _reproduce_offline(out: Path, seed: int) -> None:
-    from invariant_bandits import plots
-    from invariant_bandits.experiments.recovery import LOGGED_ROUNDS, Setting, recover
-
-    table = Table(title="What the logs reveal: recovered against planted", title_justify="left")
-    for heading in ("logged rounds", "stable + drifting", "planted", "‖Π̂−Π‖", "× √T0", "‖β̂−β‖", "fit"):
-        table.add_column(heading, justify="right")
-    with console.status("compiling (once after installation) and fitting"):
-        recover(Setting("first", LOGGED_ROUNDS[0]), (seed, 0))
-        for rounds in LOGGED_ROUNDS:
-            fit, found = recover(Setting("paper", rounds), (seed, rounds))
-            table.add_row(
-                f"{rounds:,}",
-                "{} + {}".format(*found.found),
-                "{} + {}".format(*found.planted),
-                f"{found.projection_error:.4f}",
-                f"{found.projection_error * rounds**0.5:.2f}",
-                f"{found.component_error:.3f}",
-                f"{1e3 * found.seconds:.0f} ms",
-            )
-            for theme in plots.THEMES:
-                picture = plots.overview(fit, theme_name=theme, title=f"{rounds:,} logged rounds")
-                plots.save(picture, out / f"offline-{rounds}-{theme}")
-    console.print(table)
-    console.print(fit.summary(), highlight=False)
-    console.print(f"\nPictures: {out}/offline-*.png, .svg and .pdf, each light and dark\n")
-
-
-def _reproduce_online(out: Path, seed: int, replications: int, jobs: int) -> None:
-    from invariant_bandits import plots
-    from invariant_bandits.experiments import online_study
-    from invariant_bandits.experiments.online_rows import LARGE_JUMP, PAPER_ROWS
-
+    if paper and replications is not None:
+        raise InputError("give either --paper or --replications, not both")
+    repeated = 20 if paper else replications or 200
+    names = [experiment.name for experiment in catalogue.chosen(experiments or [])]
     with _progress() as bar:
-        task = bar.add_task("starting", total=None)
-        outcome = online_study.run(
-            (*PAPER_ROWS, LARGE_JUMP),
-            replications=replications,
+        task = bar.add_task("compiling (once after installation)", total=None)
+        reproduction.play(
+            names,
+            out,
+            replications=repeated,
             seed=seed,
             jobs=jobs,
-            progress=lambda row, done, total: bar.update(
-                task, description=row, completed=done, total=total, refresh=True
+            progress=lambda cell, done, total: bar.update(
+                task, description=cell, completed=done, total=total, refresh=True
             ),
         )
-    chart = online_study.charted(outcome)
-    table = Table(title=f"Regret after 500 rounds: mean (worst) of {replications} runs", title_justify="left")
-    table.add_column("logs → online")
-    for name in online_study.CHARTED:
-        table.add_column(name, justify="right")
-    for row, here in chart.items():
-        table.add_row(row, *(f"{here[name][0]:.1f} ({here[name][1]:.0f})" for name in online_study.CHARTED))
+    _report(out, jobs)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run of `reproduce`.")],
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Judge the claims and draw the figures and the report again, without playing anything."""
+    _report(folder, jobs)
+
+
+def _report(folder: Path, jobs: int) -> None:
+    from invariant_bandits.experiments import report as report_page
+    from invariant_bandits.experiments import reproduction
+
+    with console.status("judging claims and drawing figures"):
+        found = reproduction.read(folder)
+        reproduction.write_claims(found, folder)
+        reproduction.write_figures(found, folder, jobs)
+        page = report_page.write(found, folder)
+    times = Table(title="Time", title_justify="left")
+    for heading in ("experiment", "cells", "seconds", "ms per repetition"):
+        times.add_column(heading, justify="left" if heading == "experiment" else "right")
+    for experiment in found.experiments:
+        seconds = sum(found.seconds.get(cell.name, 0.0) for cell in experiment.cells)
+        each = 1e3 * seconds / found.run.replications / len(experiment.cells)
+        times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
+    console.print(times)
+    table = Table(title="Claims", title_justify="left")
+    for heading in ("claim", "value", "95 % interval", "bound", "verdict"):
+        table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
+    colours = {"holds": "green", "fails": "bold red"}
+    for judged in found.verdicts.values():
+        for claim, verdict in judged:
+            word = f"[{colours.get(verdict.word, 'yellow')}]{verdict.word}[/]"
+            interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
+            table.add_row(claim.name, f"{verdict.statistic:.3g}", interval, str(claim.bound), word)
     console.print(table)
-    for theme in plots.THEMES:
-        plots.save(plots.regret_chart(chart, theme_name=theme), out / f"online-{theme}")
-    console.print(f"\nPictures: {out}/online-*.png, .svg and .pdf, each light and dark")
+    console.print(report_page.headline(found), highlight=False)
+    console.print(f"report: {page}\nfigures: {folder / reproduction.FIGURES} (PNG light and dark, SVG, PDF)")
+
+
+@app.command("simulate")
+def simulate_grid(
+    config: Annotated[Path, typer.Argument(help="A TOML file; see docs/experiments.md.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("simulation"),
+    jobs: Jobs = PROCESSORS,
+    replications: Annotated[int | None, typer.Option(min=2, help="Instead of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
+) -> None:
+    """Play one's own grid of worlds and policies; finished cells are not played again."""
+    from invariant_bandits import plots
+    from invariant_bandits.experiments import cells
+    from invariant_bandits.experiments.own_grid import read_grid
+
+    grid = read_grid(config)
+    with _progress() as bar:
+        task = bar.add_task("compiling (once after installation)", total=None)
+        results = cells.run(
+            grid.cells,
+            out,
+            replications=replications or grid.replications,
+            seed=grid.seed if seed is None else seed,
+            jobs=jobs,
+            progress=lambda cell, done, total: bar.update(
+                task, description=cell, completed=done, total=total, refresh=True
+            ),
+        )
+    names = list(grid.cells[0].policies)
+    table = Table(title="Regret: mean ± standard error (worst run)", title_justify="left")
+    table.add_column("cell")
+    for name in names:
+        table.add_column(name, justify="right")
+    chart = {}
+    for cell, result in results.items():
+        finals = {name: result.final(name) for name in names}
+        table.add_row(
+            cell,
+            *(f"{v.mean():.1f} ± {v.std(ddof=1) / len(v) ** 0.5:.1f} ({v.max():.0f})" for v in finals.values()),
+        )
+        chart[cell] = {name: (float(v.mean()), float(v.max())) for name, v in finals.items() if v.mean() > 0.0}
+    console.print(table)
+    console.print(f"one Parquet file per cell: {out}")
+    if len(names) <= plots.MOST_SERIES:
+        picture = plots.save(plots.regret_chart(chart), out / "regret")
+        console.print(f"picture: {picture[0]} (and .svg, .pdf)")
 
 
 def _progress() -> Progress:

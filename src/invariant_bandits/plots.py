@@ -36,6 +36,7 @@ UNSTAMPED: dict[str, Any] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 SERIES_MARKERS = ("o", "s", "D", "^", "P", "v")
+MOST_SERIES = len(SERIES_MARKERS)
 SERIES_COLOURS = {
     "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
     "dark": ("#7d8590", "#e6edf3", "#2fc99a", "#56b4e9", "#ff9e4a", "#e6a3cb"),
@@ -128,25 +129,34 @@ def feature_stability(fit: InvariantSubspaceDecomposition, *, theme_name: str = 
     return figure
 
 
-def regret_chart(rows: Mapping[str, Mapping[str, tuple[float, float]]], *, theme_name: str = "light") -> Figure:
+def regret_chart(
+    rows: Mapping[str, Mapping[str, tuple[float, float]]],
+    *,
+    theme_name: str = "light",
+    looks: Mapping[str, tuple[str, str]] | None = None,
+) -> Figure:
     """Mean (dot) and worst run (end of the whisker) per row and policy, on a logarithmic axis.
 
-    rows: row -> policy -> (mean, worst), both positive; at most six policies, told apart by shape as well as colour.
+    rows: row -> policy -> (mean, worst), both positive; policies are told apart by shape as well as colour: `looks`,
+    policy -> (colour, marker), or six built-in ones in turn.
     """
     policies = list(dict.fromkeys(name for row in rows.values() for name in row))
-    if not 1 <= len(policies) <= len(SERIES_MARKERS):
-        raise InputError(f"rows must hold 1 to {len(SERIES_MARKERS)} policies, got {len(policies)}")
+    if looks is None:
+        if not 1 <= len(policies) <= MOST_SERIES:
+            raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
+        looks = dict(zip(policies, zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True), strict=False))
     step = 0.72 / len(policies)
     with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(8.6, 1.1 + 0.62 * len(rows)), layout="constrained")
+        figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
         axis = figure.subplots()
-        for k, (name, colour) in enumerate(zip(policies, SERIES_COLOURS[theme_name], strict=False)):
+        for k, name in enumerate(policies):
+            colour, marker = looks[name]
             places = np.array([place for place, row in enumerate(rows.values()) if name in row])
             mean, worst = np.array([row[name] for row in rows.values() if name in row]).T
             height = places + (k - (len(policies) - 1) / 2) * step
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
-            axis.plot(mean, height, ls="", marker=SERIES_MARKERS[k], ms=5.5, color=colour, label=name)
+            axis.plot(mean, height, ls="", marker=marker, ms=9 if marker == "*" else 5.5, color=colour, label=name)
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
         axis.set_xscale("log")

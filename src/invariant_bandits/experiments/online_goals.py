@@ -9,16 +9,14 @@ from typing import TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.experiments.contenders import ISD_ESTIMATED, ISD_ORACLE, LINUCB
 from invariant_bandits.experiments.online_rows import (
     AUTO_DEFAULT,
     AUTO_FULL,
     AUTO_TUNED,
     FAMILIES,
     FIXED_ACTIONS,
-    ISD_ESTIMATED,
-    ISD_ORACLE,
     LARGE_JUMP,
-    LINUCB,
     PAPER_ROWS,
     ROWS,
     SEVENTH,

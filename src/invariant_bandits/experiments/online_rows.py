@@ -1,23 +1,26 @@
-"""What the online study plays: its rows, the policies of each row, and the memories tuned for the seventh experiment.
-
-Every published policy has ridge 0.1, noise scale 1, norm bound 1 and confidence 1/T, as in the paper.
-"""
+"""What the online study plays: its rows, the policies of each row, and the memories tuned for the seventh."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
-from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.environments.episodes import Episode, PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
-from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
+from invariant_bandits.experiments.contenders import (
+    GREEDY,
+    ISD_ESTIMATED,
+    ISD_ORACLE,
+    LINUCB,
+    LINUCB_TUNED,
+    LINUCB_WARM,
+    auto_isd,
+    greedy,
+    isd_linucb,
+    linucb,
+    warm_linucb,
+)
 from invariant_bandits.policies.base import Policy
-from invariant_bandits.policies.baselines import Greedy
-from invariant_bandits.policies.isd import ISDLinUCB
-from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.simulation import Maker
 
@@ -56,12 +59,6 @@ ROWS = (
     FIXED_ACTIONS,
 )
 
-LINUCB = "LinUCB"
-LINUCB_TUNED = "LinUCB, exploration 0.3"
-GREEDY = "Greedy"
-LINUCB_WARM = "LinUCB, warm on all logs"
-ISD_ORACLE = "ISD-linUCB, oracle subspaces"
-ISD_ESTIMATED = "ISD-linUCB, estimated"
 AUTO_FULL = "AutoISD, exploration 1"
 AUTO_QUARTER = "AutoISD, exploration 0.25"
 AUTO_DEFAULT = "AutoISD, default"
@@ -114,10 +111,9 @@ class Forgetful:
 
     def make(self, episode: Episode) -> Policy:
         """The policy for one episode."""
-        maker = (
-            isd_linucb(True, self.memory, self.exploration) if self.lifted else linucb(self.exploration, self.memory)
-        )
-        return maker(episode)
+        if self.lifted:
+            return isd_linucb("oracle", self.memory, self.exploration)(episode)
+        return linucb(self.exploration, self.memory)(episode)
 
 
 def _kind_name(family: str, lifted: bool) -> str:
@@ -154,10 +150,10 @@ def contenders(row: Row) -> dict[str, Maker]:
     makers: dict[str, Maker] = {
         LINUCB: linucb(),
         LINUCB_TUNED: linucb(0.3),
-        GREEDY: lambda episode: Greedy(episode.dim, **_published(episode)),
-        LINUCB_WARM: warm_linucb,
-        ISD_ORACLE: isd_linucb(True, row.memory),
-        ISD_ESTIMATED: isd_linucb(False, row.memory),
+        GREEDY: greedy(),
+        LINUCB_WARM: warm_linucb(),
+        ISD_ORACLE: isd_linucb("oracle", row.memory),
+        ISD_ESTIMATED: isd_linucb("estimated", row.memory),
         AUTO_FULL: auto_isd(1.0),
         AUTO_DEFAULT: auto_isd(),
         AUTO_QUARTER: auto_isd(0.25),
@@ -165,48 +161,3 @@ def contenders(row: Row) -> dict[str, Maker]:
     if row.episodes.world.varying is None:
         del makers[ISD_ORACLE]
     return makers
-
-
-def _published(episode: Episode) -> dict[str, Any]:
-    return {"ridge": 0.1, "noise_scale": 1.0, "norm_bound": 1.0, "confidence": 1.0 / episode.horizon}
-
-
-def linucb(exploration: float = 1.0, memory: Memory = FOREVER) -> Maker:
-    """LinUCB; with another memory it is SW-, D- or Restart-linUCB."""
-    return lambda episode: LinUCB(episode.dim, memory=memory, exploration=exploration, **_published(episode))
-
-
-def warm_linucb(episode: Episode) -> Policy:
-    """LinUCB that has learned every logged round: ridge regression on all logs is where it starts."""
-    policy = LinUCB(episode.dim, **_published(episode))
-    for features, reward in zip(episode.logs.features, episode.logs.rewards, strict=True):
-        policy.update(features, reward)
-    return policy
-
-
-def isd_linucb(oracle: bool, memory: Memory = FOREVER, exploration: float = 1.0) -> Maker:
-    """ISD-linUCB from the logs' moments; with `oracle` the split is the true one and only the component estimated."""
-
-    def make(episode: Episode) -> Policy:
-        split = episode.logs.split if oracle else None
-        with _unsettled_fits_count():
-            return ISDLinUCB.from_history(
-                episode.moments, split=split, memory=memory, exploration=exploration, **_published(episode)
-            )
-
-    return make
-
-
-def auto_isd(exploration: float = DEFAULT_EXPLORATION) -> Maker:
-    """AutoISD from the logs' moments."""
-
-    def make(episode: Episode) -> Policy:
-        with _unsettled_fits_count():
-            return AutoISD.from_history(episode.moments, confidence=1.0 / episode.horizon, exploration=exploration)
-
-    return make
-
-
-def _unsettled_fits_count() -> warnings.catch_warnings[Any]:
-    """A rotation search that has not settled is used like any other: its warning is silenced, nothing is discarded."""
-    return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.experiments.contenders import (
+    ISD_ESTIMATED,
+    ISD_ORACLE,
+    LINUCB,
+    LINUCB_TUNED,
+    auto_isd,
+)
 from invariant_bandits.experiments.online_goals import Estimate, estimate, verdicts
 from invariant_bandits.experiments.online_rows import (
     AUTO_DEFAULT,
@@ -17,15 +24,10 @@ from invariant_bandits.experiments.online_rows import (
     AUTO_TUNED,
     CONTENDERS,
     FAMILIES,
-    ISD_ESTIMATED,
-    ISD_ORACLE,
-    LINUCB,
-    LINUCB_TUNED,
     ROWS,
     SEVENTH,
     Forgetful,
     Row,
-    auto_isd,
     contenders,
     published_pairs,
     tuned_name,

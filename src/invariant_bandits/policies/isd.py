@@ -81,14 +81,7 @@ class InvariantPolicy(LinearPolicy):
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
         fit = InvariantSubspaceDecomposition(split=split).fit(moments)
-        policy = cls(
-            fit.split_,
-            fit.component_,
-            component_precision=_precision_of(fit),
-            noise_scale=fit.noise_scale_ if noise_scale is None else noise_scale,
-            **cls._history_facts(fit, moments),
-            **rest,
-        )
+        policy = cls.from_fit(fit, noise_scale=noise_scale, **cls._history_facts(fit, moments), **rest)
         if recompute_every is not None:
             least = moments.dim + 2
             policy.recompute_every = whole_number("recompute_every", recompute_every, least)
@@ -97,6 +90,17 @@ class InvariantPolicy(LinearPolicy):
             history = deepcopy(moments)
             policy._follow(WindowedMoments(history.chosen, history.offered))
         return policy
+
+    @classmethod
+    def from_fit(cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any) -> Self:
+        """The policy of a fitted decomposition, whatever its recipe; noise_scale: the fit's if not given."""
+        return cls(
+            fit.split_,
+            fit.component_,
+            component_precision=_precision_of(fit),
+            noise_scale=fit.noise_scale_ if noise_scale is None else noise_scale,
+            **rest,
+        )
 
     @classmethod
     def _history_facts(cls, fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""Cells of an experiment: one world, played by some policies; run once, stored, and read again by every analysis."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.experiments.contenders import Contender
+from invariant_bandits.experiments.observing import OBSERVERS
+from invariant_bandits.files import FileError, replace_file
+from invariant_bandits.simulation import Environment, SimulationResult, simulate
+
+KEPT_ROUNDS = 50
+TIMINGS = "timings.json"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One world, `horizon` rounds of it, and who plays them.
+
+    name: unique within a run, and that of its file; observe: what is noted of every policy beside its regret, one of
+    OBSERVERS. The rounds depend on (seed, environment, horizon) alone: adding a policy does not change them.
+    """
+
+    name: str
+    environment: Environment
+    horizon: int
+    policies: Mapping[str, Contender]
+    observe: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that determines the result but for seed and replications, as plain data."""
+        return {
+            **self._world(),
+            "policies": {name: {"kind": who.kind, **who.options} for name, who in self.policies.items()},
+            "observe": self.observe,
+        }
+
+    def _world(self) -> dict[str, Any]:
+        environment: Any = self.environment
+        kind = f"{type(environment).__module__}.{type(environment).__qualname__}"
+        return {"environment": {"kind": kind, **asdict(environment)}, "horizon": self.horizon}
+
+    def seed(self, seed: int) -> int:
+        """The cell's own seed."""
+        words = np.frombuffer(hashlib.sha256(_plain(self._world())).digest()[:16], dtype=np.uint32)
+        return int(np.random.SeedSequence((seed, *map(int, words))).generate_state(1, np.uint64)[0])
+
+    def identity(self, replications: int, seed: int) -> str:
+        """A fingerprint of all that determines the result."""
+        everything = {**self.settings(), "replications": replications, "seed": seed, "code": _code()}
+        return hashlib.sha256(_plain(everything)).hexdigest()[:12]
+
+    def kept_rounds(self) -> list[int]:
+        """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""
+        step = max(1, self.horizon // KEPT_ROUNDS)
+        return list(range(self.horizon, 0, -step))[::-1]
+
+
+def run(
+    cells: Iterable[Cell],
+    folder: Path,
+    *,
+    replications: int,
+    seed: int,
+    jobs: int = 1,
+    client: Any = None,
+    progress: Progress | None = None,
+) -> dict[str, SimulationResult]:
+    """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and stored.
+
+    Cells are finished one by one and their files appear whole or not at all, so that a run that was interrupted goes
+    on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json.
+    """
+    wanted = {cell.name: cell for cell in cells}
+    total, before = replications * len(wanted), 0
+    results = {}
+    for name, cell in wanted.items():
+
+        def note(done: int, _: int, name: str = name, before: int = before) -> None:
+            if progress is not None:
+                progress(name, before + done, total)
+
+        path = folder / f"{name}.parquet"
+        identity = cell.identity(replications, seed)
+        found = stored(path, identity)
+        if found is None:
+            started = time.perf_counter()
+            played = _play(cell, replications, seed, jobs, client, note)
+            found = played.at(cell.kept_rounds()).noting(identity=identity, cell=cell.settings(), run_seed=seed)
+            _keep_time(folder, name, time.perf_counter() - started)
+            found.save(path)
+        results[name] = found
+        before += replications
+        note(before, total, name, 0)
+    return results
+
+
+def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
+    """The result in a file, if it is there, readable, and has this identity."""
+    if not path.exists():
+        return None
+    try:
+        result = SimulationResult.load(path)
+    except FileError:
+        return None
+    return result if identity in (None, result.settings.get("identity")) else None
+
+
+def timings(folder: Path) -> dict[str, float]:
+    """Seconds that each cell took when it was played."""
+    path = folder / TIMINGS
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _keep_time(folder: Path, name: str, seconds: float) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / TIMINGS, json.dumps({**timings(folder), name: seconds}, indent=1).encode())
+
+
+def _play(
+    cell: Cell, replications: int, seed: int, jobs: int, client: Any, note: Callable[[int, int], None]
+) -> SimulationResult:
+    return simulate(
+        {name: contender.maker() for name, contender in cell.policies.items()},
+        cell.environment,
+        cell.horizon,
+        replications,
+        cell.seed(seed),
+        jobs=jobs,
+        client=client,
+        progress=note,
+        observe=None if cell.observe is None else OBSERVERS[cell.observe],
+    )
+
+
+@cache
+def _code() -> str:
+    """A fingerprint of the code that results depend on: a changed policy is not mistaken for the stored one."""
+    root = Path(__file__).parent.parent
+    rooms = ("decomposition", "environments", "policies")
+    files = [*root.glob("*.py"), *(path for room in rooms for path in (root / room).rglob("*.py"))]
+    files += [root / "experiments" / name for name in ("contenders.py", "observing.py")]
+    apart = {"cli.py", "plots.py", "model.py", "features.py"}
+    digest = hashlib.sha256()
+    for path in sorted(path for path in files if path.name not in apart):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _plain(settings: Mapping[str, Any]) -> bytes:
+    return json.dumps(settings, sort_keys=True, default=str).encode()

@@ -1,0 +1,189 @@
+"""Claims as code: a statement, the statistic that measures it, the bound it must meet, an interval and a verdict.
+
+Intervals are 95 % percentile bootstrap intervals over repetitions, drawn within each cell so that policies stay paired.
+A claim *holds* if the whole interval meets the bound, *fails* if none of it does, and is *undecided* otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.simulation import SimulationResult
+
+RESAMPLES = 1000
+LEVEL = 0.95
+HOLDS, UNDECIDED, FAILS, UNTESTED = "holds", "undecided", "fails", "not testable"
+RIGHT_SPLIT = "right split"
+
+Results: TypeAlias = Mapping[str, SimulationResult]
+"""Cell -> what was simulated there."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Results seen through one choice of repetitions per cell; the identity, or one bootstrap draw.
+
+    right_only: only the repetitions in which the policy's own estimated split has the right dimensions count.
+    """
+
+    results: Results
+    chosen: Mapping[str, Array] | None = None
+    right_only: bool = False
+
+    def regret(self, cell: str, policy: str) -> Array:
+        """Regret paths (n, kept rounds)."""
+        paths, result = self.results[cell].regret[policy], self.results[cell]
+        rows = np.arange(len(paths)) if self.chosen is None else self.chosen[cell]
+        if self.right_only and RIGHT_SPLIT in result.observations.get(policy, {}):
+            rows = rows[result.observations[policy][RIGHT_SPLIT][rows] == 1.0]
+        return np.asarray(paths[rows])
+
+    def final(self, cell: str, policy: str) -> Array:
+        """Regret at the horizon (n,)."""
+        return np.asarray(self.regret(cell, policy)[:, -1])
+
+    def mean(self, cell: str, policy: str) -> float:
+        """Mean regret at the horizon; NaN if no repetition is left."""
+        values = self.final(cell, policy)
+        return float(values.mean()) if len(values) else float("nan")
+
+    def observed(self, cell: str, policy: str, quantity: str) -> Array:
+        """What was observed of a policy in each repetition (n,)."""
+        values = self.results[cell].observations[policy][quantity]
+        return np.asarray(values if self.chosen is None else values[self.chosen[cell]])
+
+    def rounds(self, cell: str) -> Array:
+        """The rounds that the regret paths keep, from 1."""
+        return np.asarray(self.results[cell].rounds)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a statistic must meet: low ≤ statistic ≤ high."""
+
+    low: float = -np.inf
+    high: float = np.inf
+
+    def meets(self, value: float) -> bool:
+        """Whether one number lies within."""
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if np.isinf(self.low):
+            return f"≤ {self.high:g}"
+        return f"≥ {self.low:g}" if np.isinf(self.high) else f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the repetitions say about a claim; `repetitions` per cell, smallest and largest where some do not count."""
+
+    word: str
+    statistic: float
+    low: float
+    high: float
+    repetitions: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement that can be wrong. `source`: "paper" or "ours"; `cells`: those it looks at."""
+
+    name: str
+    statement: str
+    quantity: str
+    statistic: Callable[[Sample], float]
+    bound: Bound
+    cells: tuple[str, ...]
+    source: str = "paper"
+    right_only: str | None = None
+
+    def judge(self, results: Results, seed: int = 0) -> Verdict:
+        """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split count."""
+        sample = Sample(results, right_only=self.right_only is not None)
+        value = float(self.statistic(sample))
+        rng = np.random.default_rng(seed)
+        draws = np.array([self.statistic(self._resampled(results, rng)) for _ in range(RESAMPLES)])
+        counts = self._counts(sample)
+        if not np.isfinite(value) or np.isnan(draws).mean() > 0.05:
+            return Verdict(UNTESTED, value, float("nan"), float("nan"), counts)
+        low, high = (float(edge) for edge in np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+        inside, low_in, high_in = self.bound.meets(value), self.bound.meets(low), self.bound.meets(high)
+        apart = high < self.bound.low or low > self.bound.high
+        word = HOLDS if inside and low_in and high_in else FAILS if apart else UNDECIDED
+        return Verdict(word, value, low, high, counts)
+
+    def _resampled(self, results: Results, rng: np.random.Generator) -> Sample:
+        chosen = {}
+        for cell in self.cells:
+            n = len(next(iter(results[cell].regret.values())))
+            chosen[cell] = rng.integers(n, size=n)
+        return Sample(results, chosen, self.right_only is not None)
+
+    def _counts(self, sample: Sample) -> str:
+        policy = self.right_only
+        sizes = [len(sample.regret(cell, policy or next(iter(sample.results[cell].regret)))) for cell in self.cells]
+        return f"{sizes[0]}" if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
+
+
+# -- statistics --
+
+
+def growth_exponent(cell: str, policy: str) -> Callable[[Sample], float]:
+    """Slope of log mean regret over log t, in the last four fifths of the horizon: below 1 is sublinear."""
+
+    def statistic(sample: Sample) -> float:
+        rounds, mean = sample.rounds(cell), sample.regret(cell, policy).mean(axis=0)
+        late = rounds > rounds[-1] / 5
+        return slope(np.log(rounds[late]), np.log(mean[late]))
+
+    return statistic
+
+
+def straightness(cells: Mapping[float, str], policy: str) -> Callable[[Sample], float]:
+    """Share of the variation of the means over x that a straight line explains (R²)."""
+    x = np.array(list(cells))
+
+    def statistic(sample: Sample) -> float:
+        y = np.array([sample.mean(cell, policy) for cell in cells.values()])
+        spread = ((y - y.mean()) ** 2).sum()
+        return float(1.0 - ((y - y.mean() - slope(x, y) * (x - x.mean())) ** 2).sum() / spread)
+
+    return statistic
+
+
+def trend(cells: Mapping[float, str], policy: str) -> Callable[[Sample], float]:
+    """Slope of the mean regret over x."""
+    x = np.array(list(cells))
+    return lambda sample: slope(x, np.array([sample.mean(cell, policy) for cell in cells.values()]))
+
+
+def ratio_of_trends(cells: Mapping[float, str], policy: str, rival: str) -> Callable[[Sample], float]:
+    """Slope of one policy over that of another."""
+    return lambda sample: trend(cells, policy)(sample) / trend(cells, rival)(sample)
+
+
+def ratio(cell: str, policy: str, rival: str) -> Callable[[Sample], float]:
+    """Mean regret of one policy over that of another."""
+    return lambda sample: sample.mean(cell, policy) / sample.mean(cell, rival)
+
+
+def largest_ratio(cells: tuple[str, ...], policy: str, rival: str) -> Callable[[Sample], float]:
+    """The ratio of means in the cell where it is largest."""
+    return lambda sample: max(ratio(cell, policy, rival)(sample) for cell in cells)
+
+
+def smallest_ratio(cells: tuple[str, ...], policy: str, rival: str) -> Callable[[Sample], float]:
+    """The ratio of means in the cell where it is smallest."""
+    return lambda sample: min(ratio(cell, policy, rival)(sample) for cell in cells)
+
+
+def slope(x: Array, y: Array) -> float:
+    """Least-squares slope of y over x."""
+    centred = x - x.mean()
+    return float(centred @ (y - y.mean()) / (centred @ centred))

@@ -1,0 +1,111 @@
+"""Figures of the experiments: regret over rounds, over a setting, and its distribution, in one look throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from invariant_bandits.checks import Array
+from invariant_bandits.experiments import contenders as who
+from invariant_bandits.experiments.claims import Sample
+
+PALETTE = {
+    "light": {
+        "grey": "#5f6b76", "black": "#1f2933", "blue": "#0072b2", "sky": "#3a9bd1", "green": "#00795a",
+        "orange": "#d55e00", "gold": "#b07d00", "pink": "#b3477f", "violet": "#6a51a3",
+    },
+    "dark": {
+        "grey": "#9aa4ae", "black": "#e6edf3", "blue": "#56b4e9", "sky": "#9ad3f5", "green": "#2fc99a",
+        "orange": "#ff9e4a", "gold": "#e6c24a", "pink": "#f0a3cb", "violet": "#b9a5e8",
+    },
+}  # fmt: skip
+LOOKS: Mapping[str, tuple[str, str, str]] = {
+    who.LINUCB: ("grey", "s", "-"),
+    who.LINUCB_TUNED: ("grey", "s", ":"),
+    who.LINUCB_WARM: ("gold", "X", ":"),
+    who.GREEDY: ("black", "v", ":"),
+    "SW-linUCB": ("violet", "P", "--"),
+    "D-linUCB": ("pink", "X", "--"),
+    who.ISD_KNOWN: ("sky", "^", ":"),
+    who.ISD_ORACLE: ("green", "D", "-."),
+    who.ISD_ESTIMATED: ("blue", "o", "-"),
+    who.ISD_PUBLISHED: ("gold", "v", "--"),
+    who.AUTO: ("orange", "*", "-"),
+}
+WIDTH = 6.6
+ERRORS = "Bars and bands: two standard errors of the mean over repetitions."
+
+
+def look(policy: str, theme_name: str) -> dict[str, Any]:
+    """Colour, marker and line style of a policy, the same in every figure; told apart in grey print too."""
+    best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
+    colour, marker, style = LOOKS[best]
+    return {"color": PALETTE[theme_name][colour], "marker": marker, "ls": style, "ms": 8 if marker == "*" else 5}
+
+
+def over_setting(
+    axis: Any,
+    sample: Sample,
+    cells: Mapping[Any, str],
+    policies: Sequence[str],
+    theme_name: str,
+    *,
+    spread: bool = True,
+) -> None:
+    """Mean regret of each policy over the setting's values, with two standard errors."""
+    places = np.arange(len(cells)) if any(isinstance(x, str) for x in cells) else np.array(list(cells), dtype=float)
+    for shift, policy in enumerate(policies):
+        values = [sample.final(cell, policy) for cell in cells.values()]
+        mean = np.array([v.mean() if len(v) else np.nan for v in values])
+        error = np.array([2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in values])
+        nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min()) if spread else 0.0
+        style = look(policy, theme_name)
+        axis.errorbar(places + nudge, mean, yerr=error, lw=1.5, elinewidth=1.0, capsize=2, label=policy, **style)
+    axis.set_xticks(places, [f"{x:,}" if isinstance(x, int) else str(x) for x in cells])
+    axis.set_ylabel("cumulative regret")
+
+
+def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], theme_name: str) -> None:
+    """Mean regret of each policy over the rounds, with a band of two standard errors."""
+    rounds = sample.rounds(cell)
+    for policy in policies:
+        paths = sample.regret(cell, policy)
+        mean, error = paths.mean(axis=0), 2.0 * paths.std(axis=0, ddof=1) / np.sqrt(len(paths))
+        style = look(policy, theme_name)
+        axis.plot(rounds, mean, lw=1.6, label=policy, markevery=(len(rounds) // 6, len(rounds) // 4), **style)
+        axis.fill_between(rounds, mean - error, mean + error, color=style["color"], alpha=0.18, lw=0)
+    axis.set_xlabel("round t")
+    axis.set_ylabel("cumulative regret")
+
+
+def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str) -> None:
+    """Every repetition as a dot beside a box (quartiles, median)."""
+    rng = np.random.default_rng(0)
+    for place, values in enumerate(groups.values()):
+        jitter = rng.uniform(-0.28, 0.28, len(values))
+        axis.plot(place + jitter, values, ls="", marker="o", ms=2.2, alpha=0.35, color=colour, mew=0)
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        axis.vlines([place - 0.33, place + 0.33], low, high, color=ink, lw=0.9)
+        axis.hlines([low, high], place - 0.33, place + 0.33, color=ink, lw=0.9)
+        axis.hlines(middle, place - 0.33, place + 0.33, color=ink, lw=2.0)
+    axis.set_xticks(range(len(groups)), list(groups))
+
+
+def panels(colours: Mapping[str, str], count: int, height: float = 3.1, **options: Any) -> tuple[Figure, list[Any]]:
+    """A figure at print width with `count` axes side by side; call it, and draw, within `theme`."""
+    figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+    axes = list(np.atleast_1d(np.array(figure.subplots(1, count, **options))))
+    for axis in axes:
+        axis.grid(axis="y", color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.set_axisbelow(True)
+    return figure, axes
+
+
+def legend(figure: Figure, axis: Any, columns: int = 3) -> None:
+    """One legend above all panels."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, handlelength=2.6)

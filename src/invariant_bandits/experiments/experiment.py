@@ -1,0 +1,63 @@
+"""An experiment is data plus claims: which cells are played, what must follow, how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.claims import Claim, Results, Sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER_REPLICATIONS = 20
+
+
+@dataclass(frozen=True)
+class Level:
+    """Mean regret of the authors' implementation in one cell, over their 20 repetitions.
+
+    right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours differs.
+    """
+
+    cell: str
+    policy: str
+    published: float
+    right_only: bool = False
+    why: str = ""
+
+    def compare(self, results: Results) -> tuple[float, float, float]:
+        """(our mean, its standard error, distance to the published mean in standard errors of the difference).
+
+        The published mean is given the error of 20 repetitions with the spread of ours.
+        """
+        values = Sample(results, right_only=self.right_only).final(self.cell, self.policy)
+        if len(values) < 2:
+            return float("nan"), float("nan"), float("nan")
+        spread = values.std(ddof=1)
+        both = spread * np.sqrt(1.0 / len(values) + 1.0 / PAPER_REPLICATIONS)
+        return (
+            float(values.mean()),
+            float(spread / np.sqrt(len(values))),
+            float((values.mean() - self.published) / both),
+        )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One question. name: on the command line; question, caption: what a reader sees above and below the figure."""
+
+    name: str
+    title: str
+    question: str
+    cells: tuple[Cell, ...]
+    claims: tuple[Claim, ...]
+    draw: Callable[[Results, str], Figure]
+    caption: str
+    in_paper: bool = True
+    levels: tuple[Level, ...] = ()
+    table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = field(default=None)

@@ -1,0 +1,60 @@
+"""What is noted of a policy beside its regret: how good its split is, and whether its widths cover the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.environments.episodes import Episode
+from invariant_bandits.policies.base import Policy
+
+Observer = Callable[[Any, Episode], Mapping[str, float]]
+
+
+def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
+    """How the policy's split compares with the true one; nothing for a policy that has none."""
+    split = getattr(policy, "split", None)
+    if split is None:
+        return {}
+    truth = episode.logs.split
+    return {
+        "right split": float(split.invariant_dim == truth.invariant_dim),
+        "invariant dimensions": float(split.invariant_dim),
+        "projection error": float(split.distance(truth)),
+        "component error": float(np.linalg.norm(np.asarray(policy.component) - episode.logs.component)),
+    }
+
+
+class Watched:
+    """A policy whose confidence widths are compared with the truth in every round before it decides."""
+
+    def __init__(self, policy: Policy, episode: Episode) -> None:
+        self.policy = policy
+        self.means: Array = episode.means
+        self.uncovered = 0
+        self.rounds = 0
+
+    def select(self, features: Any) -> int:
+        """The policy's own choice; notes whether any offered action has its true mean outside mean ± width."""
+        scores = self.policy.scores(features)
+        self.uncovered += bool((np.abs(scores.mean - self.means[self.rounds]) > scores.width).any())
+        self.rounds += 1
+        return self.policy.select(features)
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """As the policy."""
+        self.policy.update(features, reward, offered=offered, action=action)
+
+
+def coverage(policy: Any, episode: Episode) -> dict[str, float]:
+    """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered actions."""
+    return {"covered": float(policy.uncovered == 0), "rounds covered": 1.0 - policy.uncovered / policy.rounds}
+
+
+OBSERVERS: Mapping[str, Observer] = {
+    "split": estimated_split,
+    "coverage": coverage,
+}

@@ -1,0 +1,188 @@
+"""results/report.html: claims with verdicts, figures, levels, settings, seeds, versions and run time on one page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
+from invariant_bandits.experiments.experiment import Experiment
+from invariant_bandits.experiments.reproduction import Reproduction
+from invariant_bandits.files import replace_file
+from invariant_bandits.pages import html
+from invariant_bandits.pages.html import Mark
+
+KINDS = {HOLDS: "good", FAILS: "bad", UNDECIDED: "unsure"}
+METHOD = (
+    f"A claim holds if the whole 95 % interval of its statistic meets the bound (percentile bootstrap over repetitions,"
+    f" {RESAMPLES:,} draws, policies paired), fails if none of the interval does, and is undecided otherwise. No"
+    " repetition is discarded: where a line counts only runs with the right split, the line says so and how"
+    " many there are."
+)
+LEVELS = (
+    "Beside the mean regret of the authors' implementation over 20 repetitions. The distance is in standard errors of"
+    " the difference, theirs taken as the spread of ours over √20; beyond two it is marked."
+)
+
+
+def write(reproduction: Reproduction, folder: Path) -> Path:
+    """Write the page; returns its path."""
+    path = folder / "report.html"
+    replace_file(path, html.page("invariant-bandits: the paper, reproduced", parts(reproduction)).encode())
+    return path
+
+
+def parts(reproduction: Reproduction) -> Iterator[str]:
+    """The page from top to bottom."""
+    run = reproduction.run
+    yield html.heading("The paper, reproduced", level=1)
+    yield html.paragraph(headline(reproduction))
+    yield html.paragraph(
+        f"{run.replications} repetitions per cell, seed {run.seed}, {len(reproduction.results)} cells; "
+        f"{_time_words(sum(reproduction.seconds.get(name, 0.0) for name in reproduction.results))} of simulation with "
+        f"{run.processes} {'process' if run.processes == 1 else 'processes'}. Within a repetition all policies play the"
+        " same logs, features and noise. Regret is dynamic and cumulative.",
+        soft=True,
+    )
+    yield html.contents({experiment.name: experiment.title for experiment in reproduction.experiments})
+    yield html.heading("Every claim", anchor="claims")
+    yield html.paragraph(METHOD, soft=True)
+    yield claims_table([pair for judged in reproduction.verdicts.values() for pair in judged])
+    for experiment in reproduction.experiments:
+        yield from _section(reproduction, experiment)
+    yield from _appendix(reproduction)
+
+
+def headline(reproduction: Reproduction) -> str:
+    """How many claims of the paper, and of ours, hold."""
+    counts = {
+        source: Counter(
+            verdict.word
+            for judged in reproduction.verdicts.values()
+            for claim, verdict in judged
+            if claim.source == source
+        )
+        for source in ("paper", "ours")
+    }
+    words = []
+    for source, whose in (("paper", "the paper's claims"), ("ours", "our own")):
+        if total := counts[source].total():
+            rest = ", ".join(f"{n} {word}" for word, n in counts[source].items() if word != HOLDS)
+            words.append(f"{counts[source][HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
+    return "; ".join(words) + "."
+
+
+def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
+    """One line per claim: statistic, interval, bound, verdict."""
+    rows = [
+        (
+            claim.name,
+            claim.quantity,
+            Mark(_number(verdict.statistic), "number"),
+            Mark(f"{_number(verdict.low)} to {_number(verdict.high)}", "number"),
+            Mark(str(claim.bound), "number"),
+            Mark(verdict.repetitions, "number"),
+            Mark(verdict.word, KINDS.get(verdict.word, "unsure")),
+        )
+        for claim, verdict in judged
+    ]
+    return html.table(("claim", "measured by", "value", "95 % interval", "bound", "runs", "verdict"), rows)
+
+
+def _section(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
+    yield html.heading(experiment.title, anchor=experiment.name)
+    yield html.paragraph(experiment.question)
+    figure = experiment.draw(reproduction.results, "light")
+    yield html.picture(figure, experiment.name, experiment.title, experiment.caption)
+    yield claims_table(reproduction.verdicts[experiment.name])
+    statements = dict.fromkeys(claim.statement for claim in experiment.claims)
+    yield html.paragraph("In words: " + " ".join(statements), soft=True)
+    yield _means(reproduction, experiment)
+    if experiment.table is not None:
+        yield from _own_table(reproduction, experiment)
+    if experiment.levels:
+        yield from _levels(reproduction, experiment)
+
+
+def _means(reproduction: Reproduction, experiment: Experiment) -> str:
+    """Mean ± standard error (worst) of every policy in every cell, and what a repetition costs."""
+    sample = Sample(reproduction.results)
+    policies = list(dict.fromkeys(name for cell in experiment.cells for name in cell.policies))
+    rows = []
+    for policy in policies:
+        row: list[html.Cell] = [policy]
+        for cell in experiment.cells:
+            if policy in cell.policies:
+                values = sample.final(cell.name, policy)
+                error = values.std(ddof=1) / len(values) ** 0.5
+                row.append(Mark(f"{values.mean():.1f} ± {error:.1f} ({values.max():.0f})", "number"))
+            else:
+                row.append(Mark("–", "number"))
+        rows.append(row)
+    cost: list[html.Cell] = ["milliseconds per repetition, all policies"]
+    for cell in experiment.cells:
+        seconds = reproduction.seconds.get(cell.name, float("nan"))
+        cost.append(Mark(f"{1e3 * seconds / reproduction.run.replications:.0f}", "number"))
+    headings = ("policy", *(cell.name for cell in experiment.cells))
+    table = html.table(headings, [*rows, cost], "Regret at the horizon: mean ± standard error (worst run).")
+    return html.details("All numbers of this experiment", [table])
+
+
+def _own_table(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
+    assert experiment.table is not None
+    table = experiment.table(reproduction.results)
+    columns = list(dict.fromkeys(column for row in table.values() for column in row))
+    yield html.table(("", *columns), [(name, *(row.get(c, "–") for c in columns)) for name, row in table.items()])
+
+
+def _levels(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
+    rows: list[tuple[html.Cell, ...]] = []
+    reasons: dict[str, None] = {}
+    for level in experiment.levels:
+        mean, error, distance = level.compare(reproduction.results)
+        far = not abs(distance) <= 2.0
+        policy = level.policy + (", right split only" if level.right_only else "")
+        rows.append(
+            (
+                level.cell,
+                policy,
+                Mark(f"{mean:.1f} ± {error:.1f}", "number"),
+                Mark(f"{level.published:g}", "number"),
+                Mark(f"{distance:+.1f}", "number"),
+                Mark("differs", "unsure") if far else Mark("agrees", "good"),
+            )
+        )
+        if far and level.why:
+            reasons[level.why] = None
+    table = html.table(("cell", "policy", "ours", "authors'", "distance", ""), rows, LEVELS)
+    yield html.details("Levels beside the authors' implementation", [table])
+    for reason in reasons:
+        yield html.paragraph(reason, soft=True)
+
+
+def _appendix(reproduction: Reproduction) -> Iterator[str]:
+    run = reproduction.run
+    yield html.heading("Settings, seeds and versions", anchor="settings")
+    rows = [(name, number) for name, number in run.versions.items()]
+    yield html.table(("", "version"), rows)
+    times = [
+        (name, Mark(f"{seconds:.1f}", "number"), Mark(f"{1e3 * seconds / run.replications:.0f}", "number"))
+        for name, seconds in reproduction.seconds.items()
+        if name in reproduction.results
+    ]
+    yield html.table(("cell", "seconds", "ms per repetition"), times)
+    settings = {name: result.settings for name, result in reproduction.results.items()}
+    text = json.dumps(settings, indent=1, ensure_ascii=False, default=str)
+    yield html.details("Settings of every cell, as stored in its file", [html.preformatted(text)])
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _time_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: no script, no font, no picture from elsewhere."""

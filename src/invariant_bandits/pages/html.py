@@ -1,0 +1,150 @@
+"""The parts of a page: headings, paragraphs, tables, figures as inline SVG, all escaped, light and dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, TypeAlias
+
+from invariant_bandits.checks import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE = """
+:root { --paper: #ffffff; --ink: #1f2933; --faint: #d5dbe1; --soft: #5f6b76; --good: #00795a; --bad: #b3261e;
+  --unsure: #8a5a00; --wash: #f4f6f8; }
+@media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --faint: #3d444d; --soft: #9aa4ae;
+  --good: #2fc99a; --bad: #ff8a80; --unsure: #e6c24a; --wash: #161b22; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 54rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0.5rem 0; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 0.4rem; padding-top: 0.6rem; border-top: 1px solid var(--faint); }
+h3 { font-size: 1rem; margin: 1.4rem 0 0.3rem; }
+p { margin: 0.5rem 0; }
+.soft, figcaption, caption { color: var(--soft); font-size: 0.88rem; }
+caption { text-align: left; padding-bottom: 0.3rem; }
+figure { margin: 1rem 0; }
+figure svg { width: 100%; height: auto; display: block; }
+.scroll { overflow-x: auto; margin: 0.8rem 0; }
+table { border-collapse: collapse; font-size: 0.86rem; width: 100%; }
+th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--faint); }
+th { font-weight: 600; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.number { text-align: right; }
+.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
+.unsure { color: var(--unsure); font-weight: 600; }
+nav ul { padding-left: 1.1rem; columns: 2 16rem; }
+a { color: inherit; text-decoration-color: var(--soft); }
+details { margin: 0.8rem 0; } summary { cursor: pointer; }
+pre { background: var(--wash); padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
+@media print { body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
+""".strip()
+
+PAGE_COLOURS = {"#1f2933": "--ink", "#ffffff": "--paper", "#d5dbe1": "--faint"}
+"""Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark screens."""
+
+Cell: TypeAlias = "str | Mark"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A word with a judgement: kind is "good", "bad", "unsure" or "number" (aligned to the right)."""
+
+    words: str
+    kind: str
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole document."""
+    head = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n"
+    )
+    return head + "\n".join(parts) + "\n</body>\n</html>\n"
+
+
+def heading(words: str, level: int = 2, anchor: str | None = None) -> str:
+    """<h1> to <h3>, with an anchor to jump to."""
+    place = "" if anchor is None else f' id="{escape(anchor)}"'
+    return f"<h{level}{place}>{escape(words)}</h{level}>"
+
+
+def paragraph(words: str, soft: bool = False) -> str:
+    """One paragraph, `soft` for what is said in passing."""
+    return f'<p class="soft">{escape(words)}</p>' if soft else f"<p>{escape(words)}</p>"
+
+
+def contents(entries: Mapping[str, str]) -> str:
+    """Links to the anchors of this page: anchor -> words."""
+    items = "".join(f'<li><a href="#{escape(anchor)}">{escape(words)}</a></li>' for anchor, words in entries.items())
+    return f"<nav><ul>{items}</ul></nav>"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> str:
+    """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the right."""
+    rows = [list(row) for row in rows]
+    for row in rows:
+        if len(row) != len(headings):
+            raise InputError(f"rows must have {len(headings)} cells, got {len(row)}")
+    numeric = [
+        bool(rows) and all(isinstance(row[column], Mark) and _kind(row[column]) == "number" for row in rows)
+        for column in range(len(headings))
+    ]
+    top = "".join(
+        f'<th class="number">{escape(words)}</th>' if right else f"<th>{escape(words)}</th>"
+        for words, right in zip(headings, numeric, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
+    words = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<div class="scroll"><table>{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+
+
+def _kind(cell: Cell) -> str:
+    return cell.kind if isinstance(cell, Mark) else ""
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, Mark):
+        return f'<td class="{escape(cell.kind)}">{escape(cell.words)}</td>'
+    return f"<td>{escape(cell)}</td>"
+
+
+def preformatted(words: str) -> str:
+    """Text as it stands."""
+    return f"<pre>{escape(words)}</pre>"
+
+
+def details(summary: str, parts: Iterable[str]) -> str:
+    """Parts that open on demand."""
+    return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}\n</details>"
+
+
+def picture(figure: Figure, name: str, alternative: str, caption: str = "") -> str:
+    """A figure of the light theme as inline SVG whose ink and paper follow the page; closes the figure.
+
+    name: unique on the page, the identifiers inside the picture begin with it.
+    """
+    from matplotlib import pyplot as plt
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    drawing = buffer.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
+    for colour, variable in PAGE_COLOURS.items():
+        drawing = drawing.replace(colour, f"var({variable})")
+    drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1)
+    words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure>{drawing}{words}</figure>"
