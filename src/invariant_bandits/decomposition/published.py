@@ -8,6 +8,7 @@ functions below say which one they take.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ class PublishedFit:
     (blocks,); a block varies unless its statistic is below `threshold`. block_threshold: the one of BLOCK_THRESHOLDS
     that was taken. thresholds (k,) and explained_variance (FOLDS, k): what cross-validation compared.
     moments: of the overlapping windows; paths, window_noise: least squares in each; noise_scale: of all of them.
-    converged: whether the joint diagonaliser settled.
+    converged: whether the joint diagonaliser settled. rounds: n. min_eigenvalue: λ0 of Assumption 2.
     """
 
     split: Split
@@ -56,6 +57,8 @@ class PublishedFit:
     paths: CoefficientPaths
     window_noise: Array
     converged: bool
+    rounds: int
+    min_eigenvalue: float
 
     @property
     def component_precision(self) -> Array:
@@ -67,10 +70,11 @@ class PublishedFit:
         return np.asarray(0.5 * (inverse + inverse.T))
 
 
-def published_decomposition(features: Any, rewards: Any) -> PublishedFit:
+def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str] | None = None) -> PublishedFit:
     """Split and component by the published recipe, from chosen actions: features (n, p) and rewards (n,) in time order.
 
-    At least 20(p + 1) rows are needed, so that every fold of the cross-validation can adapt and test.
+    At least 20(p + 1) rows are needed, so that every fold of the cross-validation can adapt and test. names: p names of
+    the features for messages.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape
@@ -79,7 +83,7 @@ def published_decomposition(features: Any, rewards: Any) -> PublishedFit:
     if n < least:
         raise InputError(f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}")
     moments = overlapping_moments(features, rewards)
-    check_estimable(moments, [f"x{index}" for index in range(p)], use_offered=False)
+    check_estimable(moments, [f"x{index}" for index in range(p)] if names is None else names, use_offered=False)
     paths, noise = window_paths(moments)
     covariances = moments.gram / moments.counts[:, None, None]
     basis, converged = diagonalizing_basis(covariances)
@@ -115,11 +119,13 @@ def published_decomposition(features: Any, rewards: Any) -> PublishedFit:
         paths=paths,
         window_noise=noise,
         converged=converged,
+        rounds=n,
+        min_eigenvalue=float(np.linalg.eigvalsh(features.T @ features / n)[0]),
     )
 
 
 def overlapping_moments(features: Array, rewards: Array) -> WindowedMoments:
-    """Moments of 25 windows of n/8 rows each, whose first rows are spread evenly from the first to the last possible."""
+    """Moments of 25 windows of n/8 rows each, whose starts are spread evenly from the first to the last possible."""
     n = len(features)
     length = n // WINDOWS_SIDE_BY_SIDE
     starts = np.linspace(0, n - length, WINDOWS).astype(int)
@@ -187,9 +193,7 @@ def variation_statistic(directions: Array, moments: WindowedMoments, paths: Coef
     return float(np.minimum(np.abs(correlation), 1.0).mean())
 
 
-def cross_validate(
-    directions: list[Array], statistics: Array, features: Array, rewards: Array
-) -> tuple[Array, Array]:
+def cross_validate(directions: list[Array], statistics: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
     """Thresholds (k,), increasing, and the explained variance (FOLDS, k) of the rewards in each fold under each.
 
     directions: bases (p, d) of the blocks in increasing order of their statistics (blocks,). Thresholds are these and
@@ -226,7 +230,9 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
     """The smallest threshold whose mean over the folds is within one standard error of the best mean.
 
     The standard error is that of the best threshold. 0, which no statistic lies below, if under every threshold but the
-    last, 1, there is a fold where nothing is explained.
+    last, 1, there is a fold where nothing is explained. Folds also differ because the rewards of some vary more than
+    those of others: where rewards are strong beside the noise, the standard error is large and the rule calls little
+    invariant, however well the thresholds could be told apart fold by fold.
     """
     mean = explained_variance.mean(axis=0)
     if (explained_variance.min(axis=0)[:-1] <= 0.0).all():
