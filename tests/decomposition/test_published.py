@@ -307,6 +307,7 @@ def test_the_summary_shows_statistics_and_says_that_nothing_was_tested():
     for row, varies, statistic in zip(rows, fit.varies_, fit.statistics_, strict=True):
         assert ("varies" in row) == varies
         assert f"{statistic:.3g}" in row
+    assert "nothing counts as invariant" not in text
     set_aside = published_estimator().fit(features, np.ones(12000))
     assert "note: nothing counts as invariant" in set_aside.summary()
 
