@@ -62,7 +62,7 @@ def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
         return [np.array([0])]
     statistic = kernels.pair_statistics(np.ascontiguousarray(stack.transpose(1, 2, 0)), sizes)
     limit = special.chdtri(max(m - 1, 1), alpha / (p * (p - 1) / 2))
-    return _components(statistic > limit)
+    return connected_columns(statistic > limit)
 
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
@@ -90,9 +90,10 @@ def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: fl
     statistic = kernels.block_dependence(stack, sizes, np.concatenate(blocks), starts)
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
     linked = statistic > special.chdtri(freedom, alpha)
-    return [np.sort(np.concatenate([blocks[k] for k in group])) for group in _components(linked)]
+    return [np.sort(np.concatenate([blocks[k] for k in group])) for group in connected_columns(linked)]
 
 
-def _components(linked: Array) -> list[Columns]:
+def connected_columns(linked: Array) -> list[Columns]:
+    """Groups of columns that chains of links join; linked (p, p) is symmetric and boolean."""
     count, label = connected_components(csr_array(linked), directed=False)
     return [np.flatnonzero(label == group) for group in range(count)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -13,9 +12,12 @@ from invariant_bandits.checks import Array, InputError, finite_array, number_bet
 from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import InvarianceResult, constancy_test, select_invariant
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
+from invariant_bandits.decomposition.published import PublishedFit, published_decomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.decomposition.summary import findings, summarize
+from invariant_bandits.decomposition.summary import findings, published_findings, summarize, summarize_published
 from invariant_bandits.moments import WindowedMoments
+
+RECIPES = ("windowed", "published")
 
 
 class InvariantSubspaceDecomposition:
@@ -35,6 +37,10 @@ class InvariantSubspaceDecomposition:
     blocks : fix the blocks: groups of feature indices, or (p, d) orthonormal bases, that together fill R^p.
     split : fix the whole split; then only the component is estimated.
     feature_names : p names for messages, summary and plots.
+    recipe : "windowed" (default), what everything above describes; "published", the authors' own estimation, for
+        comparison (see `decomposition.published`): it needs features and rewards in time order, chooses its own
+        overlapping windows, takes chosen actions only and the pooled component, and makes no use of alpha, block_alpha
+        and component.
 
     After `fit`
     -----------
@@ -42,7 +48,8 @@ class InvariantSubspaceDecomposition:
     directions, invariant ones first; blocks_: for each block its columns of basis_; varies_, p_values_ per block.
     coefficients_ (m, p) and coefficient_covariances_ (m, p, p): least squares in each window. min_eigenvalue_: λ0 of
     Assumption 2. feature_stability_ (p,): share of each feature that lies in the invariant part. converged_,
-    findings_ (warnings in words).
+    findings_ (warnings in words), recipe_used_. recipe="published" tests nothing: instead of p_values_ it has
+    statistics_ per block and the threshold_ below which a block counts as invariant.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -66,6 +73,8 @@ class InvariantSubspaceDecomposition:
     varies_: np.ndarray[Any, Any]
     p_values_: Array
     log_p_values_: Array
+    statistics_: Array
+    threshold_: float
     coefficients_: Array
     coefficient_covariances_: Array
     window_noise_: Array
@@ -75,6 +84,7 @@ class InvariantSubspaceDecomposition:
     n_features_in_: int
     findings_: list[str]
     covariances_used_: str
+    recipe_used_: str
 
     def __init__(
         self,
@@ -88,6 +98,7 @@ class InvariantSubspaceDecomposition:
         blocks: Sequence[Any] | None = None,
         split: Split | None = None,
         feature_names: Sequence[str] | None = None,
+        recipe: str = "windowed",
     ) -> None:
         self.metric = metric
         self.covariances = covariances
@@ -98,6 +109,7 @@ class InvariantSubspaceDecomposition:
         self.blocks = blocks
         self.split = split
         self.feature_names = feature_names
+        self.recipe = recipe
 
     # -- scikit-learn conventions --
 
@@ -138,8 +150,13 @@ class InvariantSubspaceDecomposition:
         times: Any = None,
         edges: Any = None,
     ) -> Self:
-        """Fit from WindowedMoments, or from arrays as in WindowedMoments.from_arrays."""
+        """Fit from WindowedMoments, or from arrays as in WindowedMoments.from_arrays.
+
+        With recipe="published" from features (n, p) and rewards (n,) alone.
+        """
         given = (rewards, windows, offered, times, edges)
+        if one_of("recipe", self.recipe, RECIPES) == "published":
+            return self._fit_published(moments, *given)
         if isinstance(moments, WindowedMoments):
             if any(value is not None for value in given):
                 raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
@@ -152,8 +169,30 @@ class InvariantSubspaceDecomposition:
         self._check_parameters(moments)
         names = self.names(moments.dim)
         check_estimable(moments, names, use_offered=self.covariances != "chosen")
-        fitted = copy(self)
+        fitted = type(self)(**self.get_params())
         fitted._estimate(moments)
+        return self._become(fitted)
+
+    def _fit_published(self, features: Any, rewards: Any, *others: Any) -> Self:
+        if isinstance(features, WindowedMoments) or rewards is None:
+            raise InputError(
+                "recipe='published' needs rows: fit takes features (n, p) and rewards (n,) in time order,"
+                f" got {type(features).__name__} alone"
+            )
+        if any(value is not None for value in others):
+            raise InputError(
+                "recipe='published' has its own windows and uses chosen actions only:"
+                " give no windows, offered, times and edges"
+            )
+        features = finite_array("features", features, ("n", "p"))
+        self._check_published(features.shape[1])
+        fitted = type(self)(**self.get_params())
+        fitted._take(published_decomposition(features, rewards, names=self.names(features.shape[1])))
+        return self._become(fitted)
+
+    def _become(self, fitted: Self) -> Self:
+        """Take over a finished fit; nothing of an earlier one stays."""
+        vars(self).clear()
         vars(self).update(vars(fitted))
         return self
 
@@ -162,6 +201,19 @@ class InvariantSubspaceDecomposition:
         if self.feature_names is None:
             return [f"x{index}" for index in range(dim)]
         return [str(name) for name in self.feature_names]
+
+    def _check_published(self, p: int) -> None:
+        """Settings that contradict the published recipe are refused; alpha, block_alpha and component play no part."""
+        one_of("metric with recipe='published'", self.metric, ("euclidean",))
+        one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
+        for name in ("invariant_dim", "blocks", "split"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from the rows")
+        self._check_names(p)
+
+    def _check_names(self, p: int) -> None:
+        if self.feature_names is not None and len(self.feature_names) != p:
+            raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
 
     def _check_parameters(self, moments: WindowedMoments) -> None:
         p = moments.dim
@@ -182,8 +234,7 @@ class InvariantSubspaceDecomposition:
             raise InputError(f"split must have dim {p}, got {self.split.dim}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
             raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
-        if self.feature_names is not None and len(self.feature_names) != p:
-            raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
+        self._check_names(p)
         if self.blocks is not None:
             _block_bases(self.blocks, p)
 
@@ -229,8 +280,25 @@ class InvariantSubspaceDecomposition:
         self.min_eigenvalue_ = float(np.linalg.eigvalsh(original.second_moment() / original.rounds)[0])
         self.window_covariances_ = source.covariance()[:, :p, :p]
         self.covariances_used_ = "offered" if use_offered else "chosen"
+        self.recipe_used_ = "windowed"
         self._tails, self._rounds, self._windows = tails, original.rounds, original.windows
         self.findings_ = findings(self, original)
+
+    def _take(self, found: PublishedFit) -> None:
+        """The attributes of a fit by the published recipe."""
+        moments = found.moments
+        self.n_features_in_ = moments.dim
+        self.split_, self.basis_, self.blocks_ = found.split, found.basis, list(found.blocks)
+        self.component_, self.component_covariance_ = found.component, found.component_covariance
+        self.noise_scale_, self.window_noise_ = found.noise_scale, found.window_noise
+        self.varies_, self.statistics_, self.threshold_ = found.varies, found.statistics, found.threshold
+        self.coefficients_, self.coefficient_covariances_ = found.paths.coefficients, found.paths.covariances
+        self.window_covariances_ = moments.chosen.covariance()[:, : moments.dim, : moments.dim]
+        self.min_eigenvalue_ = found.min_eigenvalue
+        self.converged_ = found.converged
+        self.covariances_used_, self.recipe_used_ = "chosen", "published"
+        self._rounds, self._windows = found.rounds, moments.windows
+        self.findings_ = published_findings(self, moments)
 
     def _find(self, covariances: Array, sizes: Array, paths: CoefficientPaths) -> tuple[InvarianceResult, bool]:
         p = covariances.shape[1]
@@ -303,7 +371,7 @@ class InvariantSubspaceDecomposition:
     def summary(self) -> str:
         """A table for people: blocks, verdicts, evidence, and what to be careful about."""
         self._check_fitted()
-        return summarize(self)
+        return summarize_published(self) if self.recipe_used_ == "published" else summarize(self)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):

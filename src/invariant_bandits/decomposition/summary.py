@@ -23,14 +23,8 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     found = []
     p = moments.dim
     if fit.covariances_used_ == "chosen":
-        shift = _selection_shift(moments)
-        if shift > SELECTIVE_SHIFT:
-            found.append(
-                "only chosen actions were used, and their features are far from centred"
-                f" (mean shift {np.sqrt(shift):.1f} standard deviations): if the logging policy preferred"
-                " some actions, the basis is distorted; log the offered actions"
-            )
-        elif moments.offered is None:
+        found = _selection_finding(moments)
+        if not found and moments.offered is None:
             found.append("the log has chosen actions only; offered actions would give a more accurate basis")
     fewest = int(moments.counts.min())
     if fewest < ROUNDS_PER_FEATURE * p:
@@ -46,9 +40,30 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     if len(undecided):
         listed = ", ".join(str(block + 1) for block in undecided)
         found.append(f"weak evidence: block {listed} is close to the line between stable and varying")
-    if not fit.converged_:
-        found.append("the search for the basis did not settle; treat the blocks with care")
-    return found
+    return found + _convergence_finding(fit)
+
+
+def published_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
+    """Reasons for care after the published recipe, which has no tests to be in doubt about."""
+    found = _selection_finding(moments)
+    if fit.varies_.all():
+        found.append("nothing counts as invariant: the result is an ordinary linear policy")
+    return found + _convergence_finding(fit)
+
+
+def _selection_finding(moments: WindowedMoments) -> list[str]:
+    shift = _selection_shift(moments)
+    if shift <= SELECTIVE_SHIFT:
+        return []
+    return [
+        "only chosen actions were used, and their features are far from centred"
+        f" (mean shift {np.sqrt(shift):.1f} standard deviations): if the logging policy preferred"
+        " some actions, the basis is distorted; log the offered actions"
+    ]
+
+
+def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
+    return [] if fit.converged_ else ["the search for the basis did not settle; treat the blocks with care"]
 
 
 def _selection_shift(moments: WindowedMoments) -> float:
@@ -95,28 +110,53 @@ def p_value_words(log_p: float) -> str:
 
 def summarize(fit: InvariantSubspaceDecomposition) -> str:
     """The table behind `summary()`."""
-    split = fit.split_
-    lines = [
-        "Invariant subspace decomposition",
-        f"  rounds {fit._rounds:,} in {fit._windows} windows, {split.dim} features,"
-        f" basis from {fit.covariances_used_} actions",
-        f"  stable: {split.invariant_dim} of {split.dim} dimensions"
-        f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
-        f"   λ0 {fit.min_eigenvalue_:.3g}",
-        "",
-        "  block  dim  verdict   p-value   drift sd   error sd   main features",
-    ]
-    names = fit.names(split.dim)
-    for index, columns in enumerate(fit.blocks_):
+    lines = _heading(fit, "Invariant subspace decomposition", "windows")
+    lines += ["", "  block  dim  verdict   p-value   drift sd   error sd   main features"]
+    for index in range(len(fit.blocks_)):
         drift, error = block_spread(fit, index)
-        directions = fit.basis_[:, columns]
-        weight = (directions**2).sum(axis=1)
-        main = np.argsort(-weight, kind="stable")[: max(len(columns), 3)]
         lines.append(
-            f"  {index + 1:>5}  {len(columns):>3}  {'varies' if fit.varies_[index] else 'stable':<8}"
-            f"  {p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
-            f"   {', '.join(names[j] for j in main[:5])}"
+            f"{_verdict(fit, index)}  {p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
+            f"   {_main_features(fit, index)}"
         )
     lines += ["", f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"]
     lines += [f"  note: {finding}" for finding in fit.findings_]
     return "\n".join(lines)
+
+
+def summarize_published(fit: InvariantSubspaceDecomposition) -> str:
+    """The table behind `summary()` for recipe="published"; overlapping windows give no p-values and no drift sd."""
+    lines = _heading(fit, "Invariant subspace decomposition, published recipe", "overlapping windows")
+    lines += ["", "  block  dim  verdict   statistic   main features"]
+    for index in range(len(fit.blocks_)):
+        lines.append(f"{_verdict(fit, index)}  {fit.statistics_[index]:>9.3g}   {_main_features(fit, index)}")
+    lines += [
+        "",
+        f"  statistic: mean |correlation| of rest and prediction; stable below {fit.threshold_:.3g} (cross-validated)",
+        "  no p-values: this recipe does not test",
+    ]
+    lines += [f"  note: {finding}" for finding in fit.findings_]
+    return "\n".join(lines)
+
+
+def _heading(fit: InvariantSubspaceDecomposition, title: str, windows: str) -> list[str]:
+    split = fit.split_
+    return [
+        title,
+        f"  rounds {fit._rounds:,} in {fit._windows} {windows}, {split.dim} features,"
+        f" basis from {fit.covariances_used_} actions",
+        f"  stable: {split.invariant_dim} of {split.dim} dimensions"
+        f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
+        f"   λ0 {fit.min_eigenvalue_:.3g}",
+    ]
+
+
+def _verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
+    return f"  {block + 1:>5}  {len(fit.blocks_[block]):>3}  {'varies' if fit.varies_[block] else 'stable':<8}"
+
+
+def _main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
+    columns = fit.blocks_[block]
+    weight = (fit.basis_[:, columns] ** 2).sum(axis=1)
+    main = np.argsort(-weight, kind="stable")[: max(len(columns), 3)]
+    names = fit.names(len(weight))
+    return ", ".join(names[j] for j in main[:5])
