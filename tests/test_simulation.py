@@ -221,3 +221,12 @@ def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
         ib.simulate({"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs)
     assert any("policy 'broken' in repetition" in note for note in caught.value.__notes__)
+
+
+def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
+    def draw(horizon, rng):
+        raise ZeroDivisionError("planted")
+
+    with pytest.raises(ZeroDivisionError, match="planted") as caught:
+        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7)
+    assert caught.value.__notes__ == ["while drawing the episode of repetition 7 of seed 4"]

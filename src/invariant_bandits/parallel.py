@@ -40,7 +40,8 @@ def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[i
                 del unfinished[index]
         except BrokenProcessPool as error:
             first = ", ".join(str(items[index]) for index in list(unfinished)[: 2 * jobs])
-            error.add_note(f"a worker process died; the first items that were not finished: {first}")
+            first += " …" if len(unfinished) > 2 * jobs else ""
+            error.add_note(f"a worker process died; not finished were {first}")
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

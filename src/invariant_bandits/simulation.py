@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -68,8 +68,8 @@ def simulate(
     _check_client(client, jobs)
     regret = {name: np.empty((replications, horizon)) for name in policies}
     beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
-    seeds = [(seed, first + index) for index in range(replications)]
-    for done, (index, outcome) in enumerate(parallel.finished(task.run, seeds, jobs, client), start=1):
+    repetitions = [_Repetition(seed, first + index) for index in range(replications)]
+    for done, (index, outcome) in enumerate(parallel.finished(task.run, repetitions, jobs, client), start=1):
         for name, (path, believed) in outcome.items():
             regret[name][index] = path
             beliefs[name, index] = [BeliefRow(name, first + index, *row) for row in believed]
@@ -116,6 +116,16 @@ def _played(policy: Any, episode: Episode, trace: frozenset[int]) -> tuple[Array
     return np.cumsum(gaps), believed
 
 
+class _Repetition(NamedTuple):
+    """What the generator of one repetition is seeded with."""
+
+    seed: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"repetition {self.number} of seed {self.seed}"
+
+
 @dataclass(frozen=True)
 class _Task:
     """What every repetition has in common."""
@@ -125,15 +135,14 @@ class _Task:
     horizon: int
     trace: frozenset[int]
 
-    def run(self, seed: tuple[int, int]) -> dict[str, tuple[Array, list[tuple[int, str, float]]]]:
+    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]]]]:
         """Regret paths (T,) and traced beliefs of all policies on the episode of one repetition."""
-        where = f"in repetition {seed[1]} of seed {seed[0]}"
         try:
-            episode = self.environment.draw(self.horizon, np.random.default_rng(seed))
+            episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
             if episode.horizon != self.horizon:
                 raise InputError(f"environment must draw {self.horizon} rounds, got {episode.horizon}")
         except Exception as error:
-            error.add_note(f"while drawing the episode {where}")
+            error.add_note(f"while drawing the episode of {repetition}")
             raise
         outcome = {}
         for name, maker in self.makers.items():
@@ -145,7 +154,7 @@ class _Task:
                 speaks = callable(getattr(policy, "beliefs", None))
                 outcome[name] = _played(policy, episode, self.trace if speaks else frozenset())
             except Exception as error:
-                error.add_note(f"while playing policy {name!r} {where}")
+                error.add_note(f"while playing policy {name!r} in {repetition}")
                 raise
         return outcome
 
