@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import simulation
+from invariant_bandits import parallel, simulation
 from invariant_bandits.environments.episodes import PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
 
@@ -151,8 +151,8 @@ def test_progress_counts_every_repetition_once(jobs):
 def test_without_forking_one_process_does_the_same(monkeypatch):
     settings = {"horizon": 10, "replications": 3, "seed": 1}
     forked = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
-    monkeypatch.setattr(simulation.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    monkeypatch.setattr(simulation, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(parallel.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", None)
     alone = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
     np.testing.assert_array_equal(forked.regret["worst"], alone.regret["worst"])
 
@@ -221,3 +221,12 @@ def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
         ib.simulate({"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs)
     assert any("policy 'broken' in repetition" in note for note in caught.value.__notes__)
+
+
+def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
+    def draw(horizon, rng):
+        raise ZeroDivisionError("planted")
+
+    with pytest.raises(ZeroDivisionError, match="planted") as caught:
+        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7)
+    assert caught.value.__notes__ == ["while drawing the episode of repetition 7 of seed 4"]

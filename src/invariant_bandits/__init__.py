@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from invariant_bandits.policies.state import save as save
     from invariant_bandits.policies.thompson import LinTS as LinTS
     from invariant_bandits.prior import DriftPrior as DriftPrior
-    from invariant_bandits.simulation import SimulationResult as SimulationResult
+    from invariant_bandits.results import SimulationResult as SimulationResult
     from invariant_bandits.simulation import simulate as simulate
 
 __version__ = "0.1.0"
@@ -75,7 +75,7 @@ _HOMES = {
     "RestartLinUCB": "policies.linear",
     "SWLinUCB": "policies.linear",
     "Scores": "policies.base",
-    "SimulationResult": "simulation",
+    "SimulationResult": "results",
     "SlidingWindow": "policies.memory",
     "Split": "decomposition.split",
     "Uniform": "policies.baselines",

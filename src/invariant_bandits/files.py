@@ -40,7 +40,7 @@ def write(
         "format": str(FORMAT_VERSION),
         "kind": kind,
         "about": described,
-        "sha256": _digest(kind, described, arrays),
+        "sha256": digest(kind, described, arrays),
     }
     replace_file(path, save(arrays, metadata=header))
 
@@ -80,11 +80,11 @@ def decode(content: bytes, kind: str, name: str) -> tuple[dict[str, np.ndarray[A
         raise FileError(f"{name} holds {header.get('kind')!r}, not {kind!r}")
     try:
         arrays = load(content)
-        digest = _digest(kind, header["about"], arrays)
+        found = digest(kind, header["about"], arrays)
         about = json.loads(header["about"])
     except Exception as error:
         raise FileError(f"{name} is damaged: {error}") from None
-    if digest != header.get("sha256"):
+    if found != header.get("sha256"):
         raise FileError(f"{name} is damaged: its checksum does not match its content")
     if not _is_compact(content):
         raise FileError(f"{name} is damaged: its header has been rearranged")
@@ -108,12 +108,13 @@ def _is_compact(content: bytes) -> bool:
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode() == text.rstrip(b" ")
 
 
-def _digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
-    digest = hashlib.sha256()
+def digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """SHA-256, in hexadecimal digits, over all that a stored file says."""
+    content = hashlib.sha256()
     for part in (PRODUCT, str(FORMAT_VERSION), kind, described):
-        digest.update(f"{len(part)}:{part}".encode())
+        content.update(f"{len(part)}:{part}".encode())
     for name in sorted(arrays):
         array = arrays[name]
-        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+        content.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        content.update(array.tobytes())
+    return content.hexdigest()

@@ -7,21 +7,20 @@ draws depends on (seed, repetition) alone, so the result is the same, bit for bi
 from __future__ import annotations
 
 import inspect
-import multiprocessing
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+import invariant_bandits
+from invariant_bandits import parallel
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.environments.episodes import Episode
 from invariant_bandits.policies.base import Policy
-
-if TYPE_CHECKING:
-    import pandas
+from invariant_bandits.results import BeliefRow as BeliefRow
+from invariant_bandits.results import SimulationResult as SimulationResult
 
 Maker: TypeAlias = Callable[[Episode], Policy]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -34,37 +33,6 @@ class Environment(Protocol):
         """One world, its logs and `horizon` online rounds."""
 
 
-@dataclass(frozen=True, eq=False)
-class SimulationResult:
-    """regret: policy -> (replications, horizon), cumulative: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s."""
-
-    regret: dict[str, Array]
-
-    def final(self, policy: str) -> Array:
-        """Regret of one policy at the end of each repetition (replications,)."""
-        return np.asarray(self.regret[policy][:, -1])
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One line per policy, replication (from 0) and round (from 1); needs pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError(
-                "to_frame needs pandas, which is not installed: pip install 'invariant-bandits[frames]'"
-            ) from None
-        names = list(self.regret)
-        stacked = np.stack([self.regret[name] for name in names])
-        policy, replication, time = (index.ravel() for index in np.indices(stacked.shape))
-        return pandas.DataFrame(
-            {
-                "policy": np.array(names, dtype=object)[policy],
-                "replication": replication,
-                "round": time + 1,
-                "regret": stacked.ravel(),
-            }
-        )
-
-
 def simulate(
     policies: Mapping[str, Maker],
     environment: Environment,
@@ -73,6 +41,10 @@ def simulate(
     seed: int,
     jobs: int = 1,
     progress: Progress | None = None,
+    *,
+    trace: Sequence[int] = (),
+    client: Any = None,
+    first: int = 0,
 ) -> SimulationResult:
     """Play every policy on the same `replications` episodes of `horizon` rounds.
 
@@ -81,18 +53,41 @@ def simulate(
     oracle, the truth (episode.logs.split).
     jobs: processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
     progress: called with (repetitions done, replications) after each.
+    trace: rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
+    client: a `distributed.Client`; the repetitions are played on its cluster, with the same bits.
+    first: number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
     """
-    task = _Task(_checked_makers(policies), _checked_environment(environment), whole_number("horizon", horizon, 1))
+    task = _Task(
+        _checked_makers(policies),
+        _checked_environment(environment),
+        whole_number("horizon", horizon, 1),
+        _checked_trace(trace, horizon),
+    )
     replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
-    jobs = min(whole_number("jobs", jobs, 1), replications)
+    jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
+    _check_client(client, jobs)
     regret = {name: np.empty((replications, horizon)) for name in policies}
-    seeds = [(seed, repetition) for repetition in range(replications)]
-    for done, (repetition, outcome) in enumerate(_outcomes(task, seeds, jobs), start=1):
-        for name, path in outcome.items():
-            regret[name][repetition] = path
+    beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
+    repetitions = [_Repetition(seed, first + index) for index in range(replications)]
+    for done, (index, outcome) in enumerate(parallel.finished(task.run, repetitions, jobs, client), start=1):
+        for name, (path, believed) in outcome.items():
+            regret[name][index] = path
+            beliefs[name, index] = [BeliefRow(name, first + index, *row) for row in believed]
         if progress is not None:
             progress(done, replications)
-    return SimulationResult(regret)
+    return SimulationResult(
+        regret,
+        np.arange(1, horizon + 1),
+        {
+            "seed": seed,
+            "horizon": task.horizon,
+            "first": first,
+            "replications": replications,
+            "environment": _described(environment),
+            "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
+        },
+        tuple(row for name in policies for index in range(replications) for row in beliefs[name, index]),
+    )
 
 
 def play(policy: Policy, episode: Episode) -> Array:
@@ -100,17 +95,35 @@ def play(policy: Policy, episode: Episode) -> Array:
 
     The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
     """
-    regret = np.empty(episode.horizon)
+    return _played(policy, episode, frozenset())[0]
+
+
+def _played(policy: Any, episode: Episode, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
+    """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
     means = episode.means
-    gaps = means.max(axis=1, keepdims=True) - means
-    rewards = means + episode.noise[:, None]
-    for t, features in enumerate(episode.offered.copy()):
-        action = policy.select(features)
-        if not 0 <= action < len(features):
-            raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
-        policy.update(features[action], rewards[t, action], offered=features, action=action)
-        regret[t] = gaps[t, action]
-    return np.cumsum(regret)
+    rewards = (means + episode.noise[:, None]).tolist()
+    select, update, count = policy.select, policy.update, means.shape[1]
+    actions, believed = [], []
+    for features, reward in zip(episode.offered.copy(), rewards, strict=True):
+        action = select(features)
+        if not 0 <= action < count:
+            raise InputError(f"select must return an action from 0 to {count - 1}, got {action!r}")
+        update(features[action], reward[action], offered=features, action=action)
+        actions.append(action)
+        if len(actions) in trace:
+            believed += [(len(actions), name, float(value)) for name, value in policy.beliefs().items()]
+    gaps = means.max(axis=1) - means[np.arange(len(actions)), actions]
+    return np.cumsum(gaps), believed
+
+
+class _Repetition(NamedTuple):
+    """What the generator of one repetition is seeded with."""
+
+    seed: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"repetition {self.number} of seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -120,24 +133,30 @@ class _Task:
     makers: Mapping[str, Maker]
     environment: Environment
     horizon: int
+    trace: frozenset[int]
 
-    def run(self, seed: tuple[int, int]) -> dict[str, Array]:
-        """Regret paths (T,) of all policies on the episode of one repetition."""
-        episode = self.environment.draw(self.horizon, np.random.default_rng(seed))
-        if episode.horizon != self.horizon:
-            raise InputError(f"environment must draw {self.horizon} rounds, got {episode.horizon}")
-        paths = {}
+    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]]]]:
+        """Regret paths (T,) and traced beliefs of all policies on the episode of one repetition."""
+        try:
+            episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
+            if episode.horizon != self.horizon:
+                raise InputError(f"environment must draw {self.horizon} rounds, got {episode.horizon}")
+        except Exception as error:
+            error.add_note(f"while drawing the episode of {repetition}")
+            raise
+        outcome = {}
         for name, maker in self.makers.items():
             try:
                 policy = _made(maker, episode)
                 for method in ("select", "update"):
                     if not callable(getattr(policy, method, None)):
                         raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
-                paths[name] = play(policy, episode)
+                speaks = callable(getattr(policy, "beliefs", None))
+                outcome[name] = _played(policy, episode, self.trace if speaks else frozenset())
             except Exception as error:
-                error.add_note(f"while playing policy {name!r} in repetition {seed[1]} of seed {seed[0]}")
+                error.add_note(f"while playing policy {name!r} in {repetition}")
                 raise
-        return paths
+        return outcome
 
 
 def _made(maker: Any, episode: Episode) -> Any:
@@ -149,35 +168,18 @@ def _made(maker: Any, episode: Episode) -> Any:
     return maker() if takes_nothing else maker(episode)
 
 
-def _outcomes(task: _Task, seeds: list[tuple[int, int]], jobs: int) -> Iterator[tuple[int, dict[str, Array]]]:
-    """(repetition, outcome) as they are finished."""
-    if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for repetition, seed in enumerate(seeds):
-            yield repetition, task.run(seed)
-        return
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(task,)) as pool:
-        with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
-            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-            waiting = {pool.submit(_run_in_worker, seed): repetition for repetition, seed in enumerate(seeds)}
+def _described(environment: Any) -> dict[str, Any]:
+    """Name and fields of an environment as JSON has them; its words if it has no such fields."""
+    kind: Any = type(environment)
+    about: dict[str, Any] = {"class": kind.__name__}
+    if is_dataclass(environment) and not isinstance(environment, type):
         try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin_worker(task: _Task) -> None:
-    """Keep the task that the fork has inherited: nothing of it is ever pickled."""
-    global _inherited
-    _inherited = task
-
-
-def _run_in_worker(seed: tuple[int, int]) -> dict[str, Array]:
-    return _inherited.run(seed)
-
-
-_inherited: _Task
+            return about | {"fields": json.loads(json.dumps(asdict(environment), allow_nan=False))}
+        except (TypeError, ValueError):
+            pass
+    if kind.__repr__ is object.__repr__:
+        return about
+    return about | {"repr": repr(environment)}
 
 
 def _checked_makers(policies: Any) -> Mapping[str, Maker]:
@@ -201,3 +203,21 @@ def _checked_environment(environment: Any) -> Environment:
         raise InputError(f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}")
     checked: Environment = environment
     return checked
+
+
+def _checked_trace(trace: Any, horizon: int) -> frozenset[int]:
+    rounds = frozenset(whole_number("trace", number, 1) for number in trace)
+    if rounds and max(rounds) > horizon:
+        raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(rounds)}")
+    return rounds
+
+
+def _check_client(client: Any, jobs: int) -> None:
+    if client is None:
+        return
+    if not all(callable(getattr(client, method, None)) for method in ("submit", "cancel")):
+        raise InputError(f"client must be a distributed.Client, got {type(client).__name__}")
+    if getattr(client, "asynchronous", False):
+        raise InputError("client must be a synchronous distributed.Client, got an asynchronous one")
+    if jobs != 1:
+        raise InputError(f"jobs must be left at 1 when a client is given, got {jobs}: the cluster does the work")

@@ -90,7 +90,7 @@ def rewritten(content, kind="policy", **changes):
         "format": str(files.FORMAT_VERSION),
         "kind": kind,
         "about": described,
-        "sha256": files._digest(kind, described, arrays),
+        "sha256": files.digest(kind, described, arrays),
     }
     return to_safetensors(arrays, metadata=header | changes)
 
@@ -128,7 +128,7 @@ def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
             "format": str(files.FORMAT_VERSION),
             "kind": "policy",
             "about": described,
-            "sha256": files._digest("policy", described, changed),
+            "sha256": files.digest("policy", described, changed),
         }
         with pytest.raises(ib.FileError, match="does not hold a whole AutoISD"):
             from_bytes(to_safetensors(changed, metadata=header), "changed")

@@ -133,7 +133,7 @@ class PaperWorld:
         if self.noise == "gaussian":
             return self.noise_scale * rng.standard_normal(rounds)
         nu = self.noise_freedom
-        return self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds)
+        return np.asarray(self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds))
 
     def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
         """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""

@@ -243,15 +243,22 @@ class AutoISD:
         """The mixture's mean of γ (p,)."""
         return np.asarray(self.prior.basis @ self._blend[0, : self.dim])
 
+    def beliefs(self) -> dict[str, float]:
+        """What a simulation traces: the probability of each family, and the log evidence against invariance."""
+        return self._family_weights() | {"log evidence": float(kernels.log_evidence(self._table))}
+
+    def _family_weights(self) -> dict[str, float]:
+        weights = np.bincount(self._families, weights=self._table[0], minlength=len(FAMILIES))
+        return dict(zip(FAMILIES, weights.tolist(), strict=True))
+
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes now; print it for a text, read its fields for numbers."""
         names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
         if len(names) != self.dim:
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
-        shares = np.bincount(self._families, weights=self._table[0], minlength=len(FAMILIES))
         main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
         return Belief(
-            families=dict(zip(FAMILIES, shares.tolist(), strict=True)),
+            families=self._family_weights(),
             log_evidence=float(kernels.log_evidence(self._table)),
             alarm=self.alarm,
             alarm_level=self.alarm_level,

@@ -1,0 +1,78 @@
+"""One function over many items: here, in forked processes, or on a Dask cluster. The results do not depend on where."""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeAlias
+
+Run: TypeAlias = Callable[[Any], Any]
+
+
+def finished(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) -> Iterator[tuple[int, Any]]:
+    """(index, run(item)) of all items, in the order in which they are finished.
+
+    jobs: processes to use; they are forked, so that nothing of `run` is pickled, and one is used where forking is
+    missing. client: a `distributed.Client` whose cluster does the work instead; items of a worker that dies are given
+    to another. An error in one item cancels those that have not begun.
+    """
+    if client is not None:
+        return _on_cluster(run, items, client)
+    if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        return ((index, run(item)) for index, item in enumerate(items))
+    return _in_processes(run, items, jobs)
+
+
+def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run,)) as pool:
+        with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
+            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+            waiting = {pool.submit(_run_in_worker, item): index for index, item in enumerate(items)}
+        unfinished = dict.fromkeys(range(len(items)))
+        try:
+            for future in as_completed(waiting):
+                index = waiting[future]
+                yield index, future.result()
+                del unfinished[index]
+        except BrokenProcessPool as error:
+            first = ", ".join(str(items[index]) for index in list(unfinished)[: 2 * jobs])
+            first += " …" if len(unfinished) > 2 * jobs else ""
+            error.add_note(f"a worker process died; not finished were {first}")
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker(run: Run) -> None:
+    """Keep the function that the fork has inherited: nothing of it is ever pickled."""
+    global _inherited
+    _inherited = run
+
+
+def _run_in_worker(item: Any) -> Any:
+    return _inherited(item)
+
+
+_inherited: Run
+
+
+def _on_cluster(run: Run, items: Sequence[Any], client: Any) -> Iterator[tuple[int, Any]]:
+    import distributed
+
+    dask: Any = distributed
+    waiting = {client.submit(run, item, pure=False): index for index, item in enumerate(items)}
+    try:
+        for future in dask.as_completed(list(waiting)):
+            index = waiting.pop(future)
+            try:
+                outcome = future.result()
+            except dask.KilledWorker as error:
+                error.add_note(f"every worker that was given {items[index]} died")
+                raise
+            yield index, outcome
+    finally:
+        client.cancel(list(waiting))

@@ -1,0 +1,203 @@
+"""What a simulation found: regret paths and beliefs, with the settings that produced them, in memory and as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from invariant_bandits import files
+from invariant_bandits.checks import Array, InputError, whole_number
+
+if TYPE_CHECKING:
+    import pandas
+
+KIND = "simulation"
+
+
+class BeliefRow(NamedTuple):
+    """One number that a policy believed after a round, for instance the probability of one of AutoISD's stories."""
+
+    policy: str
+    replication: int
+    round: int
+    belief: str
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResult:
+    """Dynamic regret of policies that played the same rounds.
+
+    regret: policy -> (replications, R), cumulative: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s;
+    rounds (R,): the rounds t, from 1, of its columns; settings: seed, horizon, repetitions, environment and versions;
+    beliefs: what the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`).
+    """
+
+    regret: dict[str, Array]
+    rounds: Array
+    settings: dict[str, Any] = field(default_factory=dict)
+    beliefs: tuple[BeliefRow, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """Number of the first repetition."""
+        return int(self.settings.get("first", 0))
+
+    @property
+    def replications(self) -> int:
+        """How many repetitions there are."""
+        return len(next(iter(self.regret.values())))
+
+    def final(self, policy: str) -> Array:
+        """Regret of one policy at the end of each repetition (replications,)."""
+        return np.asarray(self.regret[policy][:, -1])
+
+    def at(self, rounds: Sequence[int]) -> SimulationResult:
+        """The same at these rounds and the last one only; beliefs stay."""
+        wanted = {whole_number("rounds", number, 1) for number in rounds} | {int(self.rounds[-1])}
+        missing = sorted(wanted.difference(self.rounds.tolist()))
+        if missing:
+            raise InputError(f"rounds must be among those that were recorded, got {missing[0]}")
+        kept = np.isin(self.rounds, sorted(wanted))
+        return replace(
+            self, regret={name: path[:, kept] for name, path in self.regret.items()}, rounds=self.rounds[kept]
+        )
+
+    def followed_by(self, later: SimulationResult) -> SimulationResult:
+        """These repetitions and the later ones, which must continue them with the same settings."""
+        for name, mine, theirs in (
+            ("policies", list(self.regret), list(later.regret)),
+            ("rounds", self.rounds.tolist(), later.rounds.tolist()),
+            ("settings", _shared(self.settings), _shared(later.settings)),
+        ):
+            if mine != theirs:
+                raise InputError(f"later must have the same {name}: {mine}, got {theirs}")
+        if later.first != self.first + self.replications:
+            raise InputError(f"later must begin with repetition {self.first + self.replications}, got {later.first}")
+        regret = {name: np.concatenate([path, later.regret[name]]) for name, path in self.regret.items()}
+        settings = self.settings | {"replications": self.replications + later.replications}
+        return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per policy, replication (from `first`) and round; needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError(
+                "to_frame needs pandas, which is not installed: pip install 'invariant-bandits[frames]'"
+            ) from None
+        names = np.array(list(self.regret), dtype=object)
+        columns = self._columns()
+        return pandas.DataFrame(columns | {"policy": names[columns["policy"]]})
+
+    def _columns(self) -> dict[str, Array]:
+        """One entry per policy (its index), replication and round, and the regret there."""
+        stacked = np.stack(list(self.regret.values()))
+        policy, replication, column = (index.ravel() for index in np.indices(stacked.shape))
+        return {
+            "policy": policy,
+            "replication": replication + self.first,
+            "round": self.rounds[column],
+            "regret": stacked.ravel(),
+        }
+
+    # -- storing --
+
+    def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
+        """Write a Parquet table (policy, replication, round, regret), replacing `path` in one step; needs pyarrow.
+
+        Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON. rounds: keep the
+        regret of these rounds and the last one only.
+        """
+        parquet = _pyarrow("save").parquet
+        kept = self if rounds is None else self.at(rounds)
+        table = kept._table()
+        sink = _pyarrow("save").BufferOutputStream()
+        parquet.write_table(
+            table,
+            sink,
+            compression="zstd",
+            use_dictionary=["policy", "replication", "round"],
+            column_encoding={"regret": "BYTE_STREAM_SPLIT"},
+        )
+        files.replace_file(path, sink.getvalue().to_pybytes())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> SimulationResult:
+        """What `save` stored under `path`, bit for bit; FileError if it is foreign, damaged or too new."""
+        arrow, name = _pyarrow("load"), str(path)
+        content = Path(path).read_bytes()
+        try:
+            table = arrow.parquet.read_table(arrow.BufferReader(content))
+            header = json.loads((table.schema.metadata or {}).get(files.PRODUCT.encode(), b"{}"))
+            product, version, kind = header.get("product"), header.get("format"), header.get("kind")
+        except Exception as error:
+            raise files.FileError(f"{name} is damaged or foreign: {error}") from None
+        if (product, kind) != (files.PRODUCT, KIND):
+            raise files.FileError(f"{name} is not a simulation written by {files.PRODUCT}")
+        if version != files.FORMAT_VERSION:
+            raise files.FileError(
+                f"{name} has format {version}, this version reads format {files.FORMAT_VERSION}:"
+                " a newer release may be needed"
+            )
+        try:
+            result = cls._from_table(table, json.loads(header["about"]))
+            whole = result._table().equals(table, check_metadata=True)
+        except Exception as error:
+            raise files.FileError(f"{name} is damaged: {error}") from None
+        if not whole:
+            raise files.FileError(f"{name} is damaged: its checksum does not match its content")
+        return result
+
+    @classmethod
+    def _from_table(cls, table: Any, about: dict[str, Any]) -> SimulationResult:
+        names, rounds = about["policies"], np.array(about["rounds"], dtype=np.int64)
+        values = table.column("regret").to_numpy().reshape(len(names), -1, len(rounds))
+        beliefs = tuple(BeliefRow(*row) for row in about["beliefs"])
+        return cls(dict(zip(names, values.copy(), strict=True)), rounds, about["settings"], beliefs)
+
+    def _table(self) -> Any:
+        """The Arrow table that is stored, its checksum in its metadata."""
+        arrow = _pyarrow("save")
+        about = {
+            "policies": list(self.regret),
+            "rounds": self.rounds.tolist(),
+            "settings": self.settings,
+            "beliefs": [list(row) for row in self.beliefs],
+        }
+        described = json.dumps(about, sort_keys=True)
+        columns = self._columns()
+        header = {
+            "product": files.PRODUCT,
+            "format": files.FORMAT_VERSION,
+            "kind": KIND,
+            "about": described,
+            "sha256": files.digest(KIND, described, columns),
+        }
+        policy = arrow.DictionaryArray.from_arrays(columns["policy"].astype(np.int32), list(self.regret))
+        return arrow.table(
+            {"policy": policy} | {name: columns[name] for name in ("replication", "round", "regret")},
+            metadata={files.PRODUCT: json.dumps(header, sort_keys=True)},
+        )
+
+
+def _shared(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that do not say which repetitions were played."""
+    return {name: value for name, value in settings.items() if name not in ("first", "replications")}
+
+
+def _pyarrow(caller: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError(
+            f"{caller} needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'"
+        ) from None
+    return pyarrow
