@@ -53,10 +53,20 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
             scratch.write(content)
             scratch.flush()
             os.fsync(scratch.fileno())
+            os.chmod(scratch.name, _mode(target))
             os.replace(scratch.name, target)
         except BaseException:
             os.unlink(scratch.name)
             raise
+
+
+def _mode(target: Path) -> int:
+    """The permissions of the file that is replaced, or those of any new file of this user."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def read(path: str | PathLike[str], kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:

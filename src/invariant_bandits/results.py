@@ -36,13 +36,19 @@ class SimulationResult:
 
     regret: policy -> (replications, R), cumulative: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s;
     rounds (R,): the rounds t, from 1, of its columns; settings: seed, horizon, repetitions, environment and versions;
-    beliefs: what the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`).
+    beliefs: what the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`);
+    observations: policy -> quantity -> (replications,), what an observer noted of each policy after its last round.
     """
 
     regret: dict[str, Array]
     rounds: Array
     settings: dict[str, Any] = field(default_factory=dict)
     beliefs: tuple[BeliefRow, ...] = ()
+    observations: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    def noting(self, **facts: Any) -> SimulationResult:
+        """The same with further settings, which are stored with it."""
+        return replace(self, settings=self.settings | facts)
 
     @property
     def first(self) -> int:
@@ -82,7 +88,14 @@ class SimulationResult:
             raise InputError(f"later must begin with repetition {self.first + self.replications}, got {later.first}")
         regret = {name: np.concatenate([path, later.regret[name]]) for name, path in self.regret.items()}
         settings = self.settings | {"replications": self.replications + later.replications}
-        return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs)
+        observations = {
+            name: {
+                quantity: np.concatenate([values, later.observations[name][quantity]])
+                for quantity, values in of.items()
+            }
+            for name, of in self.observations.items()
+        }
+        return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs, observations)
 
     def to_frame(self) -> pandas.DataFrame:
         """One line per policy, replication (from `first`) and round; needs pandas."""
@@ -160,7 +173,11 @@ class SimulationResult:
         names, rounds = about["policies"], np.array(about["rounds"], dtype=np.int64)
         values = table.column("regret").to_numpy().reshape(len(names), -1, len(rounds))
         beliefs = tuple(BeliefRow(*row) for row in about["beliefs"])
-        return cls(dict(zip(names, values.copy(), strict=True)), rounds, about["settings"], beliefs)
+        observations = {
+            name: {quantity: np.array(values, dtype=np.float64) for quantity, values in of.items()}
+            for name, of in about["observations"].items()
+        }
+        return cls(dict(zip(names, values.copy(), strict=True)), rounds, about["settings"], beliefs, observations)
 
     def _table(self) -> Any:
         """The Arrow table that is stored, its checksum in its metadata."""
@@ -170,6 +187,10 @@ class SimulationResult:
             "rounds": self.rounds.tolist(),
             "settings": self.settings,
             "beliefs": [list(row) for row in self.beliefs],
+            "observations": {
+                name: {quantity: values.tolist() for quantity, values in of.items()}
+                for name, of in self.observations.items()
+            },
         }
         described = json.dumps(about, sort_keys=True)
         columns = self._columns()

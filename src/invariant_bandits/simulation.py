@@ -24,6 +24,7 @@ from invariant_bandits.results import SimulationResult as SimulationResult
 
 Maker: TypeAlias = Callable[[Episode], Policy]
 Progress: TypeAlias = Callable[[int, int], None]
+Observer: TypeAlias = Callable[[Any, Episode], Mapping[str, float]]
 
 
 class Environment(Protocol):
@@ -45,6 +46,7 @@ def simulate(
     trace: Sequence[int] = (),
     client: Any = None,
     first: int = 0,
+    observe: Observer | None = None,
 ) -> SimulationResult:
     """Play every policy on the same `replications` episodes of `horizon` rounds.
 
@@ -55,6 +57,8 @@ def simulate(
     progress: called with (repetitions done, replications) after each.
     trace: rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
     client: a `distributed.Client`; the repetitions are played on its cluster, with the same bits.
+    observe: called with each policy after its last round, and the episode; the numbers it returns by name are kept as
+    result.observations.
     first: number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
     """
     task = _Task(
@@ -62,16 +66,20 @@ def simulate(
         _checked_environment(environment),
         whole_number("horizon", horizon, 1),
         _checked_trace(trace, horizon),
+        observe,
     )
     replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
     jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
     _check_client(client, jobs)
     regret = {name: np.empty((replications, horizon)) for name in policies}
     beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
+    observed: dict[str, dict[str, Array]] = {name: {} for name in policies} if observe is not None else {}
     repetitions = [_Repetition(seed, first + index) for index in range(replications)]
     for done, (index, outcome) in enumerate(parallel.finished(task.run, repetitions, jobs, client), start=1):
-        for name, (path, believed) in outcome.items():
+        for name, (path, believed, noted) in outcome.items():
             regret[name][index] = path
+            for quantity, value in noted.items():
+                observed[name].setdefault(quantity, np.full(replications, np.nan))[index] = value
             beliefs[name, index] = [BeliefRow(name, first + index, *row) for row in believed]
         if progress is not None:
             progress(done, replications)
@@ -87,6 +95,7 @@ def simulate(
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
         tuple(row for name in policies for index in range(replications) for row in beliefs[name, index]),
+        {name: dict(sorted(of.items())) for name, of in observed.items() if of},
     )
 
 
@@ -134,9 +143,10 @@ class _Task:
     environment: Environment
     horizon: int
     trace: frozenset[int]
+    observe: Observer | None = None
 
-    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]]]]:
-        """Regret paths (T,) and traced beliefs of all policies on the episode of one repetition."""
+    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]], dict[str, float]]]:
+        """Regret paths (T,), traced beliefs and observations of all policies on the episode of one repetition."""
         try:
             episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
             if episode.horizon != self.horizon:
@@ -152,7 +162,8 @@ class _Task:
                     if not callable(getattr(policy, method, None)):
                         raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
                 speaks = callable(getattr(policy, "beliefs", None))
-                outcome[name] = _played(policy, episode, self.trace if speaks else frozenset())
+                path, believed = _played(policy, episode, self.trace if speaks else frozenset())
+                outcome[name] = (path, believed, dict(self.observe(policy, episode)) if self.observe else {})
             except Exception as error:
                 error.add_note(f"while playing policy {name!r} in {repetition}")
                 raise

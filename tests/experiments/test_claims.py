@@ -40,7 +40,9 @@ def test_the_growth_exponent_that_was_planted_is_found(exponent, word):
 def test_a_statistic_on_its_bound_is_undecided():
     rng = np.random.default_rng(1)
     values = rng.normal(1.0, 0.2, size=40)
-    claim = Claim("c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(high=float(values.mean())), ("cell",))
+    claim = Claim(
+        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(high=float(values.mean())), ("cell",)
+    )
     assert claim.judge({"cell": result({"policy": column(values)})}).word == claims.UNDECIDED
 
 
@@ -59,7 +61,9 @@ def sweep(function, n=50, noise=0.05, seed=3):
     rng = np.random.default_rng(seed)
     cells = {float(x): f"cell-{x}" for x in (2, 4, 6, 8)}
     return cells, {
-        cell: result({"policy": column(function(x) + noise * rng.standard_normal(n)), "rival": column(np.full(n, 10 * x))})
+        cell: result(
+            {"policy": column(function(x) + noise * rng.standard_normal(n)), "rival": column(np.full(n, 10 * x))}
+        )
         for x, cell in cells.items()
     }
 

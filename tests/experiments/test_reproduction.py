@@ -20,7 +20,7 @@ from invariant_bandits.experiments.contenders import AUTO, LINUCB, NAMED, Conten
 from invariant_bandits.files import FileError
 
 EXPERIMENT = "residual-dimension"
-RUN = dict(replications=4, seed=5)
+RUN = {"replications": 4, "seed": 5}
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +63,17 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(whole, tmp_path):
 def test_a_report_plays_nothing(whole, monkeypatch):
     monkeypatch.setattr(cells, "simulate", lambda *_, **__: pytest.fail("a report played a cell"))
     found = reproduction.read(whole)
+    reproduction.write_figures(found, whole)
     text = report.write(found, whole).read_text()
     for claim, verdict in found.verdicts[EXPERIMENT]:
         assert claim.name in text
         assert verdict.word in text
     assert "<svg" in text
     assert f"seed {RUN['seed']}" in text
-    assert json.loads(reproduction.write_claims(found, whole).read_text())[0]["claim"] == found.verdicts[EXPERIMENT][0][0].name
+    assert (
+        json.loads(reproduction.write_claims(found, whole).read_text())[0]["claim"]
+        == found.verdicts[EXPERIMENT][0][0].name
+    )
 
 
 def test_figures_come_as_png_svg_and_pdf(whole):
@@ -126,11 +130,20 @@ def test_a_damaged_cell_is_played_again(tmp_path):
     np.testing.assert_array_equal(first.regret[LINUCB], again.regret[LINUCB])
 
 
-def test_every_experiment_can_be_played_judged_and_drawn(tmp_path):
-    """Two repetitions of everything: no statistic, figure or table stumbles over the cells it names."""
+def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
     for experiment in catalogue.EXPERIMENTS.values():
-        named = {cell.name for cell in experiment.cells}
+        named = {cell.name: cell for cell in experiment.cells}
         for claim in experiment.claims:
-            assert set(claim.cells) <= named, claim.name
+            assert set(claim.cells) <= set(named), claim.name
         for level in experiment.levels:
-            assert level.cell in named
+            assert level.policy in named[level.cell].policies
+
+
+def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path, monkeypatch):
+    """Two repetitions of everything: no statistic, figure or table stumbles over what it names."""
+    monkeypatch.setattr("invariant_bandits.experiments.claims.RESAMPLES", 3)
+    reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
+    found = reproduction.read(tmp_path)
+    reproduction.write_figures(found, tmp_path, jobs=2)
+    text = report.write(found, tmp_path).read_text()
+    assert all(f'id="{name}"' in text for name in catalogue.EXPERIMENTS)

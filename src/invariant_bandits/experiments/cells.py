@@ -83,7 +83,8 @@ def run(
     """
     wanted = {cell.name: cell for cell in cells}
     total, before = replications * len(wanted), 0
-    results = {}
+    results: dict[str, SimulationResult] = {}
+    loaded: set[str] = set()
     for name, cell in wanted.items():
 
         def note(done: int, _: int, name: str = name, before: int = before) -> None:
@@ -95,6 +96,8 @@ def run(
         found = stored(path, identity)
         if found is None:
             started = time.perf_counter()
+            if jobs > 1:
+                _load_compiled_code(cell, loaded)
             played = _play(cell, replications, seed, jobs, client, note)
             found = played.at(cell.kept_rounds()).noting(identity=identity, cell=cell.settings(), run_seed=seed)
             _keep_time(folder, name, time.perf_counter() - started)
@@ -103,6 +106,14 @@ def run(
         before += replications
         note(before, total, name, 0)
     return results
+
+
+def _load_compiled_code(cell: Cell, loaded: set[str]) -> None:
+    """Play a few rounds of what has not been played yet here, so that forked workers inherit the compiled code."""
+    fresh = {name: who.maker() for name, who in cell.policies.items() if repr(who) not in loaded}
+    if fresh:
+        simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
+    loaded.update(map(repr, cell.policies.values()))
 
 
 def stored(path: Path, identity: str | None = None) -> SimulationResult | None:

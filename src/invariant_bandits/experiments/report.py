@@ -9,7 +9,7 @@ from pathlib import Path
 
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
 from invariant_bandits.experiments.experiment import Experiment
-from invariant_bandits.experiments.reproduction import Reproduction
+from invariant_bandits.experiments.reproduction import FIGURES, Reproduction
 from invariant_bandits.files import replace_file
 from invariant_bandits.pages import html
 from invariant_bandits.pages.html import Mark
@@ -28,14 +28,14 @@ LEVELS = (
 
 
 def write(reproduction: Reproduction, folder: Path) -> Path:
-    """Write the page; returns its path."""
+    """Write the page beside its figures, which must be there; returns its path."""
     path = folder / "report.html"
-    replace_file(path, html.page("invariant-bandits: the paper, reproduced", parts(reproduction)).encode())
+    replace_file(path, html.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode())
     return path
 
 
-def parts(reproduction: Reproduction) -> Iterator[str]:
-    """The page from top to bottom."""
+def parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
+    """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
     run = reproduction.run
     yield html.heading("The paper, reproduced", level=1)
     yield html.paragraph(headline(reproduction))
@@ -51,7 +51,7 @@ def parts(reproduction: Reproduction) -> Iterator[str]:
     yield html.paragraph(METHOD, soft=True)
     yield claims_table([pair for judged in reproduction.verdicts.values() for pair in judged])
     for experiment in reproduction.experiments:
-        yield from _section(reproduction, experiment)
+        yield from _section(reproduction, experiment, folder)
     yield from _appendix(reproduction)
 
 
@@ -91,11 +91,11 @@ def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
     return html.table(("claim", "measured by", "value", "95 % interval", "bound", "runs", "verdict"), rows)
 
 
-def _section(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
+def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:
     yield html.heading(experiment.title, anchor=experiment.name)
     yield html.paragraph(experiment.question)
-    figure = experiment.draw(reproduction.results, "light")
-    yield html.picture(figure, experiment.name, experiment.title, experiment.caption)
+    drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
+    yield html.picture(drawing, experiment.name, experiment.title, experiment.caption)
     yield claims_table(reproduction.verdicts[experiment.name])
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield html.paragraph("In words: " + " ".join(statements), soft=True)

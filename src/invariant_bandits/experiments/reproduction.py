@@ -7,16 +7,15 @@ PNG (light and dark), SVG and PDF; folder/claims.json the verdicts; folder/repor
 from __future__ import annotations
 
 import json
-import multiprocessing
 import platform
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.catalogue import cells_of, chosen
@@ -128,26 +127,14 @@ def write_claims(reproduction: Reproduction, folder: Path) -> Path:
 def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> list[Path]:
     """Every figure as PNG, SVG and PDF in the light theme, and as PNG in the dark one."""
     tasks = [(experiment, theme) for experiment in reproduction.experiments for theme in THEMES]
-    if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        drawn = [_draw(reproduction.results, folder, *task) for task in tasks]
-    else:
-        _shared.update(results=reproduction.results, folder=folder, tasks=tasks)
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-            drawn = list(pool.map(_draw_task, range(len(tasks))))
-    return [path for paths in drawn for path in paths]
 
+    def draw(task: tuple[Experiment, str]) -> list[Path]:
+        experiment, theme = task
+        formats = ("png", "svg", "pdf") if theme == "light" else ("png",)
+        figure = experiment.draw(reproduction.results, theme)
+        return save(figure, folder / FIGURES / f"{experiment.name}-{theme}", formats)
 
-_shared: dict[str, Any] = {}
-"""What forked drawers inherit: figures are made of functions, which are not sent between processes."""
-
-
-def _draw_task(index: int) -> list[Path]:
-    return _draw(_shared["results"], _shared["folder"], *_shared["tasks"][index])
-
-
-def _draw(results: Results, folder: Path, experiment: Experiment, theme: str) -> list[Path]:
-    formats = ("png", "svg", "pdf") if theme == "light" else ("png",)
-    return save(experiment.draw(results, theme), folder / FIGURES / f"{experiment.name}-{theme}", formats)
+    return [path for _, paths in parallel.finished(draw, tasks, jobs) for path in paths]
 
 
 def _write_run(folder: Path, run: Run) -> None:

@@ -127,19 +127,21 @@ def details(summary: str, parts: Iterable[str]) -> str:
     return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}\n</details>"
 
 
-def picture(figure: Figure, name: str, alternative: str, caption: str = "") -> str:
-    """A figure of the light theme as inline SVG whose ink and paper follow the page; closes the figure.
+def svg_of(figure: Figure) -> str:
+    """A figure as SVG; closes the figure."""
+    from matplotlib import pyplot as plt
+
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return buffer.getvalue()
+
+
+def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str:
+    """An SVG drawing of the light theme, inline, its ink and paper those of the page.
 
     name: unique on the page, the identifiers inside the picture begin with it.
     """
-    from matplotlib import pyplot as plt
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    plt.close(figure)
-    drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
