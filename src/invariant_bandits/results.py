@@ -128,12 +128,11 @@ class SimulationResult:
         Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON. rounds: keep the
         regret of these rounds and the last one only.
         """
-        parquet = _pyarrow("save").parquet
+        arrow = _pyarrow("save")
         kept = self if rounds is None else self.at(rounds)
-        table = kept._table()
-        sink = _pyarrow("save").BufferOutputStream()
-        parquet.write_table(
-            table,
+        sink = arrow.BufferOutputStream()
+        arrow.parquet.write_table(
+            kept._table(),
             sink,
             compression="zstd",
             use_dictionary=["policy", "replication", "round"],
