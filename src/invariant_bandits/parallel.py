@@ -15,9 +15,9 @@ Run: TypeAlias = Callable[[Any], Any]
 def finished(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) -> Iterator[tuple[int, Any]]:
     """(index, run(item)) of all items, in the order in which they are finished.
 
-    jobs: processes to use; they are forked, so that nothing of `run` is pickled, and one is used where forking is
-    missing. client: a `distributed.Client` whose cluster does the work instead; items of a worker that dies are given
-    to another. An error in one item cancels those that have not begun.
+    jobs: processes to use; they are forked, so that neither `run` nor the items are pickled, and one is used where
+    forking is missing. client: a `distributed.Client` whose cluster does the work instead; items of a worker that dies
+    are given to another. An error in one item cancels those that have not begun.
     """
     if client is not None:
         return _on_cluster(run, items, client)
@@ -28,10 +28,10 @@ def finished(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) 
 
 def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
     fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)) as pool:
         with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
             warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-            waiting = {pool.submit(_run_in_worker, item): index for index, item in enumerate(items)}
+            waiting = {pool.submit(_run_in_worker, index): index for index in range(len(items))}
         unfinished = dict.fromkeys(range(len(items)))
         try:
             for future in as_completed(waiting):
@@ -47,17 +47,18 @@ def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[i
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_worker(run: Run) -> None:
-    """Keep the function that the fork has inherited: nothing of it is ever pickled."""
+def _begin_worker(run: Run, items: Sequence[Any]) -> None:
+    """Keep what the fork has inherited: neither the function nor the items are ever pickled."""
     global _inherited
-    _inherited = run
+    _inherited = (run, items)
 
 
-def _run_in_worker(item: Any) -> Any:
-    return _inherited(item)
+def _run_in_worker(index: int) -> Any:
+    run, items = _inherited
+    return run(items[index])
 
 
-_inherited: Run
+_inherited: tuple[Run, Sequence[Any]]
 
 
 def _on_cluster(run: Run, items: Sequence[Any], client: Any) -> Iterator[tuple[int, Any]]:

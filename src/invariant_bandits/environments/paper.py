@@ -44,7 +44,8 @@ class PaperWorld:
     uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
     logging: the policy that chose the actions, with `epsilon` the part of its rounds in which "epsilon-greedy" chooses
     at random; noise: "gaussian" or "t" with noise_freedom degrees, both with standard deviation noise_scale, in the
-    logs and online.
+    logs and online; unit_start: the coefficients have length 1 before they drift, as in the authors' script; the paper's
+    text does not scale them.
     """
 
     blocks: tuple[int, ...] = (4, 1, 3, 2)
@@ -59,6 +60,7 @@ class PaperWorld:
     epsilon: float = 0.1
     noise: str = "gaussian"
     noise_freedom: float = 3.0
+    unit_start: bool = True
 
     def __post_init__(self) -> None:
         one_of("conditioning", self.conditioning, ("published", "well"))
@@ -91,6 +93,8 @@ class PaperWorld:
         basis = random_basis(p, rng)
         moving = self.moving_coordinates()
         base = rng.uniform(0.5, 1.5, size=p)
+        if self.unit_start:
+            base /= np.linalg.norm(base)
         inner = np.tile(base, (rounds, 1))
         time = np.arange(rounds) / rounds
         for j, column in enumerate(moving, start=1):
