@@ -26,7 +26,7 @@ def stored(tmp_path):
 
 def test_help_names_every_command():
     text = run("--help").stdout
-    assert all(word in text for word in ("reproduce", "decompose", "study"))
+    assert all(word in text for word in ("reproduce", "report", "simulate", "decompose", "study"))
     assert run("--version").stdout.strip() == f"invariant-bandits {ib.__version__}"
 
 
@@ -63,12 +63,45 @@ def test_a_damaged_or_missing_file_is_named(stored):
         assert path.name in shown
 
 
-def test_reproduce_compares_found_with_planted_and_saves_pictures(tmp_path):
-    result = run("reproduce", "--out", tmp_path / "results", "--replications", 2)
+def test_reproduce_plays_judges_draws_and_reports(tmp_path):
+    folder = tmp_path / "results"
+    result = run("reproduce", "residual-dimension", "--out", folder, "--replications", 3, "--jobs", 2, "--seed", 4)
     assert result.returncode == 0, result.stdout + result.stderr
-    rows = [line for line in result.stdout.splitlines() if "ms │" in line]
-    assert len(rows) == 3
-    assert all(line.count("7 + 3") == 2 for line in rows)
-    assert len(list((tmp_path / "results").glob("offline-*-*.png"))) == 6
-    assert "Regret after 500 rounds" in result.stdout
-    assert len(list((tmp_path / "results").glob("online-*.svg"))) == 2
+    assert "sublinear" in result.stdout
+    assert (folder / "report.html").exists()
+    written = {path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")}
+    assert len(written) == 4
+    again = run("report", folder)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert {path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")} == written
+
+
+def test_an_unknown_experiment_or_two_numbers_of_repetitions_end_in_one_line(tmp_path):
+    for words, message in (
+        (("nonsense",), "experiment must be one of residual-dimension"),
+        (("--paper", "--replications", 3), "either --paper or --replications"),
+    ):
+        result = run("reproduce", *words, "--out", tmp_path)
+        assert result.returncode == 2
+        assert message in " ".join(result.stdout.split())
+        assert "Traceback" not in result.stderr
+
+
+def test_simulate_plays_a_grid_from_a_file_and_draws_it(tmp_path):
+    config = tmp_path / "grid.toml"
+    config.write_text(
+        "replications = 2\nhorizon = 20\n[environment]\nlogged = [100, 200]\nwindows = 2\n"
+        "[environment.world]\nblocks = [2, 1]\nvarying = 1\n[policies.LinUCB]\n[policies.AutoISD]\n"
+    )
+    result = run("simulate", config, "--out", tmp_path / "out")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "logged=100" in result.stdout
+    names = sorted(path.name for path in (tmp_path / "out").glob("*"))
+    assert names == [
+        "logged=100.parquet",
+        "logged=200.parquet",
+        "regret.pdf",
+        "regret.png",
+        "regret.svg",
+        "timings.json",
+    ]

@@ -55,10 +55,11 @@ def test_greedy_logs_bias_the_pooled_component_and_not_the_one_within_windows():
     assert hotelling_p_value(errors["pooled"]) < 1e-9
 
 
-def test_under_greedy_logs_of_the_paper_the_error_within_windows_is_a_third():
+def test_under_greedy_logs_of_strong_rewards_the_error_within_windows_is_a_third():
+    """With coefficients of length one the selection bias is small and the two are closer."""
     squares = {"within-window": 0.0, "pooled": 0.0}
     for seed in range(50):
-        log = PaperWorld(logging="greedy").log(3500, np.random.default_rng(seed))
+        log = PaperWorld(logging="greedy", unit_start=False).log(3500, np.random.default_rng(seed))
         moments = WindowedMoments.from_arrays(log.features, log.rewards, windows=8)
         for kind in squares:
             fit = InvariantSubspaceDecomposition(split=log.split, component=kind).fit(moments)

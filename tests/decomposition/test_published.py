@@ -53,7 +53,7 @@ def test_a_strong_drift_in_one_block_is_found(seed):
 
 @pytest.mark.parametrize("rounds", [1000, 2003])
 def test_the_fit_does_not_depend_on_the_coordinate_system(rounds):
-    log = PaperWorld().log(rounds, np.random.default_rng(7))
+    log = PaperWorld(unit_start=False).log(rounds, np.random.default_rng(7))
     turn = random_basis(10, np.random.default_rng(5))
     fit = published_decomposition(log.features, log.rewards)
     turned = published_decomposition(log.features @ turn.T, log.rewards)

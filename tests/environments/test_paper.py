@@ -32,7 +32,7 @@ def test_the_chosen_features_are_those_of_the_chosen_action(logging):
 
 
 def test_only_the_varying_block_moves_and_it_moves_as_in_the_paper():
-    log = PaperWorld().log(1000, np.random.default_rng(4))
+    log = PaperWorld(unit_start=False).log(1000, np.random.default_rng(4))
     W, V = log.split.invariant, log.split.residual
     np.testing.assert_allclose(log.coefficients @ W, np.tile(log.component @ W, (1000, 1)), atol=1e-12)
     np.testing.assert_allclose(V.T @ log.component, 0.0, atol=1e-12)
@@ -43,6 +43,13 @@ def test_only_the_varying_block_moves_and_it_moves_as_in_the_paper():
     assert ((start >= 0.5) & (start <= 1.5)).all()
     inner = W.T @ log.component
     assert ((inner >= 0.5) & (inner <= 1.5)).all()
+
+
+def test_coefficients_of_unit_length_point_where_the_unscaled_ones_do():
+    unit, free = (PaperWorld(unit_start=unit).log(50, np.random.default_rng(4)) for unit in (True, False))
+    assert np.linalg.norm(unit.coefficients[0]) == pytest.approx(1.0)
+    np.testing.assert_allclose(unit.coefficients[0], free.coefficients[0] / np.linalg.norm(free.coefficients[0]))
+    np.testing.assert_array_equal(unit.offered, free.offered)
 
 
 @pytest.mark.parametrize("world", [PaperWorld(varying=None), PaperWorld(drift=0.0)])

@@ -118,7 +118,7 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
 def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
     episode = rows.PAPER_ROWS[0].episodes.draw(5, np.random.default_rng(3))
     X, y = episode.logs.features, episode.logs.rewards
-    policy = rows.warm_linucb(episode)
+    policy = rows.warm_linucb()(episode)
     assert policy.rounds == len(y) == 1000
     np.testing.assert_allclose(policy.coefficients, np.linalg.solve(X.T @ X + 0.1 * np.eye(10), X.T @ y), rtol=1e-9)
 

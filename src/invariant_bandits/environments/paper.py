@@ -44,8 +44,8 @@ class PaperWorld:
     uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
     logging: the policy that chose the actions, with `epsilon` the part of its rounds in which "epsilon-greedy" chooses
     at random; noise: "gaussian" or "t" with noise_freedom degrees, both with standard deviation noise_scale, in the
-    logs and online; unit_start: the coefficients have length 1 before they drift, as in the authors' script; the paper's
-    text does not scale them.
+    logs and online; unit_start: the coefficients have length 1 before they drift, as in the authors' script; the
+    paper's text does not scale them.
     """
 
     blocks: tuple[int, ...] = (4, 1, 3, 2)
