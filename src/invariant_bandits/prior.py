@@ -69,21 +69,13 @@ class DriftPrior:
 
 
 def _random_effects(g: Array, H: Array, iterations: int) -> tuple[Array, Array, Array]:
-    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM.
+    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM, from the windows' ĝ and H."""
+    from invariant_bandits import prior_kernels
 
-    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj].
-    """
-    deviation = g - g.mean(axis=0)
-    drift = np.maximum((deviation**2).mean(axis=0), 1e-300)
-    for _ in range(iterations):
-        precision = np.linalg.inv(H + np.diag(drift))
-        covariance = np.linalg.inv(precision.sum(axis=0))
-        mean = covariance @ np.einsum("mij,mj->i", precision, g)
-        pull = np.einsum("mij,mj->mi", precision, g - mean)
-        shrink = np.diagonal(precision, axis1=1, axis2=2)
-        drift = (drift**2 * (pull**2 - shrink) + drift).mean(axis=0)
-        drift = np.maximum(drift, 1e-300)
-    return mean, 0.5 * (covariance + covariance.T), drift
+    drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), 1e-300)
+    mean, covariance = np.empty_like(drift), np.empty_like(H[0])
+    prior_kernels.random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), drift, iterations, mean, covariance)
+    return mean, covariance, drift
 
 
 def _baseline(moments: WindowedMoments, coefficients: Array, noise: Array) -> tuple[float, float, float, bool]:
