@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import simulation
+from invariant_bandits import processes, simulation
 from invariant_bandits.environments.episodes import PaperEpisodes
 from invariant_bandits.environments.paper import PaperWorld
 
@@ -151,8 +151,8 @@ def test_progress_counts_every_repetition_once(jobs):
 def test_without_forking_one_process_does_the_same(monkeypatch):
     settings = {"horizon": 10, "replications": 3, "seed": 1}
     forked = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
-    monkeypatch.setattr(simulation.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    monkeypatch.setattr(simulation, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(processes.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", None)
     alone = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
     np.testing.assert_array_equal(forked.regret["worst"], alone.regret["worst"])
 

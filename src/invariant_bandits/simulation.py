@@ -7,10 +7,7 @@ draws depends on (seed, repetition) alone, so the result is the same, bit for bi
 from __future__ import annotations
 
 import inspect
-import multiprocessing
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -19,6 +16,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.environments.episodes import Episode
 from invariant_bandits.policies.base import Policy
+from invariant_bandits.processes import run_all
 
 if TYPE_CHECKING:
     import pandas
@@ -84,10 +82,10 @@ def simulate(
     """
     task = _Task(_checked_makers(policies), _checked_environment(environment), whole_number("horizon", horizon, 1))
     replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
-    jobs = min(whole_number("jobs", jobs, 1), replications)
+    jobs = whole_number("jobs", jobs, 1)
     regret = {name: np.empty((replications, horizon)) for name in policies}
     seeds = [(seed, repetition) for repetition in range(replications)]
-    for done, (repetition, outcome) in enumerate(_outcomes(task, seeds, jobs), start=1):
+    for done, (repetition, outcome) in enumerate(run_all(task.run, seeds, jobs), start=1):
         for name, path in outcome.items():
             regret[name][repetition] = path
         if progress is not None:
@@ -147,37 +145,6 @@ def _made(maker: Any, episode: Episode) -> Any:
     except (TypeError, ValueError):
         takes_nothing = False
     return maker() if takes_nothing else maker(episode)
-
-
-def _outcomes(task: _Task, seeds: list[tuple[int, int]], jobs: int) -> Iterator[tuple[int, dict[str, Array]]]:
-    """(repetition, outcome) as they are finished."""
-    if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for repetition, seed in enumerate(seeds):
-            yield repetition, task.run(seed)
-        return
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(task,)) as pool:
-        with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
-            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-            waiting = {pool.submit(_run_in_worker, seed): repetition for repetition, seed in enumerate(seeds)}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin_worker(task: _Task) -> None:
-    """Keep the task that the fork has inherited: nothing of it is ever pickled."""
-    global _inherited
-    _inherited = task
-
-
-def _run_in_worker(seed: tuple[int, int]) -> dict[str, Array]:
-    return _inherited.run(seed)
-
-
-_inherited: _Task
 
 
 def _checked_makers(policies: Any) -> Mapping[str, Maker]:

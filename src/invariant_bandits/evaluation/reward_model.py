@@ -1,0 +1,81 @@
+"""Rewards predicted from the past only: ridge regression within blocks of time, with a baseline that may move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.evaluation.intervals import BLOCKS, block_starts
+
+BASELINE_BLOCKS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predicted rewards of all offered actions, each block's from the blocks before it.
+
+    values (rows,): 0 where nothing came before; known (n,): whether a round has a prediction; block (n,): the block of
+    each round; covariances (blocks, p, p): of the coefficients that predict each block (0 for the first); centers
+    (blocks, p): features at which the baseline was taken.
+    """
+
+    values: Array
+    known: Array
+    block: Array
+    covariances: Array
+    centers: Array
+
+    def error_at(self, feedback: Feedback, target: Array) -> float:
+        """Standard error that the coefficients' errors cause in the mean prediction under `target` (rows,).
+
+        Coefficients of neighbouring blocks share their past, so their errors are added up as if fully dependent.
+        """
+        expected = feedback.sums_per_round(target[:, None] * feedback.offered)
+        total = 0.0
+        for b in np.unique(self.block[self.known]):
+            away = expected[self.block == b].mean(axis=0) - self.centers[b]
+            share = float((self.block == b).sum() / self.known.sum())
+            total += share * float(np.sqrt(max(away @ self.covariances[b] @ away, 0.0)))
+        return total
+
+
+def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
+    """Predict every block of rounds from the logged actions and rewards of the blocks before it, and of `earlier`.
+
+    Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward does not
+    bend them; the ridge is worth p rounds. Baseline: mean over the last three blocks before.
+    """
+    p = feedback.dim
+    first = block_starts(feedback.rounds)
+    moments = feedback.moments(len(first), offered=False)
+    before = 0
+    if earlier is not None:
+        before = min(BLOCKS, earlier.rounds // 2)
+        moments = earlier.moments(before, offered=False).followed_by(moments)
+    gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
+    squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
+    block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
+    rows = np.append(feedback.starts[first], len(feedback.offered))
+    values = np.zeros(len(feedback.offered))
+    covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
+    for b in range(len(first)):
+        past = before + b
+        if past == 0:
+            continue
+        G, c, n = gram[past - 1], cross[past - 1], counts[past - 1]
+        scale = np.diagonal(G) / n
+        ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
+        inverse = np.linalg.inv(G + ridge)
+        slopes = inverse @ c
+        noise = max(float(squares[past - 1] - slopes @ c), 0.0) / max(n - past - p, 1.0)
+        recent = slice(max(past - BASELINE_BLOCKS, 0), past)
+        weight = moments.counts[recent] / moments.counts[recent].sum()
+        centers[b] = weight @ moments.feature_mean[recent]
+        covariances[b] = noise * inverse
+        here = slice(rows[b], rows[b + 1])
+        values[here] = weight @ moments.reward_mean[recent] + (feedback.offered[here] - centers[b]) @ slopes
+    known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
+    return Predictions(values, known, block, covariances, centers)
