@@ -127,7 +127,7 @@ class _Task:
         paths = {}
         for name, maker in self.makers.items():
             try:
-                policy = _made(maker, episode)
+                policy = make_from(maker, episode)
                 for method in ("select", "update"):
                     if not callable(getattr(policy, method, None)):
                         raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
@@ -138,13 +138,13 @@ class _Task:
         return paths
 
 
-def _made(maker: Any, episode: Episode) -> Any:
-    """Call a maker with the episode, or without it if it takes nothing."""
+def make_from(maker: Any, known: Any) -> Any:
+    """Call a maker with what is known, for instance an episode, or without it if it takes nothing."""
     try:
         takes_nothing = not inspect.signature(maker).parameters
     except (TypeError, ValueError):
         takes_nothing = False
-    return maker() if takes_nothing else maker(episode)
+    return maker() if takes_nothing else maker(known)
 
 
 def _checked_makers(policies: Any) -> Mapping[str, Maker]:

@@ -19,9 +19,8 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.intervals import Estimate, estimated
-from invariant_bandits.evaluation.playing import played_rewards, replayed_rounds
+from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.reward_model import predict_rewards
-from invariant_bandits.policies.base import Policy
 
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
@@ -95,7 +94,7 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
 
 
 def replay(
-    feedback: Feedback, policy: Policy, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
+    feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
 
@@ -113,7 +112,7 @@ def replay(
     )
 
 
-def exact(feedback: Feedback, policy: Policy, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
+def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
 
     The interval says how far other rounds like these could differ. Hand over a fresh policy.

@@ -8,7 +8,7 @@ first alone covered 94 to 96 % at nominal 95 %, depending on the world.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -61,6 +61,10 @@ class Estimate:
             reasons=tuple(dict.fromkeys(self.reasons + other.reasons)),
             model_error=self.model_error + other.model_error,
         )
+
+    def refused(self, reason: str) -> Estimate:
+        """The same estimate with one more reason not to conclude from it."""
+        return replace(self, low=-np.inf, high=np.inf, reasons=(*self.reasons, reason))
 
     def __str__(self) -> str:
         if not self.concludes:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation.feedback import Feedback, Whole
-from invariant_bandits.policies.base import Policy
 
 
-def follow(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+class Player(Protocol):
+    """What evaluation needs of a policy; every policy of the library has it."""
+
+    dim: int
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+
+    def propensities(self, features: Any) -> Array:
+        """Probability (K,) of each action being the next choice."""
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
+
+
+def follow(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Probabilities (rows,) with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
@@ -30,7 +44,7 @@ def follow(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Arra
     return result
 
 
-def replayed_rounds(policy: Policy, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
     """Rounds (m,) in which the policy's choice was the logged one and was accepted; it learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the propensity
@@ -52,7 +66,7 @@ def replayed_rounds(policy: Policy, feedback: Feedback, *, seed: int = 0, baseli
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rewards(policy: Policy, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rewards (n,) of the policy's own choices, of which it learns: every reward must be known."""
     if feedback.offered_rewards is None:
         raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
@@ -70,7 +84,6 @@ def played_rewards(policy: Policy, feedback: Feedback, *, baseline: float = 0.0)
     return result
 
 
-def _check_dim(policy: Any, feedback: Feedback) -> None:
-    dim = getattr(policy, "dim", feedback.dim)
-    if dim != feedback.dim:
-        raise InputError(f"policy must take {feedback.dim} features, as the feedback has, got one that takes {dim}")
+def _check_dim(policy: Player, feedback: Feedback) -> None:
+    if policy.dim != feedback.dim:
+        raise InputError(f"policy must take {feedback.dim} features, as the log has, got one that takes {policy.dim}")
