@@ -18,7 +18,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.evaluation.feedback import Feedback
-from invariant_bandits.evaluation.intervals import Estimate, estimated
+from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.reward_model import predict_rewards
 
@@ -89,7 +89,7 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
         effective_sample=float(known.sum()),
         confidence=confidence,
         notes=(DIRECT_ASSUMPTION,),
-        model_error=model.error_at(feedback, target),
+        model_errors=model.errors_under(feedback, target),
     )
 
 
@@ -165,12 +165,12 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
         return 0.0, ("support missing: the log never plays what the target plays",)
     effective = total * total / squares
     reasons = []
-    mean = estimated([weights], [np.ones(len(weights))], effective_sample=effective)
-    gap, error = mean.value - 1.0, mean.standard_error
+    mean, error = mean_and_error(weights)
+    gap = mean - 1.0
     if gap < -max(UNSUPPORTED, 4.0 * error):
         reasons.append(f"support missing: {-100.0 * gap:.0f} % of what the target plays is never played in the log")
     if gap > max(UNSUPPORTED, 4.0 * error):
-        reasons.append(f"the mean weight is {mean.value:.2f} instead of 1: the propensities are too small")
+        reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
     if effective < MIN_EFFECTIVE:
         reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
     share = float(weights.max()) / total

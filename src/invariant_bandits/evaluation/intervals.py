@@ -28,7 +28,9 @@ class Estimate:
     value: the estimate (NaN if there is nothing to average); low, high: the interval at `confidence`, infinite if the
     estimator refuses to conclude; standard_error; effective_sample: how many rounds of the target policy's own the
     weighted rounds are worth; rounds: how many were read; reasons: why nothing can be concluded (empty: it can);
-    notes: what else to know; gains, weights (n,): contributions of the rounds, whose ratio of sums is the value.
+    notes: what else to know; gains, weights (n,): contributions of the rounds, whose ratio of sums is the value;
+    model_errors (B, p): what the error of a model adds, one vector of independent standard errors per block, blocks
+    being fully dependent.
     """
 
     value: float
@@ -42,7 +44,7 @@ class Estimate:
     confidence: float = 0.95
     gains: Array = field(default_factory=lambda: np.zeros(0), repr=False)
     weights: Array = field(default_factory=lambda: np.zeros(0), repr=False)
-    model_error: float = field(default=0.0, repr=False)
+    model_errors: Array = field(default_factory=lambda: np.zeros((1, 1)), repr=False)
 
     @property
     def concludes(self) -> bool:
@@ -59,7 +61,7 @@ class Estimate:
             confidence=self.confidence,
             effective_sample=min(self.effective_sample, other.effective_sample),
             reasons=tuple(dict.fromkeys(self.reasons + other.reasons)),
-            model_error=self.model_error + other.model_error,
+            model_errors=self.model_errors - other.model_errors,
         )
 
     def refused(self, reason: str) -> Estimate:
@@ -80,33 +82,37 @@ def estimated(
     confidence: float = 0.95,
     reasons: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
-    model_error: float = 0.0,
+    model_errors: Array | None = None,
 ) -> Estimate:
     """The ratio Σ gains / Σ weights, each (n,); of two pairs, the difference of the first ratio and the second.
 
-    model_error: a standard error of its own that the rounds do not show, added to the blocks' one in quadrature.
+    model_errors: as in Estimate; their lengths are added up, and that to the blocks' standard error in quadrature.
     """
     probability("confidence", confidence)
     n = len(gains[0])
     totals = [(float(gain.sum()), float(weight.sum())) for gain, weight in zip(gains, weights, strict=True)]
+    errors = np.zeros((1, 1)) if model_errors is None else model_errors
     one = len(gains) == 1
-    kept = {"gains": gains[0], "weights": weights[0]} if one else {}
+    kept = {"gains": gains[0], "weights": weights[0], "model_errors": errors} if one else {}
     if any(weight == 0.0 for _, weight in totals) or n < 4:
         reasons = reasons or ("there are no rounds to average",)
-        return Estimate(
-            np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, notes, confidence, model_error=model_error,
-            **kept,
-        )  # fmt: skip
+        return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, notes, confidence, **kept)
     ratios = [gain / weight for gain, weight in totals]
     value = ratios[0] if one else ratios[0] - ratios[1]
     error, lower, upper = _block_bootstrap(gains, weights, ratios, confidence)
-    error = float(np.hypot(error, model_error))
+    error = float(np.hypot(error, np.linalg.norm(errors, axis=1).sum()))
     low, high = value - upper * error, value - lower * error
     if reasons:
         low, high = -np.inf, np.inf
-    return Estimate(
-        value, low, high, error, effective_sample, n, reasons, notes, confidence, model_error=model_error, **kept
-    )
+    return Estimate(value, low, high, error, effective_sample, n, reasons, notes, confidence, **kept)
+
+
+def mean_and_error(values: Array) -> tuple[float, float]:
+    """Mean of values (n,) and its standard error over blocks of time."""
+    mean = float(values.mean())
+    sums = block_sums(values - mean)
+    blocks = len(sums)
+    return mean, float(np.sqrt(sums @ sums * blocks / (blocks - 1))) / len(values)
 
 
 def block_sums(values: Array, blocks: int = BLOCKS) -> Array:

@@ -28,18 +28,21 @@ class Predictions:
     covariances: Array
     centers: Array
 
-    def error_at(self, feedback: Feedback, target: Array) -> float:
-        """Standard error that the coefficients' errors cause in the mean prediction under `target` (rows,).
+    def errors_under(self, feedback: Feedback, target: Array) -> Array:
+        """What the coefficients' errors cause in the mean prediction under `target` (rows,), as (blocks, p).
 
-        Coefficients of neighbouring blocks share their past, so their errors are added up as if fully dependent.
+        Row b holds independent standard errors; coefficients of neighbouring blocks share their past, so the rows are
+        to be added up as if fully dependent.
         """
         expected = feedback.sums_per_round(target[:, None] * feedback.offered)
-        total = 0.0
+        result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
-            away = expected[self.block == b].mean(axis=0) - self.centers[b]
-            share = float((self.block == b).sum() / self.known.sum())
-            total += share * float(np.sqrt(max(away @ self.covariances[b] @ away, 0.0)))
-        return total
+            here = self.block == b
+            values, vectors = np.linalg.eigh(self.covariances[b])
+            away = expected[here].mean(axis=0) - self.centers[b]
+            share = float(here.sum() / self.known.sum())
+            result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
+        return result
 
 
 def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
