@@ -6,7 +6,6 @@ draws depends on (seed, repetition) alone, so the result is the same, bit for bi
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -15,7 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.environments.episodes import Episode
-from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.base import Policy, make_from
 from invariant_bandits.processes import run_all
 
 if TYPE_CHECKING:
@@ -136,15 +135,6 @@ class _Task:
                 error.add_note(f"while playing policy {name!r} in repetition {seed[1]} of seed {seed[0]}")
                 raise
         return paths
-
-
-def make_from(maker: Any, known: Any) -> Any:
-    """Call a maker with what is known, for instance an episode, or without it if it takes nothing."""
-    try:
-        takes_nothing = not inspect.signature(maker).parameters
-    except (TypeError, ValueError):
-        takes_nothing = False
-    return maker() if takes_nothing else maker(known)
 
 
 def _checked_makers(policies: Any) -> Mapping[str, Maker]:

@@ -16,10 +16,10 @@ from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.playing import Player
 from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.base import make_from
 from invariant_bandits.policies.baselines import Greedy, Uniform
 from invariant_bandits.policies.isd import ISDLinUCB
 from invariant_bandits.policies.linear import DLinUCB, LinearPolicy, LinUCB, SWLinUCB
-from invariant_bandits.simulation import make_from
 
 AUTO = "AutoISD"
 ISD = "ISD-linUCB"

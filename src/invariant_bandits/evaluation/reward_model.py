@@ -10,8 +10,6 @@ from invariant_bandits.checks import Array
 from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.intervals import BLOCKS, block_starts
 
-BASELINE_BLOCKS = 3
-
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -49,7 +47,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     """Predict every block of rounds from the logged actions and rewards of the blocks before it, and of `earlier`.
 
     Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward does not
-    bend them; the ridge is worth p rounds. Baseline: mean over the last three blocks before.
+    bend them; the ridge is worth p rounds. Baseline: mean reward of the block before.
     """
     p = feedback.dim
     first = block_starts(feedback.rounds)
@@ -74,11 +72,9 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         inverse = np.linalg.inv(G + ridge)
         slopes = inverse @ c
         noise = max(float(squares[past - 1] - slopes @ c), 0.0) / max(n - past - p, 1.0)
-        recent = slice(max(past - BASELINE_BLOCKS, 0), past)
-        weight = moments.counts[recent] / moments.counts[recent].sum()
-        centers[b] = weight @ moments.feature_mean[recent]
+        centers[b] = moments.feature_mean[past - 1]
         covariances[b] = noise * inverse
         here = slice(rows[b], rows[b + 1])
-        values[here] = weight @ moments.reward_mean[recent] + (feedback.offered[here] - centers[b]) @ slopes
+        values[here] = moments.reward_mean[past - 1] + (feedback.offered[here] - centers[b]) @ slopes
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
     return Predictions(values, known, block, covariances, centers)

@@ -21,8 +21,7 @@ HORIZONS = (100, 500, 2000)
 class PairedDifference:
     """Mean over origins of one policy's mean reward minus another's, and its standard error.
 
-    Where the rounds played from neighbouring origins overlap, the error allows for it (Newey & West 1987, `lags`
-    neighbours on each side).
+    independent_origins: how many origins that share no rounds these are worth; see `standard_error`.
     """
 
     policy: str
@@ -31,7 +30,7 @@ class PairedDifference:
     mean: float
     standard_error: float
     origins: int
-    lags: int
+    independent_origins: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +66,8 @@ class Rolling:
         result = []
         for h, horizon in enumerate(self.horizons):
             values = self.rewards[policy][:, h] - self.rewards[reference][:, h]
-            spacing = int(np.diff(self.origins).min())
-            lags = min(-(-horizon // spacing) - 1, len(values) - 2)
-            error = standard_error(values, lags)
-            result.append(PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values), lags))
+            error, worth = standard_error(values, self.origins, horizon)
+            result.append(PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values), worth))
         return result
 
     def summary(self, reference: str | None = None) -> str:
@@ -87,18 +84,18 @@ class Rolling:
         return "\n".join(lines)
 
 
-def standard_error(values: Array, lags: int) -> float:
-    """Standard error of the mean of values (N,), neighbours up to `lags` apart being correlated.
+def standard_error(values: Array, origins: Whole, horizon: int) -> tuple[float, float]:
+    """Standard error of the mean of values (N,), and how many independent ones they are worth.
 
-    Bartlett weights 1 − k/(lags + 1); never below the error without lags.
+    Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation ρ of
+    their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
+    σ²(N − A)/(N − 1). Dependence beyond shared rounds, such as what two fits have in common, is not allowed
+    for.
     """
     n = len(values)
-    away = values - values.mean()
-    own = float(away @ away)
-    total = own
-    for k in range(1, lags + 1):
-        total += 2.0 * (1.0 - k / (lags + 1)) * float(away[k:] @ away[:-k])
-    return float(np.sqrt(max(total, own) / (n * (n - 1))))
+    apart = np.abs(origins[:, None] - origins[None, :])
+    inflation = float(np.maximum(0.0, 1.0 - apart / horizon).sum()) / n
+    return float(values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n)), n / inflation
 
 
 def rolling_origins(
