@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         joint_diagonalize as joint_diagonalize,
     )
     from invariant_bandits.decomposition.split import Split as Split
+    from invariant_bandits.evaluation.comparison import compare as compare
+    from invariant_bandits.evaluation.feedback import Feedback as Feedback
+    from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
     from invariant_bandits.files import FileError as FileError
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
     from invariant_bandits.policies.auto import AutoISD as AutoISD
@@ -60,6 +63,7 @@ _HOMES = {
     "DisjointLinUCB": "policies.baselines",
     "DriftPrior": "prior",
     "EpsilonGreedy": "policies.baselines",
+    "Feedback": "evaluation.feedback",
     "FileError": "files",
     "Forever": "policies.memory",
     "Greedy": "policies.baselines",
@@ -80,9 +84,11 @@ _HOMES = {
     "Split": "decomposition.split",
     "Uniform": "policies.baselines",
     "WindowedMoments": "moments",
+    "compare": "evaluation.comparison",
     "joint_diagonalize": "decomposition.joint_diagonalization",
     "load": "policies.state",
     "logs_needed": "confidence",
+    "rolling_origins": "evaluation.rolling",
     "save": "policies.state",
     "simulate": "simulation",
 }

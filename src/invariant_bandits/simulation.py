@@ -6,7 +6,6 @@ draws depends on (seed, repetition) alone, so the result is the same, bit for bi
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -18,7 +17,7 @@ import invariant_bandits
 from invariant_bandits import parallel
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.environments.episodes import Episode
-from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.base import Policy, make_from
 from invariant_bandits.results import BeliefRow as BeliefRow
 from invariant_bandits.results import SimulationResult as SimulationResult
 
@@ -157,7 +156,7 @@ class _Task:
         outcome = {}
         for name, maker in self.makers.items():
             try:
-                policy = _made(maker, episode)
+                policy = make_from(maker, episode)
                 for method in ("select", "update"):
                     if not callable(getattr(policy, method, None)):
                         raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
@@ -168,15 +167,6 @@ class _Task:
                 error.add_note(f"while playing policy {name!r} in {repetition}")
                 raise
         return outcome
-
-
-def _made(maker: Any, episode: Episode) -> Any:
-    """Call a maker with the episode, or without it if it takes nothing."""
-    try:
-        takes_nothing = not inspect.signature(maker).parameters
-    except (TypeError, ValueError):
-        takes_nothing = False
-    return maker() if takes_nothing else maker(episode)
 
 
 def _described(environment: Any) -> dict[str, Any]:

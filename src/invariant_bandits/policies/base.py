@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
@@ -135,3 +136,12 @@ def not_negative(name: str, value: float) -> float:
     if value == 0:
         return 0.0
     return number_between(name, value, 0.0, np.inf)
+
+
+def make_from(maker: Any, known: Any) -> Any:
+    """Call a maker with what is known, for instance an episode, or without it if it takes nothing."""
+    try:
+        takes_nothing = not inspect.signature(maker).parameters
+    except (TypeError, ValueError):
+        takes_nothing = False
+    return maker() if takes_nothing else maker(known)

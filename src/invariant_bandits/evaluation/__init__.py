@@ -1,0 +1,1 @@
+"""What would another policy have earned? Off-policy estimators, replay, exact play, and how sure they are."""

@@ -1,0 +1,181 @@
+"""Off-policy estimators: what a target policy would have earned per round, from rounds that another policy chose.
+
+The target is given as `target` (rows,), its probability of every offered action in every round, as `playing.follow`
+returns it: the value estimated is then the mean over rounds of the value of the policy as it was in that round, having
+learned from the log up to there. `replay` and `exact` take the policy itself. All assume that the log holds everything
+that the logging policy looked at.
+
+An estimator refuses to conclude, with an infinite interval and its reasons, if
+* the weighted rounds are worth fewer than MIN_EFFECTIVE rounds of the target's own, or one round carries more than
+  LARGEST_SHARE of the weight;
+* the mean weight, whose expectation is 1, differs from 1 by more than UNSUPPORTED and by more than four standard
+  errors: below, the target plays what the log never plays; above, the propensities are too small.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
+from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
+from invariant_bandits.evaluation.reward_model import predict_rewards
+
+MIN_EFFECTIVE = 50.0
+LARGEST_SHARE = 0.1
+UNSUPPORTED = 0.05
+
+DIRECT_ASSUMPTION = (
+    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does not choose"
+    " and that change slowly; where this fails the interval is wrong however many rounds there are, and a policy that"
+    " learned from the same rewards looks better than it is"
+)
+
+
+def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
+    """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
+
+    Right if the propensities are. Its variance grows with the weights and with the mean reward.
+    """
+    weights = importance_weights(feedback, target)
+    effective, reasons = support(weights)
+    gains = weights * feedback.rewards
+    ones = np.ones(feedback.rounds)
+    return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
+
+
+def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
+    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w.
+
+    Right in large samples if the propensities are right up to a factor; unmoved by a constant added to all rewards.
+    """
+    weights = importance_weights(feedback, target)
+    effective, reasons = support(weights)
+    gains = weights * feedback.rewards
+    return estimated([gains], [weights], effective_sample=effective, confidence=confidence, reasons=reasons)
+
+
+def doubly_robust(
+    feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95
+) -> Estimate:
+    """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
+
+    Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks only).
+    The first block has no past but `earlier`; without it q̂ = 0 there, which is IPS.
+    """
+    weights = importance_weights(feedback, target)
+    effective, reasons = support(weights)
+    predicted = predict_rewards(feedback, earlier).values
+    expected = feedback.sums_per_round(target * predicted)
+    gains = expected + weights * (feedback.rewards - predicted[feedback.logged_rows])
+    ones = np.ones(feedback.rounds)
+    return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
+
+
+def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
+    """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
+
+    Rounds of the first block, which has no past but `earlier`, are left out without it. The interval includes the
+    sampling error of a linear model, not what a wrong one gets wrong.
+    """
+    target = checked_target(feedback, target)
+    model = predict_rewards(feedback, earlier)
+    known = model.known.astype(np.float64)
+    gains = known * feedback.sums_per_round(target * model.values)
+    return estimated(
+        [gains],
+        [known],
+        effective_sample=float(known.sum()),
+        confidence=confidence,
+        notes=(DIRECT_ASSUMPTION,),
+        model_errors=model.errors_under(feedback, target),
+    )
+
+
+def replay(
+    feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
+) -> Estimate:
+    """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
+
+    Right if the propensities are and the world does not change with time; what is estimated is the policy's mean
+    reward over as many rounds of its own as were accepted. The policy learns: hand over a fresh one.
+    """
+    accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
+    weights = np.zeros(feedback.rounds)
+    weights[accepted] = 1.0
+    reasons = replay_support(feedback, len(accepted))
+    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
+    gains = weights * feedback.rewards
+    return estimated(
+        [gains], [weights], effective_sample=float(len(accepted)), confidence=confidence, reasons=reasons, notes=notes
+    )
+
+
+def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
+    """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
+
+    The interval says how far other rounds like these could differ. Hand over a fresh policy.
+    """
+    gains = played_rewards(policy, feedback, baseline=baseline)
+    n = feedback.rounds
+    return estimated([gains], [np.ones(n)], effective_sample=float(n), confidence=confidence)
+
+
+def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
+    """What the logging policy itself earned."""
+    n = feedback.rounds
+    return estimated([feedback.rewards], [np.ones(n)], effective_sample=float(n), confidence=confidence)
+
+
+def importance_weights(feedback: Feedback, target: Array) -> Array:
+    """w (n,): probability of the logged action under the target over that under the log."""
+    if feedback.propensities is None:
+        raise InputError(
+            "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
+        )
+    return np.asarray(checked_target(feedback, target)[feedback.logged_rows] / feedback.propensities)
+
+
+def checked_target(feedback: Feedback, target: Array) -> Array:
+    """Probabilities (rows,) that add up to 1 in every round, or InputError."""
+    target = finite_array("target", target, (len(feedback.offered),))
+    if (target < 0.0).any() or (np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6).any():
+        raise InputError("target must be probabilities that add up to 1 in every round")
+    return target
+
+
+def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
+    """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if any."""
+    rate = 0.0 if feedback.propensities is None else float(feedback.propensities.min())
+    expected = feedback.rounds * rate
+    missing = 1.0 - accepted / expected
+    reasons = []
+    if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
+        reasons.append(f"support missing: {100.0 * missing:.0f} % of what the target plays is never played in the log")
+    if accepted < MIN_EFFECTIVE:
+        reasons.append(f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are needed")
+    return tuple(reasons)
+
+
+def support(weights: Array) -> tuple[float, tuple[str, ...]]:
+    """Effective sample size (Σw)²/Σw² (Kish 1965), and the reasons not to conclude from these weights (n,)."""
+    total, squares = float(weights.sum()), float(weights @ weights)
+    if total == 0.0:
+        return 0.0, ("support missing: the log never plays what the target plays",)
+    effective = total * total / squares
+    reasons = []
+    mean, error = mean_and_error(weights)
+    gap = mean - 1.0
+    if gap < -max(UNSUPPORTED, 4.0 * error):
+        reasons.append(f"support missing: {-100.0 * gap:.0f} % of what the target plays is never played in the log")
+    if gap > max(UNSUPPORTED, 4.0 * error):
+        reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
+    if effective < MIN_EFFECTIVE:
+        reasons.append(f"the effective sample is {effective:.0f} rounds, {MIN_EFFECTIVE:g} are needed")
+    share = float(weights.max()) / total
+    if share > LARGEST_SHARE:
+        reasons.append(
+            f"one round carries {100.0 * share:.0f} % of the weight, {100.0 * LARGEST_SHARE:g} % are allowed"
+        )
+    return effective, tuple(reasons)

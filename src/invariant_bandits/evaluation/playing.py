@@ -1,0 +1,89 @@
+"""How a policy meets logged rounds: following the log, replaying it by rejection, or playing with full information."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.evaluation.feedback import Feedback, Whole
+
+
+class Player(Protocol):
+    """What evaluation needs of a policy; every policy of the library has it."""
+
+    dim: int
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, given features (K, p)."""
+
+    def propensities(self, features: Any) -> Array:
+        """Probability (K,) of each action being the next choice."""
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Learn the reward of the chosen action with features (p,)."""
+
+
+def follow(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+    """Probabilities (rows,) with which the policy would have chosen each offered action.
+
+    In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
+    then learns the logged one. baseline: is taken off the rewards it is told.
+    """
+    result = np.empty(len(feedback.offered))
+    _check_dim(policy, feedback)
+    starts = feedback.starts.tolist()
+    for t, (action, reward) in enumerate(zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)):
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        chances = np.asarray(policy.propensities(features))
+        if chances.shape != (len(features),) or not abs(chances.sum() - 1.0) < 1e-6 or chances.min() < 0.0:
+            raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
+        result[starts[t] : starts[t + 1]] = chances
+        policy.update(features[action], reward - baseline, offered=features, action=action)
+    return result
+
+
+def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+    """Rounds (m,) in which the policy's choice was the logged one and was accepted; it learns from these only.
+
+    Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the propensity
+    of the logged action and p_min the smallest in the log, so that every round is accepted with the same
+    probability whatever it offers. Under uniform logging over K actions every match is accepted.
+    """
+    if feedback.propensities is None:
+        raise InputError("propensities are missing: replay accepts rounds by them")
+    _check_dim(policy, feedback)
+    rng = np.random.default_rng(whole_number("seed", seed, 0))
+    lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
+    starts, actions, rewards = feedback.starts.tolist(), feedback.actions.tolist(), feedback.rewards.tolist()
+    accepted = []
+    for t in np.flatnonzero(lucky).tolist():
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        if policy.select(features) == actions[t]:
+            policy.update(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
+            accepted.append(t)
+    return np.array(accepted, dtype=np.int64)
+
+
+def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+    """Rewards (n,) of the policy's own choices, of which it learns: every reward must be known."""
+    if feedback.offered_rewards is None:
+        raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
+    _check_dim(policy, feedback)
+    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards
+    result = np.empty(feedback.rounds)
+    for t in range(feedback.rounds):
+        features = feedback.offered[starts[t] : starts[t + 1]]
+        action = policy.select(features)
+        if not 0 <= action < len(features):
+            raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
+        reward = float(rewards[starts[t] + action])
+        policy.update(features[action], reward - baseline, offered=features, action=action)
+        result[t] = reward
+    return result
+
+
+def _check_dim(policy: Player, feedback: Feedback) -> None:
+    if policy.dim != feedback.dim:
+        raise InputError(f"policy must take {feedback.dim} features, as the log has, got one that takes {policy.dim}")

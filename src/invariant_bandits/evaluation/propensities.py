@@ -1,0 +1,112 @@
+"""Propensities that the log does not hold, estimated: a conditional logistic model of which action was chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, number_between, whole_number
+from invariant_bandits.evaluation.feedback import Feedback
+
+MOST_STEPS = 100
+SMALL_GAIN = 1e-10
+
+
+def estimate_propensities(
+    feedback: Feedback, *, earlier: Feedback | None = None, blocks: int = 5, floor: float = 1e-3
+) -> Array:
+    """Propensities (rows,) of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
+
+    Every block of rounds gets the θ of all blocks before it and of `earlier`; without `earlier` the first gets that of
+    the second (choices are predicted here, never rewards). Assumes that the logging policy saw nothing but these
+    features and chose by a score linear in them: look at `calibration` of the result. floor: no action gets
+    less (for a round of K actions, at most 1/K).
+
+    >>> import numpy as np
+    >>> from invariant_bandits.evaluation.feedback import Feedback
+    >>> from invariant_bandits.evaluation.propensities import estimate_propensities
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(5000, 3, 2))
+    >>> actions = (offered[:, :, 0] + rng.gumbel(size=(5000, 3))).argmax(axis=1)
+    >>> feedback = Feedback.from_arrays(offered, actions, np.zeros(5000))
+    >>> right = np.exp(offered[-1, :, 0]) / np.exp(offered[-1, :, 0]).sum()
+    >>> bool(np.abs(estimate_propensities(feedback)[-3:] - right).max() < 0.05)
+    True
+    """
+    number_between("floor", floor, 0.0, 1.0)
+    whole_number("blocks", blocks, 2)
+    if feedback.rounds < 2 * blocks:
+        raise InputError(f"at least {2 * blocks} rounds are needed for {blocks} blocks, got {feedback.rounds}")
+    edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
+    result = np.empty(len(feedback.offered))
+    theta = np.zeros(feedback.dim)
+    for b in range(blocks):
+        known = [] if earlier is None else [earlier]
+        if b > 0:
+            known.append(feedback.between(0, int(edges[b])))
+        elif earlier is None:
+            known.append(feedback.between(int(edges[1]), int(edges[2])))
+        theta = fit_choices(known, start=theta)
+        block = feedback.between(int(edges[b]), int(edges[b + 1]))
+        result[feedback.starts[edges[b]] : feedback.starts[edges[b + 1]]] = _choice_chances(block, theta)
+    least = np.repeat(np.minimum(floor, 1.0 / feedback.counts), feedback.counts)
+    spare = 1.0 - least * np.repeat(feedback.counts, feedback.counts)
+    return np.asarray(least + spare * result)
+
+
+def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
+    """θ (p,) of the conditional logistic model of the logged actions, by Newton's method.
+
+    The penalty on every coefficient is worth one round in which its feature has its usual spread, so that choices that
+    a feature predicts perfectly do not send it to infinity.
+    """
+    p = parts[0].dim
+    rows = sum(len(part.offered) for part in parts)
+    penalty = sum(((part.offered - _round_means(part)) ** 2).sum(axis=0) for part in parts) / rows
+    penalty = np.where(penalty > 0.0, penalty, 1.0)
+    theta = np.zeros(p) if start is None else start.copy()
+    value, gradient, curvature = _likelihood(parts, theta, penalty)
+    for _ in range(MOST_STEPS):
+        step = np.linalg.solve(curvature, gradient)
+        promised = float(gradient @ step)
+        if promised <= SMALL_GAIN * (1.0 + abs(value)):
+            break
+        size = 1.0
+        while size > 1e-6:
+            tried = _likelihood(parts, theta + size * step, penalty)
+            if tried[0] >= value + 0.1 * size * promised:
+                break
+            size *= 0.5
+        else:
+            break
+        theta = theta + size * step
+        value, gradient, curvature = tried
+    return theta
+
+
+def _choice_chances(feedback: Feedback, theta: Array) -> Array:
+    """softmax(φᵀθ) within each round (rows,)."""
+    score = feedback.offered @ theta
+    score -= np.repeat(np.maximum.reduceat(score, feedback.starts[:-1]), feedback.counts)
+    raised = np.exp(score)
+    return np.asarray(raised / np.repeat(feedback.sums_per_round(raised), feedback.counts))
+
+
+def _round_means(feedback: Feedback) -> Array:
+    """Mean features of the round, for every row (rows, p)."""
+    mean = feedback.sums_per_round(feedback.offered) / feedback.counts[:, None]
+    return np.repeat(mean, feedback.counts, axis=0)
+
+
+def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[float, Array, Array]:
+    """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
+    value = -0.5 * float(penalty @ theta**2)
+    gradient, curvature = -penalty * theta, np.diag(penalty)
+    for part in parts:
+        chances = _choice_chances(part, theta)
+        mean = part.sums_per_round(chances[:, None] * part.offered)
+        away = part.offered - np.repeat(mean, part.counts, axis=0)
+        with np.errstate(divide="ignore"):
+            value += float(np.log(chances[part.logged_rows]).sum())
+        gradient = gradient + (part.features - mean).sum(axis=0)
+        curvature = curvature + away.T @ (chances[:, None] * away)
+    return value, gradient, curvature

@@ -1,0 +1,56 @@
+"""What a comparison says in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invariant_bandits.evaluation.intervals import Estimate
+
+if TYPE_CHECKING:
+    from invariant_bandits.evaluation.comparison import Comparison
+
+
+def verdict(difference: Estimate, *, assumed: bool = False) -> str:
+    """Would it have helped? Given the paired difference to the log; `assumed`: by the direct method."""
+    if not difference.concludes:
+        return f"cannot be known, because {'; '.join(difference.reasons)}"
+    interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
+    if difference.low > 0.0:
+        words = f"yes, by {difference.value:.3g} {interval}"
+    elif difference.high < 0.0:
+        words = f"no, it would have lost {-difference.value:.3g} {interval}"
+    else:
+        words = f"no difference can be seen: {difference.value:+.3g} {interval}"
+    return f"if the direct method's assumption holds: {words}" if assumed else words
+
+
+def report(comparison: Comparison) -> str:
+    """Tables, one verdict per policy, and what the numbers rest on."""
+    logged = comparison.logged
+    lines = [
+        f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
+        f"The log itself earned {logged} per round.",
+    ]
+    if comparison.lines:
+        against = f"against {comparison.reference}" if comparison.reference else ""
+        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
+        lines += ["", f"{'policy':<20} {'by':<7} {heads} {'eff. rounds':>11}"]
+        for one in comparison.lines:
+            rival = "" if comparison.reference in (None, one.policy) else _cell(one.against_reference)
+            cells = f"{_cell(one.value):<28} {_cell(one.against_log):<28} {rival:<28}"
+            lines.append(f"{one.policy:<20} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
+    lines += ["", "Would it have helped?"]
+    for name in comparison.policies:
+        share = comparison.agreement[name]
+        agrees = "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
+        lines.append(f"  {name}: {comparison.verdict(name)}{agrees}")
+    if comparison.calibration is not None:
+        state = "flagged as wrong" if comparison.calibration.flagged else "nothing speaks against them"
+        lines += ["", f"Propensities: {state} (p = {comparison.calibration.p_value:.2g})."]
+    used = [note for one in comparison.lines if one.estimator == "direct" for note in one.value.notes]
+    notes = list(comparison.notes) + [f"direct: {note}" for note in dict.fromkeys(used)]
+    return "\n".join([*lines, "", *(f"Note: {note}." for note in notes)])
+
+
+def _cell(one: Estimate) -> str:
+    return f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" if one.concludes else "cannot be known"

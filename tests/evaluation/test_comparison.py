@@ -1,0 +1,221 @@
+"""Comparing policies on a log: the right verdicts where the truth is planted, none where nothing can be known."""
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.evaluation.contenders import Frozen, Past, default_policies
+from invariant_bandits.evaluation.estimators import logged_value
+from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.evaluation.intervals import estimated
+from invariant_bandits.evaluation.report import verdict
+from logged_worlds import ACTIONS, DIM, GAMMA, World, of_rounds
+
+ESTIMATORS = ("DR", "SNIPS", "IPS", "replay")
+
+
+def uniform_log(rounds=3000, seed=0):
+    return World(logging=np.zeros(DIM)).log(rounds, np.random.default_rng(seed))[0]
+
+
+def bare(feedback):
+    """The same rounds without propensities."""
+    return Feedback.from_arrays(of_rounds(feedback), feedback.actions, feedback.rewards)
+
+
+def some(*names):
+    every = default_policies()
+    return {name: every[name] for name in names}
+
+
+def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_help():
+    """Under uniform logging LinUCB and its kin earn about 1.3 more than the log; uniform play earns the same."""
+    result = ib.compare(uniform_log(), jobs=2)
+    assert result.policies == tuple(default_policies())
+    assert [(one.policy, one.estimator) for one in result.lines] == [
+        (name, kind) for name in default_policies() for kind in ESTIMATORS
+    ]
+    for name in result.policies:
+        words = result.verdict(name)
+        assert words.startswith("no difference can be seen" if name == "uniform" else "yes, by 1."), (name, words)
+    assert not result.calibration.flagged
+
+
+def test_the_same_comparison_for_any_number_of_processes():
+    heard = []
+    one, two = (
+        ib.compare(uniform_log(1000), some("LinUCB cold", "frozen"), jobs=jobs, progress=lambda *at: heard.append(at))
+        for jobs in (1, 2)
+    )
+    assert one.rows() == two.rows()
+    assert one.summary() == two.summary()
+    assert heard == [(1, 2), (2, 2)] * 2
+
+
+def test_the_later_part_never_reaches_the_fit():
+    """Frozen decides with the first part only: new rewards in the second change its value, not its decisions."""
+    feedback = uniform_log(1000)
+    rewards = feedback.rewards.copy()
+    rewards[500:] = -rewards[500:]
+    changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards).with_uniform_propensities()
+    before, after = (ib.compare(one, some("frozen", "LinUCB cold")) for one in (feedback, changed))
+    assert before.agreement["frozen"] == after.agreement["frozen"]
+    assert before.agreement["LinUCB cold"] != after.agreement["LinUCB cold"]
+    assert before.line("frozen", "IPS").value.value == pytest.approx(-after.line("frozen", "IPS").value.value)
+
+
+def test_with_full_information_the_value_is_what_the_policy_earns():
+    world, rng = World(), np.random.default_rng(1)
+    offered = rng.standard_normal((1000, ACTIONS, DIM))
+    rewards = world.means(offered) + rng.standard_normal((1000, 1))
+    feedback = Feedback.from_full_information(offered, rewards, seed=2)
+    result = ib.compare(feedback, {"LinUCB cold": lambda past: ib.LinUCB(past.dim), "uniform": lambda: ib.Uniform(DIM)})
+    assert [one.estimator for one in result.lines] == ["exact", "exact"]
+    policy, earned, baseline = ib.LinUCB(DIM), [], feedback.rewards[:500].mean()
+    for features, values in zip(offered[500:], rewards[500:], strict=True):
+        action = policy.select(features)
+        policy.update(features[action], values[action] - baseline)
+        earned.append(values[action])
+    line = result.line("LinUCB cold")
+    assert line.value.value == pytest.approx(np.mean(earned), rel=1e-14)
+    assert line.against_log.value == pytest.approx(np.mean(earned) - feedback.rewards[500:].mean(), rel=1e-12)
+    assert result.line("uniform").against_reference.high < 0.0
+    assert result.calibration is None
+
+
+def test_without_propensities_nothing_is_concluded_and_the_ways_out_are_named():
+    result = ib.compare(bare(uniform_log(1000)), some("frozen", "uniform"))
+    assert result.lines == ()
+    assert result.verdict("frozen") == "cannot be known, because the log has no propensities"
+    assert result.agreement["uniform"] == pytest.approx(1 / ACTIONS)
+    assert result.logged.value == logged_value(uniform_log(1000).between(500, 1000)).value
+    for words in ("uniform", "have propensities estimated", "direct method's assumption"):
+        assert words in result.notes[0]
+
+
+def test_what_the_caller_allows_is_used_and_said():
+    log = bare(uniform_log())
+    assumed = ib.compare(log, some("frozen"), propensities="uniform")
+    np.testing.assert_allclose(
+        assumed.line("frozen", "IPS").value.value,
+        ib.compare(uniform_log(), some("frozen")).line("frozen", "IPS").value.value,
+    )
+    assert "as the caller says" in assumed.notes[0]
+    learned = ib.compare(log, some("frozen"), propensities="estimated")
+    assert learned.verdict("frozen").startswith("yes, by 1.")
+    assert "logistic" in learned.notes[0]
+    direct = ib.compare(log, some("frozen"), with_direct=True)
+    assert direct.verdict("frozen").startswith("if the direct method's assumption holds: yes, by 1.")
+    assert "Note: direct: assumes that rewards are linear" in direct.summary()
+
+
+def test_wrong_propensities_stop_every_verdict_that_rests_on_them():
+    log = World(logging=np.array([1.0, 1.0, 0.0])).log(2000, np.random.default_rng(3))[0]
+    result = ib.compare(bare(log), some("frozen"), propensities="uniform", with_direct=True)
+    assert result.calibration.flagged
+    for kind in ESTIMATORS:
+        assert not result.line("frozen", kind).against_log.concludes
+    assert "the propensities are wrong: feature" in result.verdict("frozen")
+    assert result.line("frozen", "direct").value.concludes
+
+
+def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
+    offered = np.random.default_rng(0).standard_normal((400, ACTIONS, 2))
+    twice = np.concatenate([offered, offered[:, :, :1]], axis=2)
+    feedback = Feedback.from_arrays(twice, np.arange(400) % ACTIONS, twice[np.arange(400), np.arange(400) % ACTIONS, 0])
+    result = ib.compare(feedback, some("AutoISD", "LinUCB cold"), propensities="uniform")
+    assert "AutoISD could not be fitted or played" in result.verdict("AutoISD")
+    assert result.line("LinUCB cold").value.concludes
+
+
+def test_a_maker_that_makes_no_policy_is_named():
+    result = ib.compare(uniform_log(200), {"none": lambda past: None})
+    assert "a maker must return a policy, got NoneType" in result.verdict("none")
+
+
+def test_the_first_part_may_end_at_a_time():
+    log = uniform_log(400)
+    timed = Feedback.from_arrays(
+        of_rounds(log), log.actions, log.rewards, times=np.arange(400), propensities=log.propensities
+    )
+    result = ib.compare(timed, some("uniform"), fit_until=100)
+    assert (result.fitted_rounds, result.logged.rounds) == (100, 300)
+
+
+def test_other_errors_are_not_swallowed():
+    def broken(past):
+        raise ZeroDivisionError("planted")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        ib.compare(uniform_log(200), {"broken": broken})
+    assert caught.value.__notes__ == ["while evaluating policy 'broken'"]
+
+
+def test_rows_hold_what_the_lines_hold_and_the_table_names_everyone():
+    result = ib.compare(uniform_log(1000), some("LinUCB cold", "uniform"))
+    rows = result.rows()
+    assert len(rows) == 2 * 4 * 3
+    assert rows[1]["quantity"] == "against log"
+    assert rows[1]["value"] == result.lines[0].against_log.value
+    table = result.summary()
+    for words in ("LinUCB cold", "replay", "Would it have helped?", "nothing speaks against them", "on the next 500"):
+        assert words in table
+
+
+@pytest.mark.parametrize(
+    ("center", "words"),
+    [(0.5, "yes, by 0.5"), (-0.5, "no, it would have lost 0.5"), (0.0, "no difference can be seen")],
+)
+def test_verdicts_say_which_side_of_zero_the_interval_is_on(center, words):
+    gains = center + 0.1 * np.tile([1.0, -1.0, 2.0, -2.0], 50)
+    difference = estimated([gains], [np.ones(200)], effective_sample=200.0)
+    assert verdict(difference).startswith(words)
+    assert verdict(difference.refused("planted")) == "cannot be known, because planted"
+
+
+# -- the contenders --
+
+
+def test_a_frozen_policy_decides_as_before_whatever_it_is_told():
+    policy = ib.Greedy(DIM)
+    policy.update(GAMMA, 1.0)
+    frozen, offered = Frozen(policy), np.random.default_rng(0).standard_normal((50, ACTIONS, DIM))
+    before = [frozen.select(features) for features in offered]
+    for features in offered:
+        frozen.update(features[0], -100.0, offered=features, action=0)
+    assert [frozen.select(features) for features in offered] == before
+
+
+def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
+    log = uniform_log(500)
+    past, baseline = Past.of(log, 100)
+    assert baseline == log.rewards.mean()
+    gram = log.features.T @ log.features + 0.1 * np.eye(DIM)
+    ridge = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
+    policies = {name: maker(past) for name, maker in some("LinUCB warm", "frozen", "LinUCB cold").items()}
+    np.testing.assert_allclose(policies["LinUCB warm"].coefficients, ridge, rtol=1e-10)
+    assert policies["LinUCB cold"].rounds == 0
+    for features in np.random.default_rng(1).standard_normal((100, ACTIONS, DIM)):
+        assert policies["frozen"].select(features) == (features @ ridge).argmax()
+
+
+def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
+    """Noise of 1 over 8,000 rounds of drifting rewards: its standard error is 0.008."""
+    logs = PaperWorld(drift=0.0).log(8000, np.random.default_rng(0))
+    past, _ = Past.of(Feedback.from_arrays(logs.offered, logs.actions, logs.rewards), 10)
+    assert past.noise_scale == pytest.approx(1.0, abs=0.032)
+
+
+@pytest.mark.parametrize(
+    ("message", "changes"),
+    [
+        ("propensities must be one of 'logged', 'estimated', 'uniform', got 'guessed'", {"propensities": "guessed"}),
+        ("policies must map names to makers", {"policies": {}}),
+        ("fraction must lie strictly between 0 and 1", {"fit_fraction": 1.0}),
+        ("jobs must be a whole number of at least 1", {"jobs": 0}),
+    ],
+)
+def test_bad_input_is_named(message, changes):
+    with pytest.raises(ib.InputError, match=message):
+        ib.compare(uniform_log(200), **changes)
