@@ -99,9 +99,9 @@ class WindowedMoments:
         """Moments of any number of batches in bounded memory.
 
         Each batch is a tuple (features, rewards) or (features, rewards, offered), or a mapping with these keys,
-        `offered_counts` where rounds differ in size and, if `edges` is given, `times`. With `windows`, batches must come in time order; their total need not
-        be known: rounds are gathered in at most 32 × windows equal cells, which are then grouped into `windows`
-        stretches of nearly equal length.
+        `offered_counts` where rounds differ in size and, if `edges` is given, `times`. With `windows`, batches
+        must come in time order; their total need not be known: rounds are gathered in at most 32 × windows equal
+        cells, which are then grouped into `windows` stretches of nearly equal length.
         """
         rows = (_as_mapping(batch) for batch in batches)
         if edges is not None:
@@ -191,6 +191,13 @@ class WindowedMoments:
         if self.offered is not None and other.offered is not None:
             both = self.offered.merged(other.offered)
         return WindowedMoments(self.chosen.merged(other.chosen), both, self.edges)
+
+    def merge_windows(self, first: int, part: WindowedMoments) -> None:
+        """Add, in place, moments of some of these windows, the first of them being window `first`."""
+        last = whole_number("first", first, 0) + part.windows
+        merged = self.stretch(first, last) + part
+        for name, array in self._arrays().items():
+            array[first:last] = merged._arrays()[name]
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
         """These windows, then those of `later`."""

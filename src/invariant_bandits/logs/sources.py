@@ -1,0 +1,301 @@
+"""Where rows come from: Parquet and CSV files, tables and frames in memory, obp feedback; all as Arrow batches.
+
+A source is cut into tasks (one row group of a Parquet file, one CSV file, one table) whose order is the order of the
+log. A source of files can be sent to another machine: it holds paths only.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.files import FileError
+
+BATCH_ROWS = 65_536
+CSV_BLOCK_BYTES = 8 << 20
+SAMPLE_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part of the log that is read in one go.
+
+    file: its path, or a name for what is in memory; part: the row group, 0 if there is one part only; first_row: its
+    first row within the file; position: its first row within the whole log, where the source counts rows.
+    """
+
+    file: str
+    part: int
+    first_row: int
+    position: int
+
+
+class Source(Protocol):
+    """Rows in the order of the log."""
+
+    @property
+    def arrow_schema(self) -> Any:
+        """Names and types of the columns."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Its parts in the order of the log."""
+
+    @property
+    def total_rows(self) -> int | None:
+        """The number of rows, where it is known before reading."""
+
+    @property
+    def in_files(self) -> bool:
+        """Whether other machines can open it by its paths."""
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Pairs (row within the file, record batch) of a task, only these columns.
+
+        With `first_row`, instead: of everything in the task's file from that row on, which is behind the task.
+        """
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Rows of a task's file that could not be parsed at all, known once its batches are read."""
+
+
+@dataclass
+class ParquetSource:
+    """Parquet files; one task per row group."""
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int = field(init=False)
+    in_files: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        tasks: list[Task] = []
+        position = 0
+        for path in self.paths:
+            with _parquet_file(path) as file:
+                if path == self.paths[0]:
+                    self.arrow_schema = file.schema_arrow
+                else:
+                    _require_same_names(path, file.schema_arrow, self.paths[0], self.arrow_schema)
+                first_row = 0
+                for part in range(file.metadata.num_row_groups):
+                    tasks.append(Task(path, part, first_row, position))
+                    first_row += file.metadata.row_group(part).num_rows
+                    position += file.metadata.row_group(part).num_rows
+        self.tasks, self.total_rows = tuple(tasks), position
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one row group, or of those behind it."""
+        with _parquet_file(task.file) as file, _naming(task.file):
+            groups = [task.part] if first_row is None else list(range(task.part + 1, file.metadata.num_row_groups))
+            row = task.first_row if first_row is None else first_row
+            if not groups:
+                return
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False):
+                yield row, batch
+                row += len(batch)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Parquet has typed values: a row group is read or it is not."""
+        return ()
+
+
+@dataclass
+class CsvSource:
+    """CSV files with a header; every column is read as text, so that a value that is no number costs one row only."""
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int | None = field(init=False, default=None)
+    in_files: bool = field(init=False, default=True)
+    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.arrow_schema = self._guessed_schema(self.paths[0])
+        for path in self.paths[1:]:
+            _require_same_names(path, self._guessed_schema(path), self.paths[0], self.arrow_schema)
+        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+
+    def _guessed_schema(self, path: str) -> Any:
+        """Names, and the types that the first megabyte suggests."""
+        from pyarrow import csv
+
+        with _naming(path):
+            parsing = csv.ParseOptions(invalid_row_handler=lambda row: "skip")
+            with csv.open_csv(path, parse_options=parsing, convert_options=self._converting(None)) as reader:
+                return reader.schema
+
+    def _converting(self, columns: Sequence[str] | None) -> Any:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        if columns is None:
+            return csv.ConvertOptions(strings_can_be_null=True)
+        texts = {name: pa.string() for name in columns}
+        return csv.ConvertOptions(include_columns=list(columns), column_types=texts, strings_can_be_null=True)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one file; nothing is behind it."""
+        from pyarrow import csv
+
+        if first_row is not None:
+            return
+        skipped: list[int] = []
+        self._skipped[task.file] = skipped
+
+        def skip(row: Any) -> str:
+            skipped.append(row.number - 2)  # counted from 1, and the header is a row
+            return "skip"
+
+        reading = csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False)
+        parsing = csv.ParseOptions(invalid_row_handler=skip)
+        row, passed = 0, 0
+        with (
+            _naming(task.file),
+            csv.open_csv(
+                task.file, read_options=reading, parse_options=parsing, convert_options=self._converting(columns)
+            ) as reader,
+        ):
+            for batch in reader:
+                yield row, batch
+                row += len(batch) + len(skipped) - passed
+                passed = len(skipped)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Rows with more or fewer values than the header."""
+        return self._skipped.get(task.file, ())
+
+
+@dataclass
+class TableSource:
+    """An Arrow table, or anything that becomes one."""
+
+    table: Any
+    name: str = "table"
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int = field(init=False)
+    in_files: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.arrow_schema, self.total_rows = self.table.schema, self.table.num_rows
+        self.tasks = (Task(self.name, 0, 0, 0),)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of the table; nothing is behind it."""
+        if first_row is not None:
+            return
+        row = 0
+        for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
+            yield row, batch
+            row += len(batch)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """A table has typed values."""
+        return ()
+
+
+def open_source(source: Any) -> Source:
+    """The source behind a path, folder or pattern (Parquet, CSV), an Arrow table, a frame or an obp feedback dict."""
+    import pyarrow as pa
+
+    if isinstance(source, ParquetSource | CsvSource | TableSource):
+        return source
+    if isinstance(source, str | PathLike):
+        return _open_paths(str(source), _files_of(str(source)))
+    if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):
+        return _open_paths("source", [name for one in source for name in _files_of(str(one))])
+    if isinstance(source, Mapping):
+        from invariant_bandits.logs.obp import ObpSource
+
+        return ObpSource(source)
+    if isinstance(source, pa.Table):
+        return TableSource(source)
+    if isinstance(source, pa.RecordBatch):
+        return TableSource(pa.Table.from_batches([source]))
+    if type(source).__module__.partition(".")[0] == "pandas":
+        return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
+    if hasattr(source, "__arrow_c_stream__"):
+        return TableSource(pa.table(source), "frame")
+    raise InputError(
+        "source must be a path, a folder, a pattern, an Arrow table, a pandas or Polars frame or an obp feedback"
+        f" dictionary, got {type(source).__name__}"
+    )
+
+
+def sample_of(source: Source, rows: int = SAMPLE_ROWS) -> Any:
+    """The first rows, an Arrow table."""
+    import pyarrow as pa
+
+    for task in source.tasks:
+        for _, batch in source.batches(task, source.arrow_schema.names):
+            return pa.Table.from_batches([batch.slice(0, rows)])
+    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
+
+
+def _files_of(given: str) -> list[str]:
+    path = Path(given)
+    if path.is_dir():
+        found = sorted(str(one) for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
+        found = [name for name in found if _kind(name) is not None]
+    elif path.is_file():
+        found = [given]
+    else:
+        found = sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
+    if not found:
+        raise FileError(f"{given}: no Parquet or CSV file is there")
+    return found
+
+
+def _is_hidden(path: Path) -> bool:
+    """Spark and others leave files such as _SUCCESS and .crc beside the data."""
+    return any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def _open_paths(given: str, paths: list[str]) -> Source:
+    kinds = {_kind(path) for path in paths}
+    if kinds == {"parquet"}:
+        return ParquetSource(tuple(paths))
+    if kinds == {"csv"}:
+        return CsvSource(tuple(paths))
+    raise FileError(f"{given}: files must be all Parquet (.parquet, .pq) or all CSV (.csv, .csv.gz), got {paths[:3]}")
+
+
+def _kind(path: str) -> str | None:
+    if path.endswith((".parquet", ".pq")):
+        return "parquet"
+    return "csv" if path.endswith((".csv", ".csv.gz")) else None
+
+
+def _parquet_file(path: str) -> Any:
+    from pyarrow import parquet
+
+    with _naming(path):
+        return parquet.ParquetFile(path, pre_buffer=False)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of pyarrow about a file become FileError with its path."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise FileError(f"{path} is not readable: {error}") from error
+
+
+def _require_same_names(path: str, schema: Any, first: str, expected: Any) -> None:
+    missing = sorted(set(expected.names) - set(schema.names))
+    if missing:
+        raise FileError(f"{path} lacks the columns {', '.join(missing)} that {first} has")
