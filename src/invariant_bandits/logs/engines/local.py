@@ -13,12 +13,13 @@ from invariant_bandits.logs.summary import Part, Plan, summarise
 
 def run(tasks: Sequence[Task], plan: Plan) -> Iterator[Part]:
     """Parts in the order of the tasks; no more of them are begun than there are threads, so memory is bounded."""
-    threads = min(os.cpu_count() or 1, len(tasks), 8)
-    if threads <= 1:
-        yield from (summarise(task, plan) for task in tasks)
-        return
+    from threadpoolctl import threadpool_limits
+
+    threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     waiting: deque[Future[Part]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    # Matrix products of tall, narrow blocks lose far more than they gain by threads of their own beside ours, and
+    # with a single one their bits do not depend on how many there are.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         try:
             for task in tasks:
                 if len(waiting) > threads:
