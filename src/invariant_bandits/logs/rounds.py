@@ -264,9 +264,8 @@ def vector_width(column: Any) -> int:
     """The usual number of entries of a column of lists, or of lists of lists."""
     from pyarrow import compute
 
-    while not is_vector(column.type):
-        column = column.flatten() if hasattr(column, "flatten") else column
-        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    if not is_vector(column.type):
+        column = compute.list_flatten(column)
     lengths = compute.drop_null(compute.list_value_length(column))
     return int(compute.mode(lengths)[0]["mode"].as_py()) if len(lengths) else 0
 

@@ -125,13 +125,17 @@ class CsvSource:
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
 
     def _guessed_schema(self, path: str) -> Any:
-        """Names, and the types that the first megabyte suggests."""
+        """Names, and the types that most values of the first block suggest."""
+        import pyarrow as pa
         from pyarrow import csv
 
-        with _naming(path):
-            parsing = csv.ParseOptions(invalid_row_handler=lambda row: "skip")
-            with csv.open_csv(path, parse_options=parsing, convert_options=self._converting(None)) as reader:
-                return reader.schema
+        parsing = csv.ParseOptions(invalid_row_handler=lambda row: "skip")
+        with _naming(path), csv.open_csv(path, parse_options=parsing, convert_options=self._converting(None)) as reader:
+            schema, first = reader.schema, next(iter(reader), None)
+        for index, one in enumerate(schema):
+            if first is not None and pa.types.is_string(one.type) and _mostly_numbers(first.column(index)):
+                schema = schema.set(index, one.with_type(pa.float64()))
+        return schema
 
     def _converting(self, columns: Sequence[str] | None) -> Any:
         import pyarrow as pa
@@ -165,9 +169,14 @@ class CsvSource:
             ) as reader,
         ):
             for batch in reader:
-                yield row, batch
-                row += len(batch) + len(skipped) - passed
-                passed = len(skipped)
+                while passed < len(skipped) and skipped[passed] < row + len(batch):
+                    before = batch.slice(0, skipped[passed] - row)
+                    if len(before):
+                        yield row, before
+                    batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
+                if len(batch):
+                    yield row, batch
+                row += len(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Rows with more or fewer values than the header."""
@@ -273,6 +282,19 @@ def _kind(path: str) -> str | None:
     if path.endswith((".parquet", ".pq")):
         return "parquet"
     return "csv" if path.endswith((".csv", ".csv.gz")) else None
+
+
+def _mostly_numbers(column: Any) -> bool:
+    """Whether at least nine in ten of the first values are numbers: the others are then mistakes, not categories."""
+    words = column.drop_null().slice(0, SAMPLE_ROWS).to_pylist()
+    numbers = 0
+    for word in words:
+        try:
+            float(word)
+            numbers += 1
+        except ValueError:
+            continue
+    return numbers >= 0.9 * len(words) > 0.0
 
 
 def _parquet_file(path: str) -> Any:
