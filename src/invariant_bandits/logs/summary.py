@@ -118,9 +118,15 @@ def summarise(task: Task, plan: Plan) -> Part:
 
 
 def answer(task: Task, plan: Plan) -> bytes:
-    """`summarise` for another process: the part, or what is wrong with the input, as bytes."""
+    """`summarise` for another process: the part, or what is wrong with the input, as bytes.
+
+    Matrix products run in one thread, as they do in the local engine: their bits depend on it.
+    """
+    from threadpoolctl import threadpool_limits
+
     try:
-        return summarise(task, plan).to_bytes()
+        with threadpool_limits(1, user_api="blas"):
+            return summarise(task, plan).to_bytes()
     except InputError as error:
         kind = "FileError" if isinstance(error, FileError) else "InputError"
         head = json.dumps({"error": str(error), "kind": kind}).encode()
