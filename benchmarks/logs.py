@@ -164,9 +164,7 @@ def main() -> None:
             write_log(name, rows)
     size = path.stat().st_size / 1e9
     print(f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} cores")
-    print(
-        f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'peak MB':>8}  difference to the bare pass, to local"
-    )
+    print(f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'peak MB':>8}  difference to bare, to local")
     several, bare_sums = measured("bare", path, given.folder)
     single, _ = measured("bare", path, given.folder, OPENBLAS_NUM_THREADS="1")
     base = min(several["seconds"], single["seconds"])  # the faster of the two is what we are measured against

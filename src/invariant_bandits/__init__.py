@@ -21,7 +21,12 @@ if TYPE_CHECKING:
         joint_diagonalize as joint_diagonalize,
     )
     from invariant_bandits.decomposition.split import Split as Split
+    from invariant_bandits.features import FeatureMap as FeatureMap
+    from invariant_bandits.features import FeatureOptions as FeatureOptions
     from invariant_bandits.files import FileError as FileError
+    from invariant_bandits.logs.reading import read_moments as read_moments
+    from invariant_bandits.logs.reading import read_rounds as read_rounds
+    from invariant_bandits.logs.schema import Schema as Schema
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
     from invariant_bandits.policies.auto import AutoISD as AutoISD
     from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
@@ -60,6 +65,8 @@ _HOMES = {
     "DisjointLinUCB": "policies.baselines",
     "DriftPrior": "prior",
     "EpsilonGreedy": "policies.baselines",
+    "FeatureMap": "features",
+    "FeatureOptions": "features",
     "FileError": "files",
     "Forever": "policies.memory",
     "Greedy": "policies.baselines",
@@ -74,6 +81,7 @@ _HOMES = {
     "Restart": "policies.memory",
     "RestartLinUCB": "policies.linear",
     "SWLinUCB": "policies.linear",
+    "Schema": "logs.schema",
     "Scores": "policies.base",
     "SimulationResult": "simulation",
     "SlidingWindow": "policies.memory",
@@ -83,6 +91,8 @@ _HOMES = {
     "joint_diagonalize": "decomposition.joint_diagonalization",
     "load": "policies.state",
     "logs_needed": "confidence",
+    "read_moments": "logs.reading",
+    "read_rounds": "logs.reading",
     "save": "policies.state",
     "simulate": "simulation",
 }

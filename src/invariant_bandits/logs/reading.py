@@ -14,10 +14,11 @@ from invariant_bandits.features import Column, Dropped, FeatureMap, FeatureOptio
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.decoding import MICROSECONDS, as_utc
 from invariant_bandits.logs.obp import ObpSource
+from invariant_bandits.logs.opening import open_source, sample_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.rounds import Reader, Rounds, vector_width
 from invariant_bandits.logs.schema import Schema, are_flags, infer_schema, is_list, is_text, is_time, is_vector
-from invariant_bandits.logs.sources import Source, open_source, sample_of
+from invariant_bandits.logs.sources import Source
 from invariant_bandits.logs.summary import Plan, Total
 from invariant_bandits.logs.survey import Survey, calendar_edges, survey
 from invariant_bandits.moments import WindowedMoments
