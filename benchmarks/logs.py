@@ -26,7 +26,7 @@ EDGES = BEGIN + (END - BEGIN) // WINDOWS * np.arange(WINDOWS + 1)
 
 
 def write_log(path: Path, rows: int) -> None:
-    """Rows in time order, float64 features with a mean, row groups of 100,000 rows."""
+    """Rows in time order, float64 features with a mean, row groups of 100,000 rows, at least ten of them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -43,7 +43,7 @@ def write_log(path: Path, rows: int) -> None:
         columns = {"time": times, "reward": rewards} | {name: features[:, j] for j, name in enumerate(names)}
         table = pa.table(columns)
         writer = writer or pq.ParquetWriter(scratch, table.schema)
-        writer.write_table(table, row_group_size=100_000)
+        writer.write_table(table, row_group_size=min(100_000, rows // 10))
     assert writer is not None
     writer.close()
     scratch.rename(path)
@@ -108,7 +108,7 @@ def one_pass(engine: str, path: str, out: str) -> None:
         run(warm)
     started = time.perf_counter() - began
     times = []
-    for _ in range(3 if engine in ("bare", "local") else 1):
+    for _ in range(3):
         began = time.perf_counter()
         sums = run(path)
         times.append(time.perf_counter() - began)

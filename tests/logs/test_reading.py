@@ -125,6 +125,23 @@ def test_full_information_with_one_row_per_action():
     np.testing.assert_array_equal(np.concatenate([batch.rewards for batch in rounds]), LOG.rewards)
 
 
+def test_full_information_needs_no_chosen_action_except_for_moments():
+    table = rows_per_action(LOG, every_reward=True).drop(["chosen"])
+    schema = Schema("reward", ("x*",), round="round_id", time="time", full_information=True)
+    rounds = list(read_rounds(table, schema))
+    np.testing.assert_array_equal(np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards)
+    np.testing.assert_array_equal(np.concatenate([batch.times for batch in rounds]), LOG.times)
+    assert all(batch.action is None for batch in rounds)
+    with pytest.raises(InputError, match="chosen is missing"):
+        read_moments(table, schema)
+
+
+def test_a_missing_position_is_no_reason_to_leave_a_round_out():
+    table = wide(LOG).append_column("position", pa.array([None, *range(399)], pa.int64()))
+    read = list(read_rounds(table))
+    np.testing.assert_array_equal(np.concatenate([batch.position for batch in read]), [np.nan, *range(399)])
+
+
 def test_the_learned_map_serves_the_features_whose_moments_were_read(tmp_path):
     rng = np.random.default_rng(3)
     country = pa.array(rng.choice(["DE", "FR", "IT", "rare"], 400, p=[0.4, 0.3, 0.29, 0.01]))

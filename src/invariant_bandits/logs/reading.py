@@ -94,6 +94,8 @@ def read_moments(
         raise InputError("give only one of windows, every and edges")
     opened = open_source(source)
     known = _schema_of(opened, schema)
+    if known.one_row_per_action and known.chosen is None:
+        raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
     if known.time is None and (every is not None or edges is not None):
         raise InputError("schema: time is missing; every and edges need it")
     dates = _times_are_dates(opened, known)

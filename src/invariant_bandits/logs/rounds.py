@@ -24,8 +24,9 @@ class Rounds:
 
     features (n, p) and rewards (n,) of the chosen actions; offered (Σ counts, p), round after round, with
     offered_counts (n,); action (n,): which of the offered was chosen, from 0; times (n,) datetime64[us] or numbers;
-    propensity and position (n,); all_rewards (Σ counts,) with full information; rows (n,): the first row of each
-    round in `file`. What the log does not have is None.
+    propensity and position (n,), NaN where the position is missing; all_rewards (Σ counts,) with full information;
+    rows (n,): the first row of each round in `file`. What the log does not have is None; with full information
+    there may be no chosen action: then features and rewards are those of the first offered one, and action is None.
     """
 
     file: str
@@ -195,7 +196,11 @@ class Reader:
         if schema.full_information:
             all_rewards = decoding.numbers(batch.column(schema.reward), schema.reward, per_row)
         marks = per_row.spread_to(starts)
-        chosen = self._chosen(batch)
+        if schema.chosen is None:
+            chosen = np.zeros(len(batch), dtype=bool)
+            chosen[starts] = True
+        else:
+            chosen = self._chosen(batch)
         how_many = np.add.reduceat(chosen.astype(np.int64), starts)
         marks.mark(how_many == 0, "chosen action outside the offered")
         marks.mark(how_many > 1, "more than one chosen action")
@@ -210,7 +215,7 @@ class Reader:
             decoding.numbers(of_chosen.column(schema.reward), schema.reward, marks),
             offered=offered,
             offered_counts=counts,
-            action=at - starts,
+            action=None if schema.chosen is None else at - starts,
             all_rewards=all_rewards,
         )
         return self._with_optional(rounds, of_chosen, marks), marks
@@ -246,7 +251,9 @@ class Reader:
             marks.mark((values <= 0.0) | (values > 1.0), f"{schema.propensity} outside (0, 1]")
             changes["propensity"] = values
         if schema.position is not None:
-            changes["position"] = decoding.numbers(batch.column(schema.position), schema.position, marks)
+            unknown = Marks(len(batch))
+            values = decoding.numbers(batch.column(schema.position), schema.position, unknown)
+            changes["position"] = np.where(unknown.codes > 0, np.nan, values)
         return replace(rounds, **changes)
 
 

@@ -37,7 +37,8 @@ class Schema:
     either one column of lists of lists (`offered`, with `action` the index of the chosen one), or one row per offered
     action: then `round` tells the rounds apart, rows of a round follow each other, and `chosen` marks the chosen row
     (true/1, or the label of the chosen action, equal to the row's `action`). time: timestamps, dates, ISO strings or
-    numbers. rewards: lists with the reward of every offered action; one row per action: full_information=True.
+    numbers. rewards: lists with the reward of every offered action; one row per action: full_information=True, then
+    `chosen` may be missing.
     """
 
     reward: str
@@ -72,12 +73,12 @@ class Schema:
     @property
     def one_row_per_action(self) -> bool:
         """Whether a round is several rows."""
-        return self.chosen is not None
+        return self.chosen is not None or (self.full_information and self.round is not None)
 
     @property
     def has_offered(self) -> bool:
         """Whether the log has the features of all offered actions."""
-        return self.chosen is not None or self.offered is not None
+        return self.one_row_per_action or self.offered is not None
 
     def resolved(self, arrow_schema: Any) -> Schema:
         """This schema with its patterns replaced by columns; InputError if a column is not there."""
@@ -170,7 +171,7 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     types = {name: arrow_schema.field(name).type for name in there}
     roles: dict[str, Any] = dict(overrides)
     reasons = {name: "as told" for name, value in overrides.items() if value is not None}
-    taken = {value for value in overrides.values() if isinstance(value, str)}
+    taken = {value for value in overrides.values() if isinstance(value, str)} | set(overrides.get("features", ()))
     if "time" not in roles:
         stamps = [name for name in there if is_time(types[name]) and name not in taken]
         named = [name for name in stamps if name.lower() in NAMES["time"].split()]

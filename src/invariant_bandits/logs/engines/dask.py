@@ -29,13 +29,19 @@ def run(
 
 
 def _parts(client: Any, tasks: Sequence[Task], plan: Plan, function: Callable[[Task, Plan], bytes]) -> Iterator[Part]:
-    futures = [client.submit(function, task, plan, pure=False) for task in tasks]
+    # The plan travels once, as the result of a task: if the worker that holds it dies, it is made again.
+    shared = client.submit(_same, plan, pure=False)
+    futures = [client.submit(function, task, shared, pure=False) for task in tasks]
     try:
         for index, future in enumerate(futures):
             yield Part.from_bytes(future.result())
             futures[index] = None
     finally:
         client.cancel([future for future in futures if future is not None])
+
+
+def _same(plan: Plan) -> Plan:
+    return plan
 
 
 def _connected(address: str | None) -> Any:

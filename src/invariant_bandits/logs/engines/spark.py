@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -58,6 +60,8 @@ def open_session(master: str) -> Any:
         builder = SparkSession.builder.master(master).appName("invariant-bandits").config("spark.ui.enabled", "false")
         if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+            if "PYSPARK_PYTHON" not in os.environ:
+                builder = builder.config("spark.pyspark.python", sys.executable)
         return builder.getOrCreate()
     except Exception as error:
         raise InputError(f"Spark could not be started with the master {master!r}: {error}") from error
