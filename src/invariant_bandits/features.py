@@ -170,8 +170,8 @@ class FeatureMap:
         found = {}
         for column in self.columns:
             if column.categories is not None:
-                values = np.asarray(columns[column.name]).astype(str)
-                found[column.name] = int((~np.isin(values, column.categories)).sum())
+                known = set(column.categories)
+                found[column.name] = sum(word not in known for word in _texts(columns[column.name]))
         return found
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
@@ -284,8 +284,12 @@ def _backward(factor: Array, values: Array) -> Array:
 def _block(column: Column, values: Any, rows: int) -> Array:
     """The features of one column (rows, its number of features)."""
     if column.categories is not None:
-        words = np.asarray(values).astype(str)
-        return np.asarray(words[:, None] == np.array(column.categories), dtype=np.float64)
+        index = {category: place for place, category in enumerate(column.categories)}
+        places = np.array([index.get(word, -1) for word in _texts(values)], dtype=np.int64)
+        block = np.zeros((rows, len(column.categories)))
+        known = np.flatnonzero(places >= 0)
+        block[known, places[known]] = 1.0
+        return block
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -294,6 +298,12 @@ def _block(column: Column, values: Any, rows: int) -> Array:
     if array.shape != wanted:
         raise InputError(f"column {column.name!r} must have shape {wanted}, got {array.shape}")
     return array.reshape(rows, -1)
+
+
+def _texts(values: Any) -> list[str]:
+    """Categories as text, whatever they are."""
+    words: list[Any] = np.asarray(values).tolist()
+    return [word if isinstance(word, str) else str(word) for word in words]
 
 
 def centred(rows: Array, counts: Any = None) -> Array:

@@ -59,6 +59,12 @@ def test_a_toml_file_is_a_schema(tmp_path):
     assert Schema.from_toml(path) == Schema("r", ("x*", "country"), time="ts", categorical=("country",))
 
 
+def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text('features = ["x0", "x2"]\n')
+    assert read_schema(wide(LOG), path) == Schema("reward", ("x0", "x2"), time="time")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.logs.schema import is_text, is_time
 
 MICROSECONDS = "datetime64[us]"
+ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
 
 
 class Marks:
@@ -170,12 +172,12 @@ def _parsed_dates(column: Any, name: str, marks: Marks) -> Any:
     import pyarrow as pa
 
     column = column.cast(pa.string())
-    for zone in (None, "UTC"):
-        try:
-            return column.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            continue
-    return _one_by_one(column, pa.timestamp("us"), as_utc, name, marks)
+    first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
+    zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+    try:
+        return column.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return _one_by_one(column, pa.timestamp("us"), as_utc, name, marks)
 
 
 def _one_by_one(column: Any, kind: Any, parse: Any, name: str, marks: Marks) -> Any:

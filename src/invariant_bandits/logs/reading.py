@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from os import PathLike
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,16 @@ from invariant_bandits.logs.obp import ObpSource
 from invariant_bandits.logs.opening import open_source, sample_of
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.rounds import Reader, Rounds, vector_width
-from invariant_bandits.logs.schema import Schema, are_flags, infer_schema, is_list, is_text, is_time, is_vector
+from invariant_bandits.logs.schema import (
+    Schema,
+    are_flags,
+    infer_schema,
+    is_list,
+    is_text,
+    is_time,
+    is_vector,
+    toml_overrides,
+)
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.logs.summary import Plan, Total
 from invariant_bandits.logs.survey import Survey, calendar_edges, survey
@@ -25,7 +35,8 @@ from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.windows import checked_edges
 
 DEFAULT_WINDOWS = 8
-Progress = Callable[[int, int | None, float], None]
+Progress: TypeAlias = Callable[[int, int | None, float], None]
+SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -63,14 +74,17 @@ class LogMoments:
         return "\n".join(lines)
 
 
-def read_schema(source: Any, schema: Schema | Mapping[str, Any] | None = None) -> Schema:
-    """The schema of a log: inferred, with the fields of `schema` as given if it is a mapping, or checked if whole."""
+def read_schema(source: Any, schema: SchemaLike = None) -> Schema:
+    """The schema of a log: a whole Schema is checked; otherwise inferred, but for the fields that `schema` gives.
+
+    They are a mapping, or the path of a TOML file.
+    """
     return _schema_of(open_source(source), schema)
 
 
 def read_moments(
     source: Any,
-    schema: Schema | Mapping[str, Any] | None = None,
+    schema: SchemaLike = None,
     *,
     windows: int | None = None,
     every: Any = None,
@@ -84,10 +98,11 @@ def read_moments(
     """Moments per window of a log of any size, in bounded memory.
 
     source: a Parquet or CSV file, folder or pattern, an Arrow table, a pandas or Polars frame, an obp feedback
-    dictionary. schema: a Schema, a mapping with the fields that are known, or None to infer it. Windows: a number of
-    equal shares of the rows (8 if nothing is given), or of length `every` ("7d", "1mo", a number), or between explicit
-    `edges`. features: options, or a map that was learned before. engine, address: see `logs.engines.run`. strict:
-    refuse a log with any problem. progress(rows, total or None, seconds) is called after every part.
+    dictionary. schema: a Schema, the fields of it that are known (a mapping, or the path of a TOML file), or None to
+    infer all of it. Windows: a number of equal shares of the rows (8 if nothing is given), or of length `every`
+    ("7d", "1mo", a number), or between explicit `edges`. features: options, or a map that was learned before.
+    engine, address: see `logs.engines.run`. strict: refuse a log with any problem. progress(rows, total or None,
+    seconds) is called after every part.
     """
     began = time.perf_counter()
     if sum(given is not None for given in (windows, every, edges)) > 1:
@@ -131,7 +146,7 @@ def read_moments(
 
 def read_rounds(
     source: Any,
-    schema: Schema | Mapping[str, Any] | None = None,
+    schema: SchemaLike = None,
     feature_map: FeatureMap | FeatureOptions | None = None,
     *,
     report: QualityReport | None = None,
@@ -154,12 +169,13 @@ def read_rounds(
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
 
 
-def _schema_of(source: Source, schema: Schema | Mapping[str, Any] | None) -> Schema:
+def _schema_of(source: Source, schema: SchemaLike) -> Schema:
     if isinstance(schema, Schema):
         return schema.resolved(source.arrow_schema)
     if isinstance(source, ObpSource):
         return source.schema
-    return infer_schema(source.arrow_schema, sample_of(source), **dict(schema or {}))
+    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
+    return infer_schema(source.arrow_schema, sample_of(source), **known)
 
 
 def _times_are_dates(source: Source, schema: Schema) -> bool:
