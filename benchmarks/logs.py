@@ -1,8 +1,8 @@
 """Reading a big log: a bare pyarrow + NumPy pass, ours, Dask and Spark, in one run; ratios, memory and agreement.
 
 Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark]
-Each pass runs in a process of its own, so that its peak memory is its own (of clusters, the client's only); starting up
-is timed apart. Seconds and processor seconds of all threads are the least of five runs, so a busy machine disturbs less.
+Each pass runs in a process of its own, so that its peak memory is its own (of clusters: the client's); starting up is
+timed apart. Seconds, and processor seconds of all threads, are the least of three runs: a busy machine disturbs less.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def one_pass(engine: str, path: str, out: str) -> None:
         run(warm)
     started = time.perf_counter() - began
     times, work = [], []
-    for _ in range(5):
+    for _ in range(3):
         began, worked = time.perf_counter(), time.process_time()
         sums = run(path)
         times.append(time.perf_counter() - began)
@@ -164,9 +164,8 @@ def main() -> None:
             write_log(name, rows)
     size = path.stat().st_size / 1e9
     print(f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} cores")
-    print(
-        f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'CPU s':>6} {'peak MB':>8}  difference to bare, to local"
-    )
+    head = f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'CPU s':>6} {'peak MB':>8}"
+    print(f"{head}  difference to bare, to local")
     several, bare_sums = measured("bare", path, given.folder)
     single, _ = measured("bare", path, given.folder, OPENBLAS_NUM_THREADS="1")
     base = min(several["seconds"], single["seconds"])  # the faster of the two is what we are measured against
@@ -182,10 +181,8 @@ def main() -> None:
 
 
 def show(name: str, found: dict[str, Any], base: float, against: str = "") -> None:
-    ratio = found["seconds"] / base
-    print(
-        f"{name:<22} {found['start']:>10.1f} {found['seconds']:>8.2f} {ratio:>7.2f} {found['work']:>6.1f} {found['peak']:>8.0f}  {against}"
-    )
+    times = f"{found['start']:>10.1f} {found['seconds']:>8.2f} {found['seconds'] / base:>7.2f} {found['work']:>6.1f}"
+    print(f"{name:<22} {times} {found['peak']:>8.0f}  {against}")
 
 
 def difference(sums: Any, reference: Any) -> float:

@@ -84,8 +84,6 @@ class Standalone:
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spark")
     standalone = Standalone(folder)
-    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP")}
-    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     try:
         session = spark_engine.open_session(standalone.address)
         yield standalone, session
@@ -93,8 +91,6 @@ def cluster(tmp_path_factory):
     finally:
         for process in reversed(standalone.processes):
             standalone.kill(process)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def many_row_groups(folder, form=wide):
@@ -139,3 +135,15 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     after = cluster_tasks.running(folder)
     ran_twice = [part for pid in held for part in held[pid] if sum(part in parts for parts in after.values()) > 1]
     assert len(ran_twice) == 1
+
+
+def test_a_session_of_its_own_is_started_and_ended(tmp_path):
+    path = many_row_groups(tmp_path)
+    code = (
+        "from invariant_bandits.logs import read_moments; "
+        f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', 'local')); "
+        "print(there.moments == here.moments)"
+    )
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=bare, check=False)
+    assert done.stdout.split() == ["True"], done.stderr

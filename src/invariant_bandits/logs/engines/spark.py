@@ -53,15 +53,23 @@ def _answers(
 
 
 def open_session(master: str) -> Any:
-    """A session of our own at a master such as "local[2]" or "spark://127.0.0.1:7077", without a web page."""
+    """A session of our own at a master such as "local[2]" or "spark://127.0.0.1:7077", without a web page.
+
+    Where the master is this machine, everything stays on loopback and the workers run this Python.
+    """
+    here = master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master
+    wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"} if here else {}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)  # Spark reads them only while it starts
     try:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master).appName("invariant-bandits").config("spark.ui.enabled", "false")
-        if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
+        if here:
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-            if "PYSPARK_PYTHON" not in os.environ:
-                builder = builder.config("spark.pyspark.python", sys.executable)
         return builder.getOrCreate()
     except Exception as error:
         raise InputError(f"Spark could not be started with the master {master!r}: {error}") from error
+    finally:
+        for name in added:
+            del os.environ[name]
