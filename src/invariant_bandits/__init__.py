@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from invariant_bandits.evaluation.comparison import compare as compare
     from invariant_bandits.evaluation.feedback import Feedback as Feedback
     from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
+    from invariant_bandits.features import FeatureMap as FeatureMap
+    from invariant_bandits.features import FeatureOptions as FeatureOptions
     from invariant_bandits.files import FileError as FileError
+    from invariant_bandits.logs.reading import read_moments as read_moments
+    from invariant_bandits.logs.reading import read_rounds as read_rounds
+    from invariant_bandits.logs.schema import Schema as Schema
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
     from invariant_bandits.policies.auto import AutoISD as AutoISD
     from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
@@ -63,6 +68,8 @@ _HOMES = {
     "DisjointLinUCB": "policies.baselines",
     "DriftPrior": "prior",
     "EpsilonGreedy": "policies.baselines",
+    "FeatureMap": "features",
+    "FeatureOptions": "features",
     "Feedback": "evaluation.feedback",
     "FileError": "files",
     "Forever": "policies.memory",
@@ -78,6 +85,7 @@ _HOMES = {
     "Restart": "policies.memory",
     "RestartLinUCB": "policies.linear",
     "SWLinUCB": "policies.linear",
+    "Schema": "logs.schema",
     "Scores": "policies.base",
     "SimulationResult": "results",
     "SlidingWindow": "policies.memory",
@@ -88,6 +96,8 @@ _HOMES = {
     "joint_diagonalize": "decomposition.joint_diagonalization",
     "load": "policies.state",
     "logs_needed": "confidence",
+    "read_moments": "logs.reading",
+    "read_rounds": "logs.reading",
     "rolling_origins": "evaluation.rolling",
     "save": "policies.state",
     "simulate": "simulation",

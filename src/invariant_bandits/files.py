@@ -31,6 +31,11 @@ def write(
     path: str | PathLike[str], kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, Any]
 ) -> None:
     """Store `arrays` and the JSON-able `about` under `path`, replacing it in one step."""
+    replace_file(path, encode(kind, arrays, about))
+
+
+def encode(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, Any]) -> bytes:
+    """The content of a file that holds `arrays` and the JSON-able `about`."""
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -42,7 +47,8 @@ def write(
         "about": described,
         "sha256": digest(kind, described, arrays),
     }
-    replace_file(path, save(arrays, metadata=header))
+    content: bytes = save(arrays, metadata=header)
+    return content
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:

@@ -48,6 +48,23 @@ def power_sums(X: Any, r: Any, per_round: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def round_sums(X: Any, counts: Any) -> Any:
+    """Σ over rounds of (sum of its rows)² / its number of rows, per column (p,); X is (Σ counts, p), round by round."""
+    p = X.shape[1]
+    between, inside = np.zeros(p), np.zeros(p)
+    row = 0
+    for count in counts:
+        inside[:] = 0.0
+        for _ in range(count):
+            for j in range(p):
+                inside[j] += X[row, j]
+            row += 1
+        for j in range(p):
+            between[j] += inside[j] * inside[j] / count
+    return between
+
+
+@njit(cache=True, nogil=True)
 def ridge_choices(X: Any, r: Any, forced: Any, ridge: float, exploration: float, eta: float) -> Any:
     """Actions that LinUCB (Abbasi-Yadkori et al. 2011, noise and norm bound 1) would have preferred.
 

@@ -10,15 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits import files
 from invariant_bandits.checks import Array, InputError, finite_array, require_finite, shaped_array, whole_number
-from invariant_bandits.spread import Spread, mapped, spread_of_rows, stacked
+from invariant_bandits.offered import OfferedRows, offered_rows
+from invariant_bandits.spread import Spread, mapped, rescaled, spread_of_rows, stacked
 from invariant_bandits.windows import checked_edges, even_starts, place_times, same_edges
 
+KIND = "windowed-moments"
 ROWS_AT_ONCE = 65_536
 CELLS_PER_WINDOW = 16
 LARGEST = 1e70
@@ -95,10 +98,10 @@ class WindowedMoments:
     def from_batches(cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None) -> WindowedMoments:
         """Moments of any number of batches in bounded memory.
 
-        Each batch is a tuple (features, rewards) or (features, rewards, offered), or a mapping with these keys
-        and, if `edges` is given, `times`. With `windows`, batches must come in time order; their total need not
-        be known: rounds are gathered in at most 32 × windows equal cells, which are then grouped into `windows`
-        stretches of nearly equal length.
+        Each batch is a tuple (features, rewards) or (features, rewards, offered), or a mapping with these keys,
+        `offered_counts` where rounds differ in size and, if `edges` is given, `times`. With `windows`, batches
+        must come in time order; their total need not be known: rounds are gathered in at most 32 × windows equal
+        cells, which are then grouped into `windows` stretches of nearly equal length.
         """
         rows = (_as_mapping(batch) for batch in batches)
         if edges is not None:
@@ -110,12 +113,20 @@ class WindowedMoments:
     # -- adding --
 
     def update(
-        self, features: Any, rewards: Any, *, window: Any = None, times: Any = None, offered: Any = None
+        self,
+        features: Any,
+        rewards: Any,
+        *,
+        window: Any = None,
+        times: Any = None,
+        offered: Any = None,
+        offered_counts: Any = None,
     ) -> WindowedMoments:
         """Add a batch of rounds, in place, and return self.
 
-        features (n, p), rewards (n,), offered (n, K, p) if these moments keep offered actions. Which window a
-        round belongs to: `window`, an int or n of them, or `times` (n,) if these moments have edges. Everything
+        features (n, p), rewards (n,), offered (n, K, p) if these moments keep offered actions; where rounds offer
+        different numbers of actions, offered (rows, p), round after round, with offered_counts (n,). Which window
+        a round belongs to: `window`, an int or n of them, or `times` (n,) if these moments have edges. Everything
         is checked before anything is added.
         """
         features = np.ascontiguousarray(shaped_array("features", features, ("n", self.dim)))
@@ -127,27 +138,30 @@ class WindowedMoments:
                 if offered is None
                 else "offered was given, but these moments keep chosen actions only"
             )
+        several = None
         if offered is not None:
-            offered = np.ascontiguousarray(shaped_array("offered", offered, (n, "K", self.dim)))
+            several = offered_rows(offered, offered_counts, n, self.dim)
+        elif offered_counts is not None:
+            raise InputError("offered_counts were given without offered")
         place = self._place(n, window, times)
         if (place[:-1] > place[1:]).any():
             order = np.argsort(place, kind="stable")
             features, rewards, place = features[order], rewards[order], place[order]
-            offered = None if offered is None else offered[order]
+            several = None if several is None else several.taken(order)
         starts = np.concatenate([[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [n]])
         parts = []
         for start, stop in pairwise(starts.tolist()):
             for first in range(start, stop, ROWS_AT_ONCE):
                 rows = slice(first, min(first + ROWS_AT_ONCE, stop))
-                several = None if offered is None else offered[rows]
-                parts.append((int(place[start]), *_spreads(features[rows], rewards[rows], several)))
+                others = None if several is None else several.stretch(rows)
+                parts.append((int(place[start]), *_spreads(features[rows], rewards[rows], others)))
         spreads = [part for _, *both in parts for part in both if part is not None]
         if not all((part.quartics <= LARGEST**4).all() and (np.abs(part.mean) <= LARGEST).all() for part in spreads):
             _explain_unusable(features=features, rewards=rewards, offered=offered)
-        for index, chosen, others in parts:
+        for index, chosen, spread in parts:
             self.chosen.put(index, chosen)
-            if others is not None and self.offered is not None:
-                self.offered.put(index, others)
+            if spread is not None and self.offered is not None:
+                self.offered.put(index, spread)
         return self
 
     def _place(self, n: int, window: Any, times: Any) -> np.ndarray[Any, Any]:
@@ -177,6 +191,13 @@ class WindowedMoments:
         if self.offered is not None and other.offered is not None:
             both = self.offered.merged(other.offered)
         return WindowedMoments(self.chosen.merged(other.chosen), both, self.edges)
+
+    def merge_windows(self, first: int, part: WindowedMoments) -> None:
+        """Add, in place, moments of some of these windows, the first of them being window `first`."""
+        last = whole_number("first", first, 0) + part.windows
+        merged = self.stretch(first, last) + part
+        for name, array in self._arrays().items():
+            array[first:last] = merged._arrays()[name]
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
         """These windows, then those of `later`."""
@@ -293,6 +314,23 @@ class WindowedMoments:
         offered = None if self.offered is None else mapped(self.offered, features)
         return WindowedMoments(mapped(self.chosen, both), offered, self.edges)
 
+    def rescaled(self, kept: Any, shift: Any, scale: Any) -> WindowedMoments:
+        """Moments of the features (φ − shift) / scale at the indices `kept` (q,); all powers follow exactly.
+
+        shift and scale are (q,), scale positive.
+        """
+        kept = np.asarray(kept)
+        if kept.ndim != 1 or kept.dtype.kind not in "iu" or not len(kept):
+            raise InputError(f"kept must be at least one index in one row, got {kept!r}")
+        if (kept < 0).any() or (kept >= self.dim).any():
+            raise InputError(f"kept must index the {self.dim} features, got {kept.min()}..{kept.max()}")
+        shift, scale = finite_array("shift", shift, kept.shape), finite_array("scale", scale, kept.shape)
+        if not (scale > 0.0).all():
+            raise InputError(f"scale must be positive, got {scale.min()}")
+        both = rescaled(self.chosen, np.append(kept, self.dim), np.append(shift, 0.0), np.append(scale, 1.0))
+        offered = None if self.offered is None else rescaled(self.offered, kept, shift, scale)
+        return WindowedMoments(both, offered, self.edges)
+
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
@@ -318,19 +356,28 @@ class WindowedMoments:
             arrays |= {f"offered.{name}": array for name, array in self.offered.arrays().items()}
         return arrays
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a self-describing, checksummed file, whole or not at all."""
+    def to_bytes(self) -> bytes:
+        """The content of a file: self-describing and checksummed, for storing or sending."""
         arrays: dict[str, Any] = dict(self._arrays())
         about: dict[str, Any] = {"dim": self.dim, "windows": self.windows, "rounds": self.rounds}
         if self.edges is not None:
             about["edges"] = str(self.edges.dtype)
             arrays["edges"] = self.edges.view("int64") if self.edges.dtype.kind == "M" else self.edges
-        files.write(path, "windowed-moments", arrays, about)
+        return files.encode(KIND, arrays, about)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a self-describing, checksummed file, whole or not at all."""
+        files.replace_file(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> WindowedMoments:
         """Read a file written by `save`; refuses a damaged or foreign one."""
-        arrays, about = files.read(path, "windowed-moments")
+        return cls.from_bytes(Path(path).read_bytes(), str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "content") -> WindowedMoments:
+        """The moments in the content of a file; `name` is for messages."""
+        arrays, about = files.decode(content, KIND, name)
         edges = None
         if "edges" in arrays:
             stored = arrays.pop("edges")
@@ -343,18 +390,19 @@ class WindowedMoments:
         return cls(Spread(**parts["chosen"]), offered, edges)
 
 
-def _spreads(features: Array, rewards: Array, offered: Array | None) -> tuple[Spread, Spread | None]:
+def _spreads(features: Array, rewards: Array, offered: OfferedRows | None) -> tuple[Spread, Spread | None]:
     with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
         chosen = spread_of_rows(features, rewards, 1)
         if offered is None:
             return chosen, None
-        return chosen, spread_of_rows(offered.reshape(-1, offered.shape[2]), None, offered.shape[1])
+        return chosen, spread_of_rows(offered.rows, None, offered.per_round)
 
 
 def _explain_unusable(**arrays: Array | None) -> None:
     """Say why sums over these rows are not finite; looking at every entry is slow, so only done when they are not."""
     for name, array in arrays.items():
         if array is not None:
+            array = np.asarray(array, dtype=np.float64)
             require_finite(name, array)
             if np.abs(array).max() > LARGEST:
                 raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
@@ -382,7 +430,8 @@ def _from_timed_batches(cls: type[WindowedMoments], rows: Iterator[Mapping[str, 
             raise InputError("each batch must carry its times when edges are given")
         if moments is None:
             moments = cls.empty(features.shape[1], edges=edges, offered=offered is not None)
-        moments.update(features, batch["rewards"], times=batch["times"], offered=offered)
+        counts = batch.get("offered_counts")
+        moments.update(features, batch["rewards"], times=batch["times"], offered=offered, offered_counts=counts)
     if moments is None:
         raise InputError("batches are empty: at least one is needed")
     return moments
@@ -404,7 +453,8 @@ def _from_ordered_batches(
             moments = half.followed_by(cls.empty(moments.dim, cells // 2, offered=offered is not None))
             width *= 2
         place = (filled + np.arange(len(features))) // width
-        moments.update(features, batch["rewards"], window=place, offered=offered)
+        counts = batch.get("offered_counts")
+        moments.update(features, batch["rewards"], window=place, offered=offered, offered_counts=counts)
         filled += len(features)
     if moments is None:
         raise InputError("batches are empty: at least one is needed")

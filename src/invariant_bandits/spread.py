@@ -120,8 +120,11 @@ class Spread:
         return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
 
 
-def spread_of_rows(features: Array, rewards: Array | None, per_round: int) -> Spread:
-    """Moments of one batch of rows as a single window; rewards, if any, become the last variable."""
+def spread_of_rows(features: Array, rewards: Array | None, per_round: int | Array) -> Spread:
+    """Moments of one batch of rows as a single window; rewards, if any, become the last variable.
+
+    per_round: how many rows each round has, one number or one per round.
+    """
     from invariant_bandits import kernels
 
     if rewards is None:
@@ -133,7 +136,11 @@ def spread_of_rows(features: Array, rewards: Array | None, per_round: int) -> Sp
     origin = np.zeros(features.shape[1] + 1)
     while True:
         gram = features.T @ features
-        powers, between = kernels.power_sums(features, rewards, per_round)
+        if isinstance(per_round, int):
+            powers, between = kernels.power_sums(features, rewards, per_round)
+        else:
+            powers, between = kernels.power_sums(features, rewards, 1)
+            between[:-1] = kernels.round_sums(features, per_round)
         mean = powers[0] / n
         second = powers[1] - n * mean * mean
         if not origin.any() and (n * mean * mean > 100.0 * second).any():
@@ -174,3 +181,15 @@ def mapped(spread: Spread, change: Array) -> Spread:
         "scatter": change @ spread.scatter @ change.T,
     }
     return Spread(**fields)
+
+
+def rescaled(spread: Spread, kept: Array, shift: Array, scale: Array) -> Spread:
+    """Moments of (x[kept] − shift) / scale, every power exactly."""
+    return Spread(
+        count=spread.count.copy(),
+        mean=(spread.mean[:, kept] - shift) / scale,
+        scatter=spread.scatter[:, kept[:, None], kept] / (scale[:, None] * scale),
+        cubes=spread.cubes[:, kept] / scale**3,
+        quartics=spread.quartics[:, kept] / scale**4,
+        between=spread.between[:, kept] / scale**2,
+    )

@@ -1,0 +1,195 @@
+"""Reading a big log: a bare pyarrow + NumPy pass, ours, Dask and Spark, in one run; ratios, memory and agreement.
+
+Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark]
+Each pass runs in a process of its own, so that its peak memory is its own (of clusters: the client's); starting up is
+timed apart. Seconds, and processor seconds of all threads, are the least of three runs: a busy machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FEATURES, WINDOWS = 20, 50
+BEGIN, END = np.datetime64("2024-01-01", "us"), np.datetime64("2024-12-16", "us")
+EDGES = BEGIN + (END - BEGIN) // WINDOWS * np.arange(WINDOWS + 1)
+
+
+def write_log(path: Path, rows: int) -> None:
+    """Rows in time order, float64 features with a mean, row groups of 100,000 rows, at least ten of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    names = [f"x{j}" for j in range(FEATURES)]
+    scratch = path.with_suffix(".part")
+    writer = None
+    for start in range(0, rows, 100_000):
+        n = min(100_000, rows - start)
+        features = rng.standard_normal((n, FEATURES)) + np.linspace(-3.0, 3.0, FEATURES)
+        rewards = features @ np.linspace(0.5, 1.5, FEATURES) + rng.standard_normal(n)
+        share = (start + np.arange(n)) / rows
+        times = BEGIN + (share * (EDGES[-1] - BEGIN).astype(float)).astype("timedelta64[us]")
+        columns = {"time": times, "reward": rewards} | {name: features[:, j] for j, name in enumerate(names)}
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(scratch, table.schema)
+        writer.write_table(table, row_group_size=min(100_000, rows // 10))
+    assert writer is not None
+    writer.close()
+    scratch.rename(path)
+
+
+def bare(path: str) -> np.ndarray[Any, Any]:
+    """Sums of products of [1, φ, r] per window (50, 22, 22): what anyone would write first."""
+    import pyarrow.parquet as pq
+
+    names = [f"x{j}" for j in range(FEATURES)]
+    sums = np.zeros((WINDOWS, FEATURES + 2, FEATURES + 2))
+    for batch in pq.ParquetFile(path).iter_batches(65_536, columns=["time", *names, "reward"]):
+        times = batch.column("time").to_numpy(zero_copy_only=False)
+        columns = [batch.column(name).to_numpy() for name in (*names, "reward")]
+        rows = np.column_stack([np.ones(len(times)), *columns])
+        window = np.minimum(np.searchsorted(EDGES, times, side="right") - 1, WINDOWS - 1)
+        for one in np.unique(window):
+            part = rows[window == one]
+            sums[one] += part.T @ part
+    return sums
+
+
+def augmented(moments: Any) -> np.ndarray[Any, Any]:
+    """The same sums from our centred moments."""
+    spread = moments.chosen
+    sums = np.empty((WINDOWS, FEATURES + 2, FEATURES + 2))
+    sums[:, 0, 0] = spread.count
+    sums[:, 0, 1:] = sums[:, 1:, 0] = spread.count[:, None] * spread.mean
+    outer = spread.mean[:, :, None] * spread.mean[:, None, :]
+    sums[:, 1:, 1:] = spread.scatter + spread.count[:, None, None] * outer
+    return sums
+
+
+def one_pass(engine: str, path: str, out: str) -> None:
+    """Run one engine, warm (imports, compiled functions, cluster) and then measured; called in its own process."""
+    began = time.perf_counter()
+    warm = f"{path}.small.parquet"
+    close = None
+    if engine == "bare":
+        run = bare
+        bare(warm)
+    else:
+        from invariant_bandits.logs import read_moments
+
+        target: Any = engine
+        if engine == "dask":
+            import distributed
+
+            cluster = distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            )
+            target, close = distributed.Client(cluster), cluster.close
+        elif engine == "spark":
+            from invariant_bandits.logs.engines.spark import open_session
+
+            target = open_session("local[2]")
+            close = target.stop
+
+        def run(name: str) -> Any:
+            return augmented(read_moments(name, edges=EDGES, engine=target).moments)
+
+        run(warm)
+    started = time.perf_counter() - began
+    times, work = [], []
+    for _ in range(3):
+        began, worked = time.perf_counter(), time.process_time()
+        sums = run(path)
+        times.append(time.perf_counter() - began)
+        work.append(time.process_time() - worked)
+    np.save(out, sums)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"start": started, "seconds": min(times), "work": min(work), "peak": peak}))
+    if close is not None:
+        close()
+
+
+def measured(engine: str, path: Path, folder: Path, **environment: str) -> tuple[dict[str, Any], Any]:
+    out = folder / f"{engine}.npy"
+    command = [sys.executable, __file__, "--one", engine, "--path", str(path), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    if done.returncode:
+        raise SystemExit(f"{engine} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1]), np.load(out)
+
+
+def first_look(path: Path) -> None:
+    """Schema, moments and fit of the first million rows, as a new user would ask for them, in a fresh process."""
+    code = (
+        "import time; t = time.perf_counter(); import invariant_bandits as ib; "
+        f"from invariant_bandits.logs import read_moments; read = read_moments({str(path)!r}, windows=8); "
+        "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, read.rows)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, rows = done.stdout.split()
+    print(f"first look (imports, schema, moments, fit) at {int(rows):,} rows × {FEATURES}: {float(seconds):.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "invariant-bandits-benchmark")
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--engines", default="local,dask,spark")
+    parser.add_argument("--one")
+    parser.add_argument("--path")
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    if given.one:
+        one_pass(given.one, given.path, given.out)
+        return
+    given.folder.mkdir(parents=True, exist_ok=True)
+    path = given.folder / f"log-{given.rows}.parquet"
+    for name, rows in (
+        (path, given.rows),
+        (Path(f"{path}.small.parquet"), 10_000),
+        (given.folder / "million.parquet", 1_000_000),
+    ):
+        if not name.exists():
+            write_log(name, rows)
+    size = path.stat().st_size / 1e9
+    print(f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} cores")
+    head = f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'CPU s':>6} {'peak MB':>8}"
+    print(f"{head}  difference to bare, to local")
+    several, bare_sums = measured("bare", path, given.folder)
+    single, _ = measured("bare", path, given.folder, OPENBLAS_NUM_THREADS="1")
+    base = min(several["seconds"], single["seconds"])  # the faster of the two is what we are measured against
+    show("bare", several, base)
+    show("bare, BLAS one thread", single, base)
+    local_sums = None
+    for engine in given.engines.split(","):
+        found, sums = measured(engine, path, given.folder)
+        local_sums = sums if engine == "local" else local_sums
+        differences = [difference(sums, other) for other in (bare_sums, local_sums) if other is not None]
+        show(engine, found, base, "  ".join(f"{one:.1e}" for one in differences))
+    first_look(given.folder / "million.parquet")
+
+
+def show(name: str, found: dict[str, Any], base: float, against: str = "") -> None:
+    times = f"{found['start']:>10.1f} {found['seconds']:>8.2f} {found['seconds'] / base:>7.2f} {found['work']:>6.1f}"
+    print(f"{name:<22} {times} {found['peak']:>8.0f}  {against}")
+
+
+def difference(sums: Any, reference: Any) -> float:
+    """The largest difference of a sum of products relative to its Cauchy–Schwarz bound."""
+    size = np.sqrt(np.diagonal(reference, axis1=1, axis2=2))
+    return float((np.abs(sums - reference) / (size[:, :, None] * size[:, None, :])).max())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Where tasks run: here, on a Dask cluster, or on Spark. Each is a thin adapter with one function, `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.summary import Part, Plan
+
+ENGINES = ("local", "dask", "spark")
+
+
+def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Plan) -> Iterator[Part]:
+    """Parts of all tasks in their order.
+
+    engine: "local", "dask" or "spark", with an `address` of the cluster if there is one, else a cluster of this
+    machine's processes is started; or a distributed.Client, or a SparkSession.
+    """
+    kind = engine if isinstance(engine, str) else _kind_of(engine)
+    if kind not in ENGINES:
+        raise InputError(
+            f"engine must be one of {', '.join(map(repr, ENGINES))}, a Client or a SparkSession: {engine!r}"
+        )
+    if kind == "local":
+        if address is not None:
+            raise InputError(f"address {address!r} was given, but the engine is 'local'")
+        from invariant_bandits.logs.engines import local
+
+        return local.run(tasks, plan)
+    if not plan.reader.source.in_files:
+        raise InputError(f"engine {kind!r} reads files that its workers can open; what is in memory is read by 'local'")
+    given = None if isinstance(engine, str) else engine
+    if kind == "dask":
+        from invariant_bandits.logs.engines import dask
+
+        return dask.run(tasks, plan, client=given, address=address)
+    from invariant_bandits.logs.engines import spark
+
+    return spark.run(tasks, plan, session=given, address=address)
+
+
+def _kind_of(engine: Any) -> str:
+    packages = {"distributed": "dask", "pyspark": "spark"}
+    return packages.get(type(engine).__module__.partition(".")[0], type(engine).__name__)

@@ -1,0 +1,77 @@
+"""The feedback dictionary of the Open Bandit Pipeline as a source of rounds; the library itself is not needed.
+
+Its rewards belong to pairs (context x, action a). With e_a the action's context, or its indicator if there is none,
+the features are φ(x, a) = [e_a, x ⊗ e_a]: every action may have its own level and its own response to the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import InputError, finite_array, whole_number
+from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.sources import Task
+
+CELLS_AT_ONCE = 4_000_000
+
+
+class ObpSource:
+    """Rounds of a feedback dictionary, expanded to offered actions a batch at a time."""
+
+    def __init__(self, feedback: Mapping[str, Any]) -> None:
+        missing = [name for name in ("n_rounds", "n_actions", "context", "action", "reward") if name not in feedback]
+        if missing:
+            raise InputError(f"feedback lacks {', '.join(missing)}; got the keys {', '.join(map(str, feedback))}")
+        self.rounds = whole_number("n_rounds", feedback["n_rounds"], 1)
+        actions = whole_number("n_actions", feedback["n_actions"], 1)
+        self.context = finite_array("context", feedback["context"], (self.rounds, "d"))
+        given = feedback.get("action_context")
+        self.kinds = np.eye(actions) if given is None else finite_array("action_context", given, (actions, "e"))
+        self.columns = {"action": np.asarray(feedback["action"]), "reward": np.asarray(feedback["reward"], dtype=float)}
+        for name in ("pscore", "position"):
+            if feedback.get(name) is not None:
+                self.columns[name] = np.asarray(feedback[name])
+        for name, column in self.columns.items():
+            if column.shape != (self.rounds,):
+                raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
+        self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
+        self.tasks = (Task("feedback", 0, 0, 0),)
+        self.total_rows, self.in_files = self.rounds, False
+        self.arrow_schema = self._batch(slice(0, 1), [*self.columns, "offered"]).schema
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns mean."""
+        there = {name: name if name in self.columns else None for name in ("pscore", "position")}
+        return Schema(
+            "reward", offered="offered", action="action", propensity=there["pscore"], position=there["position"]
+        )
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of rounds; nothing is behind them."""
+        if first_row is not None:
+            return
+        size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
+        for row in range(0, self.rounds, size):
+            yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """A dictionary of arrays has typed values."""
+        return ()
+
+    def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        arrays = {name: pa.array(self.columns[name][rows]) for name in columns if name != "offered"}
+        if "offered" in columns:
+            context, kinds = self.context[rows], self.kinds
+            crossed = context[:, None, :, None] * kinds[None, :, None, :]
+            n, K = len(context), len(kinds)
+            same = np.broadcast_to(kinds, (n, *kinds.shape))
+            flat = np.concatenate([same, crossed.reshape(n, K, -1)], axis=2).reshape(-1)
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(flat), self.width)
+            arrays["offered"] = pa.FixedSizeListArray.from_arrays(vectors, K)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))

@@ -1,0 +1,40 @@
+"""What cluster tests run on the workers: the real function, held back until the test has done its harm."""
+
+import os
+import time
+from pathlib import Path
+
+from invariant_bandits.logs.summary import answer
+
+PATIENCE = 60.0
+
+
+class Held:
+    """`answer`, but every call first says which process runs it and then waits until the file `go` is there."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, task, plan):
+        folder = Path(self.folder)
+        (folder / f"{os.getpid()}.{task.part}").touch()
+        wait_for(lambda: (folder / "go").exists())
+        return answer(task, plan)
+
+
+def running(folder):
+    """The processes that hold a task back, with the parts that they hold."""
+    found = {}
+    for one in Path(folder).glob("*.*"):
+        found.setdefault(int(one.stem), set()).add(int(one.suffix[1:]))
+    return found
+
+
+def wait_for(condition):
+    """Wait until the condition holds and return it; TimeoutError after a minute."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError("what was waited for did not happen")
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,122 @@
+"""Schemas: inferred with reasons, shown, overridden, and refused when they do not fit the log."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from invariant_bandits import FileError, InputError
+from invariant_bandits.logs import Schema, infer_schema, read_schema
+from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+
+LOG = planted_log(seed=6, rounds=30)
+
+
+def test_roles_are_found_by_names_and_types():
+    assert read_schema(wide(LOG)) == Schema("reward", ("x0", "x1", "x2"), time="time")
+    assert read_schema(rows_per_action(LOG)) == Schema(
+        "reward", ("x0", "x1", "x2"), time="time", round="round_id", chosen="chosen", propensity="propensity"
+    )
+    assert read_schema(lists_of_offered(LOG)) == Schema(
+        "reward", time="time", action="action", propensity="propensity", offered="offered", rewards="offered_rewards"
+    )
+
+
+def test_a_log_of_somebody_else_is_understood():
+    table = pa.table(
+        {
+            "user_id": np.arange(200),
+            "time_hour": np.datetime64("2013-01-01", "us") + np.arange(200).astype("timedelta64[h]"),
+            "day": np.arange(200) // 24,
+            "carrier": ["AA", "UA"] * 100,
+            "tail": [f"N{index}" for index in range(200)],
+            "Clicked": [True, False] * 100,
+            "price": np.arange(200.0),
+        }
+    )
+    schema = read_schema(table)
+    assert schema == Schema("Clicked", ("day", "carrier", "price"), time="time_hour", categorical=("carrier",))
+    shown = schema.describe()
+    assert "categories  carrier    string, 2 different in the first 200 rows" in shown
+    assert "ignored     user_id    its name says that it only identifies" in shown
+    assert "ignored     tail       string is no number and has many values" in shown
+
+
+def test_what_is_told_counts_more_than_names():
+    table = wide(LOG).append_column("profit", pa.array(LOG.rewards))
+    schema = read_schema(table, {"reward": "profit", "time": None, "features": ["x[01]"]})
+    assert schema == Schema("profit", ("x0", "x1"))
+    assert "reward      profit  as told" in schema.describe()
+
+
+def test_patterns_never_match_columns_that_have_a_role():
+    schema = Schema("x0", ("x*",)).resolved(wide(LOG).schema)
+    assert schema.features == ("x1", "x2")
+
+
+def test_a_toml_file_is_a_schema(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text('reward = "r"\ntime = "ts"\nfeatures = ["x*", "country"]\ncategorical = ["country"]\n')
+    assert Schema.from_toml(path) == Schema("r", ("x*", "country"), time="ts", categorical=("country",))
+
+
+def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text('features = ["x0", "x2"]\n')
+    assert read_schema(wide(LOG), path) == Schema("reward", ("x0", "x2"), time="time")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time = 'ts'", "reward is missing"),
+        ("reward = 'r'\ncolour = 'red'", "'colour' is no part of a schema"),
+        ("reward = 5", "reward must be a column name, got 5"),
+        ("reward = 'r'\nfeatures = 'x'", "features must be a list of column names"),
+        ("reward = 'r'\nfull_information = 1", "full_information must be true or false"),
+        ("reward = ", "is not readable as TOML"),
+    ],
+)
+def test_a_toml_file_that_is_no_schema_is_named(text, message, tmp_path):
+    path = tmp_path / "schema.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        Schema.from_toml(path)
+
+
+def test_a_missing_toml_file_is_named(tmp_path):
+    with pytest.raises(FileError, match=r"nothing\.toml"):
+        Schema.from_toml(tmp_path / "nothing.toml")
+
+
+BAD = {
+    "no reward": ("reward is missing: none of the columns a, b", lambda: read_schema(pa.table({"a": [1], "b": [2]}))),
+    "a missing column": ("time column 'when' is not in the log", lambda: Schema("reward", ("x*",), time="when")),
+    "a pattern of nothing": ("'z\\*' match no column", lambda: Schema("reward", ("z*",))),
+    "no such feature": ("'time' is not among the features", lambda: Schema("reward", ["x*"], categorical=["time"])),
+    "no features": ("features are missing", lambda: Schema("reward")),
+    "features as text": ("features must be a list", lambda: Schema("reward", "x*")),
+    "two forms": ("exclude each other", lambda: Schema("r", offered="o", action="a", chosen="c", round="i")),
+    "features twice": ("exclude each other", lambda: Schema("r", ("x",), offered="o", action="a")),
+    "chosen without rounds": ("round must name", lambda: Schema("r", ("x",), chosen="c")),
+    "offered without action": ("action must name", lambda: Schema("r", offered="o")),
+    "an unknown role": ("'colour' is no part", lambda: infer_schema(wide(LOG).schema, wide(LOG), colour="red")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "make"), BAD.values(), ids=BAD.keys())
+def test_a_schema_that_does_not_fit_is_named(message, make):
+    with pytest.raises(InputError, match=message):
+        make().resolved(wide(LOG).schema)
+
+
+def test_columns_that_need_others_are_not_taken_without_them():
+    table = lists_of_offered(LOG).drop(["action"])
+    with pytest.raises(InputError, match="features are missing"):
+        read_schema(table.drop(["offered_rewards"]))
+    shown = read_schema(rows_per_action(LOG).drop(["round_id"])).describe()
+    assert "could be chosen, but it needs a round column" in shown
+
+
+def test_plain_values_rebuild_the_schema():
+    schema = read_schema(rows_per_action(LOG))
+    assert Schema(**schema.to_dict()) == schema
