@@ -95,10 +95,15 @@ CLAIMS = (
     ),
 )
 
+BLOW_UPS = (
+    "Means of the published recipe are ruled by a few runs that call a drifting direction stable and then cost hundreds or"
+    " thousands: they vary much from one set of repetitions to the next. The authors' logs also share one series of"
+    " covariances over all repetitions; here every repetition draws its own, which the recipe finds harder."
+)
 LEVELS = (
     *(Level(cell, LINUCB, 48.0) for cell in ALL),
     *(Level(cell, ISD_ORACLE, level) for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)),
-    *(Level(cell, ISD_PUBLISHED, level) for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)),
+    *(Level(cell, ISD_PUBLISHED, level, why=BLOW_UPS) for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)),
     *(Level(cell, ISD_PUBLISHED, level, right_only=True) for cell, level in zip(ALL, (24.0, 17.0, 17.0), strict=True)),
 )
 

@@ -97,6 +97,6 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     draw=draw,
     caption="T0 = 8,000, T = 500; the invariant coefficients move in a random direction by the distance shown (their"
-    " own length is about 2.7). Logarithmic axis; bars are two standard errors.",
+    " own length is about 0.8). Logarithmic axis; bars are two standard errors.",
     in_paper=False,
 )
