@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -87,7 +87,7 @@ def simulate(
     jobs = min(whole_number("jobs", jobs, 1), replications)
     regret = {name: np.empty((replications, horizon)) for name in policies}
     seeds = [(seed, repetition) for repetition in range(replications)]
-    for done, (repetition, outcome) in enumerate(_outcomes(task, seeds, jobs), start=1):
+    for done, (repetition, outcome) in enumerate(forked(task.run, seeds, jobs), start=1):
         for name, path in outcome.items():
             regret[name][repetition] = path
         if progress is not None:
@@ -149,17 +149,21 @@ def _made(maker: Any, episode: Episode) -> Any:
     return maker() if takes_nothing else maker(episode)
 
 
-def _outcomes(task: _Task, seeds: list[tuple[int, int]], jobs: int) -> Iterator[tuple[int, dict[str, Array]]]:
-    """(repetition, outcome) as they are finished."""
+def forked(function: Callable[[Any], Any], arguments: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
+    """(index, function(arguments[index])) as they are finished, in `jobs` forked processes where there is forking.
+
+    What the function holds is inherited, never pickled: it may be a closure over large arrays. Arguments and results
+    are pickled.
+    """
     if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for repetition, seed in enumerate(seeds):
-            yield repetition, task.run(seed)
+        for index, argument in enumerate(arguments):
+            yield index, function(argument)
         return
     fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(task,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(function,)) as pool:
         with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
             warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-            waiting = {pool.submit(_run_in_worker, seed): repetition for repetition, seed in enumerate(seeds)}
+            waiting = {pool.submit(_call_in_worker, argument): index for index, argument in enumerate(arguments)}
         try:
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
@@ -167,17 +171,17 @@ def _outcomes(task: _Task, seeds: list[tuple[int, int]], jobs: int) -> Iterator[
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_worker(task: _Task) -> None:
-    """Keep the task that the fork has inherited: nothing of it is ever pickled."""
+def _begin_worker(function: Callable[[Any], Any]) -> None:
+    """Keep the function that the fork has inherited."""
     global _inherited
-    _inherited = task
+    _inherited = function
 
 
-def _run_in_worker(seed: tuple[int, int]) -> dict[str, Array]:
-    return _inherited.run(seed)
+def _call_in_worker(argument: Any) -> Any:
+    return _inherited(argument)
 
 
-_inherited: _Task
+_inherited: Callable[[Any], Any]
 
 
 def _checked_makers(policies: Any) -> Mapping[str, Maker]:
