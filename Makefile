@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint reproduce bench study-offline study-online clean
+.PHONY: help setup test lint reproduce bench study-offline study-online study-real clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,10 @@ study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (
 
 study-online: setup  ## regret of every policy over 200 fresh repetitions per row (about 8 minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/invariant-bandits study online --out docs/studies/online.md
+
+study-real: setup  ## flights and film ratings, tuned on the first half, played on the second (about 5 minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
+	OPENBLAS_NUM_THREADS=1 $(BIN)/invariant-bandits study real --out docs/studies/real.md
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache

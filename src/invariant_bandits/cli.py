@@ -210,6 +210,48 @@ def study_online(
     console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
 
 
+@study.command("real")
+def study_real(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/real.md"),
+    figures: Annotated[Path, typer.Option(help="Folder for its pictures.")] = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
+    dates: Annotated[int, typer.Option(min=2, help="Starting dates in the second half.")] = 24,
+    seed: Seed = 20261116,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Flights and film ratings, played as logs first and then online; needs the extra "real"."""
+    from invariant_bandits import plots, plots_real
+    from invariant_bandits.experiments import real_data, real_goals, real_report, real_study
+    from invariant_bandits.experiments.real_policies import AUTO_TUNED
+
+    outcomes = {}
+    with _progress() as bar:
+        task = bar.add_task("starting", total=None)
+        for name, load in real_data.DATA.items():
+            outcomes[name] = real_study.run(
+                load(),
+                replications=replications,
+                dates=dates,
+                seed=seed,
+                jobs=jobs,
+                progress=lambda words, done, total: bar.update(
+                    task, description=words, completed=done, total=total, refresh=True
+                ),
+            )
+    charts = {outcome.name: real_goals.charted(outcome) for outcome in outcomes.values()}
+    for theme in plots.THEMES:
+        picture = plots_real.gain_chart(charts, ours=real_goals.OURS, reference=AUTO_TUNED, theme_name=theme)
+        plots.save(picture, figures / f"real-{theme}", ["png"])
+    page = real_report.report(outcomes, pictures=Path(os.path.relpath(figures, out.parent)).as_posix())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, page.encode())
+    console.print(page, highlight=False, markup=False)
+    judged = outcomes[real_report.JUDGED]
+    missed = {policy: sum(not one.reached for one in real_goals.verdicts(judged, policy)) for policy in real_goals.OURS}
+    shown = ", ".join(f"{policy}: {count}" for policy, count in missed.items())
+    console.print(f"written to {out}, pictures to {figures}; goals missed, {shown}")
+
+
 def main() -> None:
     """Run the command; errors of input become one line and exit code 2."""
     try:

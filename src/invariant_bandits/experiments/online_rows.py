@@ -189,7 +189,7 @@ def isd_linucb(oracle: bool, memory: Memory = FOREVER, exploration: float = 1.0)
 
     def make(episode: Episode) -> Policy:
         split = episode.logs.split if oracle else None
-        with _unsettled_fits_count():
+        with unsettled_fits_count():
             return ISDLinUCB.from_history(
                 episode.moments, split=split, memory=memory, exploration=exploration, **_published(episode)
             )
@@ -201,12 +201,12 @@ def auto_isd(exploration: float = DEFAULT_EXPLORATION) -> Maker:
     """AutoISD from the logs' moments."""
 
     def make(episode: Episode) -> Policy:
-        with _unsettled_fits_count():
+        with unsettled_fits_count():
             return AutoISD.from_history(episode.moments, confidence=1.0 / episode.horizon, exploration=exploration)
 
     return make
 
 
-def _unsettled_fits_count() -> warnings.catch_warnings[Any]:
+def unsettled_fits_count() -> warnings.catch_warnings[Any]:
     """A rotation search that has not settled is used like any other: its warning is silenced, nothing is discarded."""
     return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)

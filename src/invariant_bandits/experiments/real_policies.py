@@ -6,12 +6,12 @@ deviations too.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil, log
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.experiments.online_rows import unsettled_fits_count
 from invariant_bandits.experiments.real_data import Rounds
 from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
@@ -102,7 +102,7 @@ def auto(exploration: float, windows: int) -> Contender:
     """AutoISD from the moments of all logs."""
 
     def make(history: History) -> Policy:
-        with _unsettled_fits_count():
+        with unsettled_fits_count():
             return AutoISD.from_history(history.moments(windows), exploration=exploration)
 
     return Contender(f"{windows} windows, exploration {exploration:g}", make)
@@ -112,7 +112,7 @@ def isd(exploration: float) -> Contender:
     """ISD-linUCB with split and component estimated from all logs."""
 
     def make(history: History) -> Policy:
-        with _unsettled_fits_count():
+        with unsettled_fits_count():
             return ISDLinUCB.from_history(
                 history.moments(DEFAULT_WINDOWS), exploration=exploration, norm_bound=1.0, ridge=0.1
             )
@@ -123,7 +123,8 @@ def isd(exploration: float) -> Contender:
 def linucb(exploration: float, logs: int | None) -> Contender:
     """LinUCB that starts from the last `logs` logged rounds (None: all)."""
     return Contender(
-        f"exploration {exploration:g}", lambda history: warmed(LinUCB(history.dim, exploration=exploration), history, logs)
+        f"exploration {exploration:g}",
+        lambda history: warmed(LinUCB(history.dim, exploration=exploration), history, logs),
     )
 
 
@@ -154,11 +155,4 @@ def warmed(policy: LinearPolicy, history: History, logs: int | None) -> LinearPo
 
 def _remembered(discount: float) -> int:
     """After so many rounds a round weighs less than one in a million."""
-    from math import ceil, log
-
     return ceil(log(FORGOTTEN) / log(discount))
-
-
-def _unsettled_fits_count() -> warnings.catch_warnings[None]:
-    """A rotation search that has not settled is used like any other: its warning is silenced, nothing is discarded."""
-    return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)

@@ -94,8 +94,12 @@ def run(
     whole = rounds.scaled(middle)
     starts = [(r, middle, len(rounds)) for r in range(replications)]
     starts += [(r, int(origin), int(origin) + longest) for r in range(replications) for origin in origins]
+
+    def work(start: tuple[int, int, int]) -> dict[str, Array]:
+        return play_all(whole, players, *start, middle, seed)
+
     played: dict[int, dict[str, Array]] = {}
-    for index, gains in forked(lambda start: play_all(whole, players, *start, middle, seed), starts, jobs):
+    for index, gains in forked(work, starts, jobs):
         played[index] = gains
         note("second half", len(played))
     later = [played[index] for index in range(replications, len(starts))]
@@ -141,8 +145,10 @@ def tune(
     jobs: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Choice]:
-    """For every policy with a choice the settings of highest mean gain: fitted on the first half of `rounds`, played once
-    on the second."""
+    """The settings of highest mean gain for every policy that has a choice.
+
+    Fitted on the first half of `rounds` and played once on the second.
+    """
     groups = {name: members for name, members in offered.items() if len(members) > 1}
     middle = len(rounds) // 2
     tasks = [(name, r) for name in groups for r in range(replications)]
