@@ -149,7 +149,7 @@ def films() -> Rounds:
         "earlier ratings": np.log1p(_earlier(table["movieId"].to_numpy(), date)),
     }
     rewards = table["rating"].to_numpy(dtype=np.float64)
-    return _rounds("film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
+    return _rounds("Film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
 
 
 DATA: Mapping[str, Callable[[], Rounds]] = {"flights": flights, "films": films}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,17 +79,13 @@ def verdicts(outcome: Outcome, policy: str) -> list[Verdict]:
 
 
 def _not_worse(policy: str, stretch: str, rival: str, apart: Estimate) -> Verdict:
-    words = f"{policy}: not worse than the best of {_listed(RIVALS)} by more than two standard errors"
+    words = f"{policy}: not worse than the best rival"
     return Verdict(words, stretch, rival, apart, apart.mean >= -2.0 * apart.error)
 
 
 def _better(policy: str, stretch: str, rival: str, apart: Estimate) -> Verdict:
-    words = f"{policy}: better than {rival} by more than two standard errors"
+    words = f"{policy}: better than {rival}"
     return Verdict(words, stretch, rival, apart, apart.mean > 2.0 * apart.error)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return "{" + "; ".join(names) + "}"
 
 
 def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Estimate]]:
