@@ -87,9 +87,9 @@ def _played(outcomes: Mapping[str, Outcome]) -> list[str]:
         "",
         "What had been seen of the second half before it was played: once, while the data were being prepared, how much"
         " three choices gain on it: by a regression on all rewards of the first half, by one on all rewards of the"
-        " second half itself, and the best action of every round. Features were left as they were; grids and procedure were"
-        " written afterwards, without use of it. The run was repeated with the same seed and settings when only the"
-        " words of this page had changed.",
+        " second half itself, and the best action of every round. Features were left as they were; grids and procedure"
+        " were written afterwards, without use of it. The run was repeated with the same seed and settings when only"
+        " the words of this page had changed.",
         "",
     ]
 
