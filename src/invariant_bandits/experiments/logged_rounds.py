@@ -98,7 +98,8 @@ CLAIMS = (
 BLOW_UPS = (
     "Means of the published recipe are ruled by a few runs that call a drifting direction stable and then cost"
     " hundreds or thousands: they vary much from one set of repetitions to the next. The authors' logs also share"
-    " one series of covariances over all repetitions; here every repetition draws its own, which the recipe finds harder."
+    " one series of covariances over all repetitions; here every repetition draws its own, which the"
+    " recipe finds harder."
 )
 LEVELS = (
     *(Level(cell, LINUCB, 48.0) for cell in ALL),

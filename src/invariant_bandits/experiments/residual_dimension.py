@@ -76,7 +76,8 @@ def draw(results: Results, theme_name: str) -> Figure:
                 color=PALETTE[theme_name][shade], label=f"p_res = {p_res}", marker="osD^"[shades.index(shade)], ls="-"
             )
             band.set_facecolor(PALETTE[theme_name][shade])
-        left.legend(frameon=False)
+        left.set_ylim(0.0, 1.35 * left.get_ylim()[1])
+        left.legend(frameon=False, loc="upper left", ncols=2)
         left.set_title("ISD-linUCB, oracle subspaces: mean")
         groups = {str(p_res): sample.final(cell.name, ISD_ORACLE) for p_res, cell in CELLS.items()}
         distributions(right, groups, look(ISD_ORACLE, theme_name)["color"], colours["ink"])
