@@ -108,16 +108,17 @@ def _report(folder: Path, jobs: int) -> None:
         each = 1e3 * seconds / found.run.replications / len(experiment.cells)
         times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
     console.print(times)
-    table = Table(title="Claims", title_justify="left")
-    for heading in ("claim", "value", "95 % interval", "bound", "verdict"):
+    table = Table(title="Tests that do not hold, or are not decided", title_justify="left")
+    for heading in ("verdict", "claim", "value", "95 % interval", "bound"):
         table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
-    colours = {"holds": "green", "fails": "bold red"}
     for judged in found.verdicts.values():
         for claim, verdict in judged:
-            word = f"[{colours.get(verdict.word, 'yellow')}]{verdict.word}[/]"
-            interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
-            table.add_row(claim.name, f"{verdict.statistic:.3g}", interval, str(claim.bound), word)
-    console.print(table)
+            if verdict.word != "holds":
+                word = f"[{'bold red' if verdict.word == 'fails' else 'yellow'}]{verdict.word}[/]"
+                interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
+                table.add_row(word, claim.name, f"{verdict.statistic:.3g}", interval, str(claim.bound))
+    if table.row_count:
+        console.print(table)
     console.print(report_page.headline(found), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / reproduction.FIGURES} (PNG light and dark, SVG, PDF)")
 

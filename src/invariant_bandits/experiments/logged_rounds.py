@@ -46,6 +46,7 @@ def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
 
 def _claims(policy: str, label: str, right_only: bool) -> tuple[Claim, ...]:
     only = policy if right_only else None
+    source = "recipe" if policy == ISD_PUBLISHED else "paper"
     runs = "runs with the right split" if right_only else "all runs"
     return (
         Claim(
@@ -56,6 +57,7 @@ def _claims(policy: str, label: str, right_only: bool) -> tuple[Claim, ...]:
             statistic=ratio(MOST, policy, ISD_ORACLE),
             bound=Bound(high=1.15),
             cells=(MOST,),
+            source=source,
             right_only=only,
         ),
         Claim(
@@ -65,6 +67,7 @@ def _claims(policy: str, label: str, right_only: bool) -> tuple[Claim, ...]:
             statistic=_gap_shrinks(policy),
             bound=Bound(high=0.1),
             cells=ALL,
+            source=source,
             right_only=only,
         ),
         Claim(
@@ -74,6 +77,7 @@ def _claims(policy: str, label: str, right_only: bool) -> tuple[Claim, ...]:
             statistic=largest_ratio(ALL, policy, LINUCB),
             bound=Bound(high=1.0),
             cells=ALL,
+            source=source,
             right_only=only,
         ),
     )

@@ -60,6 +60,7 @@ def _claim(recipe: str, label: str, right_only: bool) -> Claim:
         statistic=rate(recipe, right_only),
         bound=Bound(-0.65, -0.35),
         cells=ALL,
+        source="recipe" if recipe == ISD_PUBLISHED else "paper",
         right_only=recipe if right_only else None,
     )
 
