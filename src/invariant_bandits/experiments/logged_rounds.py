@@ -21,7 +21,7 @@ from invariant_bandits.experiments.contenders import (
     SW_LINUCB,
 )
 from invariant_bandits.experiments.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.experiment import Experiment, Level
+from invariant_bandits.experiments.experiment import CHANCE, Experiment, Level
 from invariant_bandits.plots import theme
 
 PLAYED = (LINUCB, SW_LINUCB, D_LINUCB, ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED, AUTO)
@@ -106,10 +106,13 @@ BLOW_UPS = (
     " recipe finds harder."
 )
 LEVELS = (
-    *(Level(cell, LINUCB, 48.0) for cell in ALL),
-    *(Level(cell, ISD_ORACLE, level) for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)),
+    *(Level(cell, LINUCB, 48.0, why=CHANCE) for cell in ALL),
+    *(Level(cell, ISD_ORACLE, level, why=CHANCE) for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)),
     *(Level(cell, ISD_PUBLISHED, level, why=BLOW_UPS) for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)),
-    *(Level(cell, ISD_PUBLISHED, level, right_only=True) for cell, level in zip(ALL, (24.0, 17.0, 17.0), strict=True)),
+    *(
+        Level(cell, ISD_PUBLISHED, level, right_only=True, why=CHANCE)
+        for cell, level in zip(ALL, (24.0, 17.0, 17.0), strict=True)
+    ),
 )
 
 
