@@ -156,7 +156,8 @@ def report(outcome: Outcome, *, pictures: str | None = None) -> str:
         f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within a row all"
         " policies play the same logs, features and noise, so differences are paired. Regret is dynamic and cumulative:"
         " mean ± standard error (worst run). Worlds: the paper's generator (coefficients of length one before they"
-        " drift), p = 10, K = 5, T = 500 unless the row says otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm bound 1,"
+        " drift), p = 10, K = 5, T = 500 unless the row says otherwise; moments of all offered actions in 8 windows."
+        " Policies: ridge 0.1, noise scale 1, norm bound 1,"
         f" feature bound 1, confidence 1/T; AutoISD is given the confidence only, its default exploration is"
         f" {DEFAULT_EXPLORATION:g}.",
         "",
