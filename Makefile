@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint reproduce bench study-offline study-online study-real clean
+.PHONY: help setup test lint java reproduce bench study-offline study-online study-real clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,8 +30,14 @@ lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## all checks: linters, tests, doctests, documented examples
-	$(BIN)/python -m pytest -n 2
+test: lint java  ## all checks: linters, tests, doctests, documented examples
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+java:  # Spark needs it; where it cannot be installed those tests are skipped and say so
+	@command -v java >/dev/null 2>&1 || { \
+	  echo "installing Java for the Spark tests"; \
+	  { apt-get update -qq && { apt-get install -y -qq openjdk-17-jre-headless || apt-get install -y -qq default-jre-headless; }; } \
+	    >/dev/null 2>&1 || echo "Java could not be installed: the Spark tests will be skipped"; }
 
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results
