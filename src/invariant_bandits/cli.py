@@ -96,7 +96,7 @@ def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import reproduction
 
     with console.status("judging claims and drawing figures"):
-        found = reproduction.read(folder)
+        found = reproduction.read(folder, jobs)
         reproduction.write_claims(found, folder)
         reproduction.write_figures(found, folder, jobs)
         page = report_page.write(found, folder)
