@@ -36,9 +36,9 @@ class Model:
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
     policy: takes the features of `feature_map`; policy_name: as asked for, such as "auto-isd"; baseline: is taken off
-    the rewards that the policy is told, as the features' means are (linear policies have no intercept); moments: of the log, per window, mapped
-    features; schema, quality: how the log was read; dropped: features left out and why; notes: what else happened on
-    the way; value: what evaluation said of the policy, plain values, or None; version: of the package that fitted.
+    the rewards that the policy is told, where it has no intercept; moments: of the log, per window, mapped features;
+    schema, quality: how the log was read; dropped: features left out and why; notes: what else happened on the way;
+    value: what evaluation said of the policy, plain values, or None; version: of the package that fitted.
     """
 
     policy: Policy
