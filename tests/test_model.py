@@ -86,6 +86,17 @@ def test_expected_rewards_are_in_the_units_of_the_log(name):
     assert (low + high) / 2 == pytest.approx(16.0, abs=2.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("auto-isd", ib.AutoISD), ("isd-linucb", ib.ISDLinUCB), ("isd-lints", ib.ISDLinTS)]
+)
+def test_policies_are_those_that_the_moments_give(name, kind):
+    model = ib.fit_logs(shop_log(), policy=name, confidence=0.05, exploration=0.3)
+    direct = kind.from_history(model.moments, confidence=0.05, exploration=0.3)
+    offered = np.random.default_rng(6).normal(size=(50, 5, 3))
+    assert np.array_equal(model.policy.select_many(offered), direct.select_many(offered))
+    assert np.array_equal(model.policy.scores(offered[0]).width, direct.scores(offered[0]).width)
+
+
 def test_learning_from_moments_is_learning_every_row():
     rng = np.random.default_rng(3)
     offered, rewards = rng.normal([1.0, -2.0, 0.0], size=(600, 4, 3)), rng.normal(5.0, size=600)

@@ -257,7 +257,9 @@ def evaluate(
             seed=seed,
             progress=lambda rows: progress(rows, None, time.perf_counter() - began),
         )
-    with Progress(BarColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False) as bar:
+    with Progress(
+        BarColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False, transient=True
+    ) as bar:
         task = bar.add_task("playing policies", total=None)
         result = compare(
             read.feedback,
@@ -341,13 +343,15 @@ def _working(what: str) -> Iterator[None]:
 def _reading() -> Iterator[Callable[[int, int | None, float], None]]:
     """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
+    said = ""
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(rows: int, total: int | None, seconds: float) -> None:
-            of = "" if total is None else f" of {total:,}"
-            speed = rows / seconds if seconds > 0.0 else 0.0
-            words = f"{rows:,}{of} rows, {speed:,.0f} rows/s"
-            bar.update(task, completed=rows, total=total, description=words)
+            nonlocal said
+            said = f"{rows:,} rows, {rows / max(seconds, 1e-9):,.0f} rows/s"
+            done = ", fitting" if rows == total else ""
+            bar.update(task, completed=rows, total=total, description=f"{said}{done}")
 
         yield show
+    console.print(f"{said}\n")

@@ -21,6 +21,7 @@ from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.isd import ISDLinTS, ISDLinUCB
 from invariant_bandits.policies.linear import LinearPolicy, LinUCB
 from invariant_bandits.policies.thompson import LinTS
+from invariant_bandits.prior import DriftPrior
 
 AUTO = "auto-isd"
 Linear = TypeVar("Linear", bound=LinearPolicy)
@@ -98,6 +99,7 @@ def fit_logs(
         baseline=baseline,
         dropped=(*read.dropped, *usable.dropped),
         notes=usable.notes,
+        fit=fit,
     )
 
 
@@ -125,11 +127,22 @@ def _noise(fit: InvariantSubspaceDecomposition) -> dict[str, Any]:
     return {"noise_scale": max(fit.noise_scale_, 1e-12)}
 
 
+def _auto(moments: WindowedMoments, fit: InvariantSubspaceDecomposition, given: dict[str, Any]) -> AutoISD:
+    """AutoISD.from_history, with the decomposition that is there already."""
+    return AutoISD(DriftPrior.from_moments(moments, fit.basis_), **given)
+
+
+def _isd_linucb(moments: WindowedMoments, fit: InvariantSubspaceDecomposition, given: dict[str, Any]) -> ISDLinUCB:
+    """ISDLinUCB.from_history, with the decomposition that is there already."""
+    facts = {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
+    return ISDLinUCB.from_fit(fit, **facts, **given)
+
+
 Maker = Callable[[WindowedMoments, InvariantSubspaceDecomposition, float, dict[str, Any]], Policy]
 POLICIES: dict[str, Maker] = {
-    AUTO: lambda moments, fit, baseline, given: AutoISD.from_history(moments, **given),
-    "isd-linucb": lambda moments, fit, baseline, given: ISDLinUCB.from_history(moments, **given),
-    "isd-lints": lambda moments, fit, baseline, given: ISDLinTS.from_history(moments, **given),
+    AUTO: lambda moments, fit, baseline, given: _auto(moments, fit, given),
+    "isd-linucb": lambda moments, fit, baseline, given: _isd_linucb(moments, fit, given),
+    "isd-lints": lambda moments, fit, baseline, given: ISDLinTS.from_fit(fit, **given),
     "linucb": lambda moments, fit, baseline, given: warm_started(LinUCB, moments, baseline, **_noise(fit), **given),
     "lints": lambda moments, fit, baseline, given: warm_started(LinTS, moments, baseline, **_noise(fit), **given),
     "linucb-cold": lambda moments, fit, baseline, given: LinUCB(moments.dim, **_noise(fit), **given),

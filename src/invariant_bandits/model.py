@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -38,7 +38,8 @@ class Model:
     policy: takes the features of `feature_map`; policy_name: as asked for, such as "auto-isd"; baseline: is taken off
     the rewards that the policy is told, where it has no intercept; moments: of the log, per window, mapped features;
     schema, quality: how the log was read; dropped: features left out and why; notes: what else happened on the way;
-    value: what evaluation said of the policy, plain values, or None; version: of the package that fitted.
+    value: what evaluation said of the policy, plain values, or None; version: of the package that fitted; fit: the
+    decomposition of the moments, found again when it is asked for if it is not given.
     """
 
     policy: Policy
@@ -52,6 +53,7 @@ class Model:
     notes: tuple[str, ...] = ()
     value: Mapping[str, Any] | None = None
     version: str = __version__
+    fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policy.dim == self.feature_map.dim == self.moments.dim:
@@ -95,6 +97,8 @@ class Model:
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
         """What is stable and what drifts, fitted to the moments."""
+        if self.fit is not None:
+            return self.fit
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
             return InvariantSubspaceDecomposition(feature_names=self.names).fit(self.moments)
 

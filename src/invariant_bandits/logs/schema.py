@@ -193,7 +193,9 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
                 taken.add(match)
                 break
     if roles.get("reward") is None:
-        raise InputError(f"schema: reward is missing: none of the columns {_listed(there)} looks like one; name it")
+        raise InputError(
+            f"schema: reward is missing: none of the columns {_listed(there)} looks like one; name it (--reward)"
+        )
     _settle_offered(roles, reasons, taken)
     if "features" not in roles:
         roles["features"] = _infer_features(there, types, sample, taken, roles, reasons)
