@@ -126,8 +126,15 @@ def test_short_windows_join_and_what_a_window_lacks_is_left_out():
     ib.InvariantSubspaceDecomposition().fit(usable.moments)
 
 
+def test_many_tiny_windows_do_not_make_features_look_collinear():
+    table = shop_log(64)
+    model = ib.fit_logs(table, windows=60)
+    assert model.names == ("price", "country=DE", "country=FR")
+    assert model.moments.counts.min() >= 15
+
+
 def test_too_little_log_and_unknown_policies_are_refused():
-    with pytest.raises(ib.InputError, match="at least 2 with 12 rounds each"):
+    with pytest.raises(ib.InputError, match="at least 2 with 18 rounds each"):
         ib.fit_logs(shop_log(16))
     with pytest.raises(ib.InputError, match="policy must be one of 'auto-isd'"):
         ib.fit_logs(shop_log(), policy="best")

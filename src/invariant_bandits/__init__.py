@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from invariant_bandits.decomposition.split import Split as Split
     from invariant_bandits.evaluation.comparison import compare as compare
     from invariant_bandits.evaluation.feedback import Feedback as Feedback
+    from invariant_bandits.evaluation.logged import read_feedback as read_feedback
     from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
     from invariant_bandits.features import FeatureMap as FeatureMap
     from invariant_bandits.features import FeatureOptions as FeatureOptions
@@ -100,6 +101,7 @@ _HOMES = {
     "joint_diagonalize": "decomposition.joint_diagonalization",
     "load": "policies.state",
     "logs_needed": "confidence",
+    "read_feedback": "evaluation.logged",
     "read_moments": "logs.reading",
     "read_rounds": "logs.reading",
     "rolling_origins": "evaluation.rolling",

@@ -142,8 +142,7 @@ def fit(
             time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
         )
         known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(known.describe())
-    console.print()
+    console.print(f"{known.describe()}\n")
     with _reading() as progress:
         model = fit_logs(
             source,
@@ -242,8 +241,7 @@ def evaluate(
             time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
         )
         known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(known.describe())
-    console.print()
+    console.print(f"{known.describe()}\n")
     with _reading() as progress:
         began = time.perf_counter()
         read = read_feedback(

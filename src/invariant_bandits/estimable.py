@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.features import Dropped, FeatureMap, collinear_features
+from invariant_bandits.features import Dropped, FeatureMap, FeatureOptions, collinear_features
 from invariant_bandits.moments import WindowedMoments
 
 
@@ -26,10 +26,14 @@ def fewest_rounds(dim: int) -> int:
     return 3 * (dim + 1)
 
 
-def make_estimable(moments: WindowedMoments, feature_map: FeatureMap) -> Estimable:
-    """Join windows with too few rounds to a neighbour, then leave out features that some window cannot estimate.
+def make_estimable(
+    moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOptions | None = None
+) -> Estimable:
+    """Join windows with too few rounds to a neighbour, learn the map, leave out what some window cannot estimate.
 
-    A category that does not occur in a window is constant there; no coefficient of it can be had in that window.
+    moments: of the features that `feature_map` expands to, and `options` what to learn from them; without options the
+    map has been learned before and the moments are those of its features. A category that does not occur in a window
+    is constant there; no coefficient of it can be had in that window.
     """
     least = fewest_rounds(moments.dim)
     joined = _without_short_windows(moments, least)
@@ -45,21 +49,23 @@ def make_estimable(moments: WindowedMoments, feature_map: FeatureMap) -> Estimab
             f"{short} of {moments.windows} windows had fewer than {least} rounds and were joined to a neighbour:"
             f" {joined.windows} windows remain"
         )
-    dropped: dict[str, Dropped] = {}
+    everywhere: list[Dropped] = []
+    if options is not None:
+        feature_map, everywhere = feature_map.learned(joined, options)
+        joined = feature_map.finish_moments(joined)
+    somewhere: dict[str, Dropped] = {}
     for window in range(joined.windows):
         for one in collinear_features(joined.stretch(window, window + 1), feature_map.names):
-            dropped.setdefault(one.name, replace(one, window=window))
-    if dropped:
-        if len(dropped) == moments.dim:
+            somewhere.setdefault(one.name, replace(one, window=window))
+    if somewhere:
+        if len(somewhere) == joined.dim:
             raise InputError("features: none can be estimated in every window; use fewer windows")
-        stays = np.array([j for j, name in enumerate(feature_map.names) if name not in dropped])
+        stays = np.array([j for j, name in enumerate(feature_map.names) if name not in somewhere])
         joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
-        feature_map = feature_map.without(dropped)
-        notes.append(
-            f"{len(dropped)} feature{'s' if len(dropped) > 1 else ''} left out because some window cannot estimate"
-            " them; fewer windows may keep them"
-        )
-    return Estimable(joined, feature_map, tuple(dropped.values()), tuple(notes))
+        feature_map = feature_map.without(somewhere)
+        which = "a feature was" if len(somewhere) == 1 else f"{len(somewhere)} features were"
+        notes.append(f"{which} left out because some window cannot estimate it; fewer windows may keep it")
+    return Estimable(joined, feature_map, (*everywhere, *somewhere.values()), tuple(notes))
 
 
 def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMoments:

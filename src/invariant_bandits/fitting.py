@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,19 +64,21 @@ def fit_logs(
     """
     one_of("policy", policy, tuple(POLICIES))
     probability("confidence", confidence)
+    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
+    raw = None if options is None else replace(options, standardise="none", drop_collinear=False)
     read = read_moments(
         source,
         schema,
         windows=windows,
         every=every,
         edges=edges,
-        features=features,
+        features=features if raw is None else raw,
         engine=engine,
         address=address,
         strict=strict,
         progress=progress,
     )
-    usable = make_estimable(read.moments, read.feature_map)
+    usable = make_estimable(read.moments, read.feature_map, options)
     moments, feature_map = usable.moments, usable.feature_map
     given: dict[str, Any] = {"confidence": confidence}
     if exploration is not None:
@@ -97,7 +100,7 @@ def fit_logs(
         moments=moments,
         quality=read.quality,
         baseline=baseline,
-        dropped=(*read.dropped, *usable.dropped),
+        dropped=usable.dropped,
         notes=usable.notes,
         fit=fit,
     )

@@ -77,21 +77,18 @@ def read_feedback(
         notes.append(f"only the last {latest:,} of {quality.rounds:,} rounds were taken")
     raw = _feedback(batches, latest, seed, notes)
     earlier, _ = raw.split(fit_fraction)
-    windows = min(whole_number("windows", windows, 2), earlier.rounds)
-    learned, dropped = expanding.learned(earlier.moments(windows), options)
-    bearable = earlier.rounds // fewest_rounds(learned.dim)
-    if bearable < windows:
-        notes.append(f"the rounds to fit on bear {bearable} windows of {fewest_rounds(learned.dim)} rounds each")
-        windows = max(bearable, 2)
-    moments = replace(earlier, offered=learned.finish(earlier.offered)).moments(windows)
-    usable = make_estimable(moments, learned)
+    bearable = earlier.rounds // fewest_rounds(len(expanding.names))
+    if 2 <= bearable < whole_number("windows", windows, 2):
+        notes.append(f"{windows} windows are too many for the rounds to fit on; {bearable} were made")
+        windows = bearable
+    usable = make_estimable(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
         replace(raw, offered=np.ascontiguousarray(usable.feature_map.finish(raw.offered))),
         known,
         usable.feature_map,
         quality,
         windows,
-        (*dropped, *usable.dropped),
+        usable.dropped,
         (*notes, *usable.notes),
     )
 
