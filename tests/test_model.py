@@ -126,6 +126,19 @@ def test_short_windows_join_and_what_a_window_lacks_is_left_out():
     ib.InvariantSubspaceDecomposition().fit(usable.moments)
 
 
+def test_contexts_with_labels_of_actions_need_the_label_as_a_feature():
+    """Action "b" is right for the old, "a" for the young: without the label the features of both are the same."""
+    rng = np.random.default_rng(7)
+    age, action = rng.normal(size=2000), rng.choice(["a", "b"], size=2000)
+    reward = np.where(action == "b", age, -age) + rng.normal(size=2000)
+    table = pa.table({"age": age, "action": action, "reward": reward})
+    assert "the action (column 'action') is not among the features" in ib.fit_logs(table).notes[0]
+    told = {"action": None, "categorical": ["action"], "features": ["age", "action"]}
+    model = ib.fit_logs(table, told, features=FeatureOptions(interactions=("age:action",)))
+    assert model.notes == ()
+    assert [model.select({"age": [years, years], "action": ["a", "b"]}) for years in (-2.0, 2.0)] == [0, 1]
+
+
 def test_many_tiny_windows_do_not_make_features_look_collinear():
     table = shop_log(64)
     model = ib.fit_logs(table, windows=60)
@@ -147,8 +160,9 @@ def test_bad_input_when_serving_is_named_and_changes_nothing(model):
     for action in (3, -1, True, 0.5):
         with pytest.raises(ib.InputError, match="action must be"):
             model.update(OFFERED, action, 1.0)
-    with pytest.raises(ib.InputError, match="reward"):
-        model.update(OFFERED, 0, float("nan"))
+    for reward in (float("nan"), "much"):
+        with pytest.raises(ib.InputError, match="reward"):
+            model.update(OFFERED, 0, reward)
     assert np.array_equal(model.scores(OFFERED).mean, before)
 
 

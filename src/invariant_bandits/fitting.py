@@ -15,6 +15,7 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.estimable import make_estimable
 from invariant_bandits.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.reading import Progress, SchemaLike, read_moments
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model import Model
 from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -101,7 +102,7 @@ def fit_logs(
         quality=read.quality,
         baseline=baseline,
         dropped=usable.dropped,
-        notes=usable.notes,
+        notes=(*_action_note(read.schema), *usable.notes),
         fit=fit,
     )
 
@@ -124,6 +125,17 @@ def warm_started(kind: type[Linear], moments: WindowedMoments, baseline: float, 
     counters = np.array([moments.rounds, moments.rounds], dtype=np.int64)
     factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
     return kind.rebuilt(cold.settings(), {"counters": counters, "memory.factor": factor})
+
+
+def _action_note(schema: Schema) -> list[str]:
+    """A log of contexts and labels of actions teaches nothing about the choice unless the label is a feature."""
+    if schema.action is None or schema.has_offered:
+        return []
+    return [
+        f"the action (column {schema.action!r}) is not among the features: if they describe the context only, no action"
+        f" can be preferred to another; to give every action coefficients of its own: --action none --one-hot"
+        f" {schema.action} --interactions CONTEXT:{schema.action}"
+    ]
 
 
 def _noise(fit: InvariantSubspaceDecomposition) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.moments import WindowedMoments
 from invariant_bandits.policies import state
-from invariant_bandits.policies.base import Policy, Scores
+from invariant_bandits.policies.base import Policy, Scores, reward_number
 
 if TYPE_CHECKING:
     from typing import Self
@@ -90,7 +90,8 @@ class Model:
             raise InputError(
                 f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got {action}"
             )
-        self.policy.update(features[action], reward - self.baseline, offered=features, action=action)
+        gain = reward_number(reward) - self.baseline
+        self.policy.update(features[action], gain, offered=features, action=action)
 
     # -- explaining --
 
