@@ -26,7 +26,8 @@ def stored(tmp_path):
 
 def test_help_names_every_command():
     text = run("--help").stdout
-    assert all(word in text for word in ("fit", "inspect", "evaluate", "reproduce", "report", "simulate", "decompose", "study"))
+    commands = "fit inspect evaluate reproduce report simulate decompose study"
+    assert all(word in text for word in commands.split())
     assert run("--version").stdout.strip() == f"invariant-bandits {ib.__version__}"
 
 
@@ -67,7 +68,7 @@ def test_reproduce_plays_judges_draws_and_reports(tmp_path):
     folder = tmp_path / "results"
     result = run("reproduce", "residual-dimension", "--out", folder, "--replications", 3, "--jobs", 2, "--seed", 4)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "sublinear" in result.stdout
+    assert "tests of the paper's claims" in " ".join(result.stdout.split())
     assert (folder / "report.html").exists()
     written = {path.name: path.read_bytes() for path in (folder / "cells").glob("*.parquet")}
     assert len(written) == 4

@@ -65,6 +65,7 @@ def reproduce(
     """
     from invariant_bandits.experiments import catalogue, reproduction
 
+    _one_thread_each()
     if paper and replications is not None:
         raise InputError("give either --paper or --replications, not both")
     repeated = 20 if paper else replications or 200
@@ -98,7 +99,7 @@ def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import reproduction
 
     with console.status("judging claims and drawing figures"):
-        found = reproduction.read(folder)
+        found = reproduction.read(folder, jobs)
         reproduction.write_claims(found, folder)
         reproduction.write_figures(found, folder, jobs)
         page = report_page.write(found, folder)
@@ -110,16 +111,17 @@ def _report(folder: Path, jobs: int) -> None:
         each = 1e3 * seconds / found.run.replications / len(experiment.cells)
         times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
     console.print(times)
-    table = Table(title="Claims", title_justify="left")
-    for heading in ("claim", "value", "95 % interval", "bound", "verdict"):
+    table = Table(title="Tests that do not hold, or are not decided", title_justify="left")
+    for heading in ("verdict", "claim", "value", "95 % interval", "bound"):
         table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
-    colours = {"holds": "green", "fails": "bold red"}
     for judged in found.verdicts.values():
         for claim, verdict in judged:
-            word = f"[{colours.get(verdict.word, 'yellow')}]{verdict.word}[/]"
-            interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
-            table.add_row(claim.name, f"{verdict.statistic:.3g}", interval, str(claim.bound), word)
-    console.print(table)
+            if verdict.word != "holds":
+                word = f"[{'bold red' if verdict.word == 'fails' else 'yellow'}]{verdict.word}[/]"
+                interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
+                table.add_row(word, claim.name, f"{verdict.statistic:.3g}", interval, str(claim.bound))
+    if table.row_count:
+        console.print(table)
     console.print(report_page.headline(found), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / reproduction.FIGURES} (PNG light and dark, SVG, PDF)")
 
@@ -137,6 +139,7 @@ def simulate_grid(
     from invariant_bandits.experiments import cells
     from invariant_bandits.experiments.own_grid import read_grid
 
+    _one_thread_each()
     grid = read_grid(config)
     with _progress() as bar:
         task = bar.add_task("compiling (once after installation)", total=None)
@@ -168,6 +171,14 @@ def simulate_grid(
     if len(names) <= plots.MOST_SERIES:
         picture = plots.save(plots.regret_chart(chart), out / "regret")
         console.print(f"picture: {picture[0]} (and .svg, .pdf)")
+
+
+def _one_thread_each() -> None:
+    """Linear algebra keeps to one thread: the processes have the cores, and the bits do not depend on their number."""
+    import numpy  # noqa: F401  (its library must be loaded to be limited)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1, user_api="blas")
 
 
 def _progress() -> Progress:
@@ -212,6 +223,7 @@ def study_offline(
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """How often the offline phase is right, and how accurate, on the paper's generator and beyond."""
+    _one_thread_each()
     from invariant_bandits.experiments import offline_study
 
     cells = offline_study.settings()
@@ -242,6 +254,7 @@ def study_online(
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
+    _one_thread_each()
     from invariant_bandits import plots
     from invariant_bandits.experiments import online_goals, online_study
 
@@ -264,6 +277,49 @@ def study_online(
     console.print(page, highlight=False, markup=False)
     missed = sum(not verdict.reached for _, verdict in online_goals.verdicts(outcome.regret))
     console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
+
+
+@study.command("real")
+def study_real(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/real.md"),
+    figures: Annotated[Path, typer.Option(help="Folder for its pictures.")] = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
+    dates: Annotated[int, typer.Option(min=2, help="Starting dates in the second half.")] = 24,
+    seed: Seed = 20261116,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Flights and film ratings, played as logs first and then online; needs the extra "real"."""
+    _one_thread_each()
+    from invariant_bandits import plots, plots_real
+    from invariant_bandits.experiments import real_data, real_goals, real_report, real_study
+    from invariant_bandits.experiments.real_policies import AUTO_TUNED
+
+    outcomes = {}
+    with _progress() as bar:
+        task = bar.add_task("starting", total=None)
+        for name, load in real_data.DATA.items():
+            outcomes[name] = real_study.run(
+                load(),
+                replications=replications,
+                dates=dates,
+                seed=seed,
+                jobs=jobs,
+                progress=lambda words, done, total: bar.update(
+                    task, description=words, completed=done, total=total, refresh=True
+                ),
+            )
+    charts = {outcome.name: real_goals.charted(outcome) for outcome in outcomes.values()}
+    for theme in plots.THEMES:
+        picture = plots_real.gain_chart(charts, ours=real_goals.OURS, reference=AUTO_TUNED, theme_name=theme)
+        plots.save(picture, figures / f"real-{theme}", ["png"])
+    page = real_report.report(outcomes, pictures=Path(os.path.relpath(figures, out.parent)).as_posix())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(out, page.encode())
+    console.print(page, highlight=False, markup=False)
+    judged = outcomes[real_report.JUDGED]
+    missed = {policy: sum(not one.reached for one in real_goals.verdicts(judged, policy)) for policy in real_goals.OURS}
+    shown = ", ".join(f"{policy}: {count}" for policy, count in missed.items())
+    console.print(f"written to {out}, pictures to {figures}; goals missed, {shown}")
 
 
 def main() -> None:

@@ -92,7 +92,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement that can be wrong. `source`: "paper" or "ours"; `cells`: those it looks at."""
+    """A statement that can be wrong.
+
+    source: "paper"; "recipe", the paper's statement tested with the published estimation recipe; or "ours", beyond the
+    paper. cells: those it looks at. right_only: a policy of which only the runs with the right split count.
+    """
 
     name: str
     statement: str

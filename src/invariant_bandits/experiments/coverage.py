@@ -33,7 +33,7 @@ CELLS = {
         policies={name: Contender("watched", {"policy": NAMED[name].kind, **NAMED[name].options}) for name in PLAYED},
         observe="coverage",
     )
-    for logged in (1000, 8000)
+    for logged in (1000,)
 }
 PROMISED = 1.0 - 1.0 / HORIZON
 
@@ -63,7 +63,7 @@ def draw(results: Results, theme_name: str) -> Figure:
     sample = Sample(results)
     floor = 1e-4
     with theme(theme_name) as colours:
-        figure, axes = panels(colours, 2, height=2.6, sharey=True)
+        figure, axes = panels(colours, 1, height=2.4)
         for axis, (logged, cell) in zip(axes, CELLS.items(), strict=True):
             for place, policy in enumerate(PLAYED):
                 rounds = 1.0 - sample.observed(cell.name, policy, "rounds covered").mean()
@@ -75,7 +75,7 @@ def draw(results: Results, theme_name: str) -> Figure:
             axis.set_xscale("log")
             axis.set_xlim(floor / 1.5, 1.0)
             axis.set_xticks([floor, 1e-3, 1e-2, 1e-1, 1.0], ["0", "0.001", "0.01", "0.1", "1"])
-            axis.set_title(f"T0 = {logged:,}")
+            axis.set_title(f"T0 = {logged:,}, T = {HORIZON}")
             axis.set_xlabel("not covered (line: η = 1/T)")
         axes[0].set_yticks(np.arange(len(PLAYED)), PLAYED)
         axes[0].invert_yaxis()

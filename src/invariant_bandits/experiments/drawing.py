@@ -25,7 +25,7 @@ PALETTE = {
 }  # fmt: skip
 LOOKS: Mapping[str, tuple[str, str, str]] = {
     who.LINUCB: ("grey", "s", "-"),
-    who.LINUCB_TUNED: ("grey", "s", ":"),
+    who.LINUCB_TUNED: ("black", "h", ":"),
     who.LINUCB_WARM: ("gold", "X", ":"),
     who.GREEDY: ("black", "v", ":"),
     "SW-linUCB": ("violet", "P", "--"),

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_REPLICATIONS = 20
+CHANCE = (
+    "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference of settings"
+    " is known here."
+)
 
 
 @dataclass(frozen=True)

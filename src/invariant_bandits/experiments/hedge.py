@@ -32,17 +32,18 @@ def _cell(name: str, environment: PaperEpisodes, horizon: int = 500) -> Cell:
 
 OWN = {
     "nothing drifts (T0 = 1,000)": _cell("no-drift", PaperEpisodes(PaperWorld(varying=None), logged=1000)),
-    "weak drift (0.2)": _cell("weak-drift", PaperEpisodes(PaperWorld(drift=0.2))),
-    "logs of a greedy policy": _cell("greedy-logs", PaperEpisodes(PaperWorld(logging="greedy"))),
-    "logs of an ε-greedy policy": _cell("epsilon-greedy-logs", PaperEpisodes(PaperWorld(logging="epsilon-greedy"))),
-    "logs of LinUCB": _cell("linucb-logs", PaperEpisodes(PaperWorld(logging="linucb"))),
+    "weak drift (0.2)": _cell("weak-drift", PaperEpisodes(PaperWorld(drift=0.2), logged=3500)),
+    "logs of a greedy policy": _cell("greedy-logs", PaperEpisodes(PaperWorld(logging="greedy"), logged=3500)),
+    "logs of an ε-greedy policy": _cell(
+        "epsilon-greedy-logs", PaperEpisodes(PaperWorld(logging="epsilon-greedy"), logged=3500)
+    ),
     "well-conditioned (T0 = 1,000)": _cell(
         "well-conditioned", PaperEpisodes(PaperWorld(conditioning="well"), logged=1000)
     ),
-    "heavy-tailed noise (t, 3 degrees)": _cell("heavy-tails", PaperEpisodes(PaperWorld(noise="t"))),
-    "abrupt changes online": _cell("abrupt", PaperEpisodes(online="abrupt")),
-    "recurring changes online": _cell("recurring", PaperEpisodes(online="recurring")),
-    "20 fixed actions (T = 1,000)": _cell("fixed-actions", PaperEpisodes(fixed_actions=20), horizon=1000),
+    "heavy-tailed noise (t, 3 degrees)": _cell("heavy-tails", PaperEpisodes(PaperWorld(noise="t"), logged=3500)),
+    "abrupt changes online": _cell("abrupt", PaperEpisodes(logged=3500, online="abrupt")),
+    "recurring changes online": _cell("recurring", PaperEpisodes(logged=3500, online="recurring")),
+    "20 fixed actions (T = 1,000)": _cell("fixed-actions", PaperEpisodes(logged=3500, fixed_actions=20), horizon=1000),
 }
 SHARED = {
     "the paper (T0 = 1,000)": logged_rounds.CELLS[1000],
@@ -91,6 +92,6 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     draw=draw,
     caption="Mean regret (mark) and worst run (end of the line) on a logarithmic axis; to the left is better."
-    " T0 = 8,000 and T = 500 unless the row says otherwise.",
+    " T0 = 3,500 and T = 500 unless the row says otherwise.",
     in_paper=False,
 )

@@ -19,18 +19,13 @@ from invariant_bandits.experiments.contenders import (
     LINUCB,
     LINUCB_TUNED,
     NAMED,
-    Contender,
 )
 from invariant_bandits.experiments.drawing import legend, over_setting, panels
 from invariant_bandits.experiments.experiment import Experiment
 from invariant_bandits.plots import theme
 
 HORIZON = 500
-UNIFORM = "Uniform"
-PLAYED = {
-    **{name: NAMED[name] for name in (LINUCB, LINUCB_TUNED, GREEDY, ISD_KNOWN, ISD_ORACLE, AUTO)},
-    UNIFORM: Contender("Uniform"),
-}
+PLAYED = {name: NAMED[name] for name in (LINUCB, LINUCB_TUNED, GREEDY, ISD_KNOWN, ISD_ORACLE, AUTO)}
 CELLS = {
     p_res: Cell(
         name=f"lower-bound-{p_res}",
@@ -68,7 +63,7 @@ def draw(results: Results, theme_name: str) -> Figure:
     places = {p_res: cell.name for p_res, cell in CELLS.items()}
     with theme(theme_name) as colours:
         figure, (axis,) = panels(colours, 1)
-        over_setting(axis, Sample(results), places, [name for name in PLAYED if name != UNIFORM], theme_name)
+        over_setting(axis, Sample(results), places, tuple(PLAYED), theme_name)
         at = np.array(list(CELLS), dtype=float)
         bound = [regret_lower_bound(HORIZON, p_res) for p_res in CELLS]
         axis.plot(at, bound, color=colours["ink"], lw=2.2, label="lower bound")

@@ -42,7 +42,8 @@ CHOSEN = (
     "exploration) were compared on other seeds, 40 to 200 repetitions each, mostly on the fixed-actions, T0 = "
     "8000, jump and rotation rows. A full run of this study on seed 2026 was looked at once in between and led to "
     "a last change of lag, weights and share; the final settings were run there once more. This page is one run "
-    "on a seed that none of these choices has seen. Worst runs are the maximum of all repetitions and vary much "
+    "on a seed that none of these choices has seen; all of them were made in worlds whose coefficients were not "
+    "scaled to length one, and none was changed since. Worst runs are the maximum of all repetitions and vary much "
     "between seeds."
 )
 TUNING_REPLICATIONS = 20
@@ -154,8 +155,9 @@ def report(outcome: Outcome, *, pictures: str | None = None) -> str:
         "",
         f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within a row all"
         " policies play the same logs, features and noise, so differences are paired. Regret is dynamic and cumulative:"
-        " mean ± standard error (worst run). Worlds: the paper's generator, p = 10, K = 5, T = 500 unless the row says"
-        " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm bound 1,"
+        " mean ± standard error (worst run). Worlds: the paper's generator (coefficients of length one before they"
+        " drift), p = 10, K = 5, T = 500 unless the row says otherwise; moments of all offered actions in 8 windows."
+        " Policies: ridge 0.1, noise scale 1, norm bound 1,"
         f" feature bound 1, confidence 1/T; AutoISD is given the confidence only, its default exploration is"
         f" {DEFAULT_EXPLORATION:g}.",
         "",

@@ -60,6 +60,7 @@ def _claim(recipe: str, label: str, right_only: bool) -> Claim:
         statistic=rate(recipe, right_only),
         bound=Bound(-0.65, -0.35),
         cells=ALL,
+        source="recipe" if recipe == ISD_PUBLISHED else "paper",
         right_only=recipe if right_only else None,
     )
 
@@ -90,7 +91,7 @@ def draw(results: Results, theme_name: str) -> Figure:
                     axis.plot(logged, middle * factor, lw=width, label=label, **style)
                     if not right_only:
                         axis.fill_between(logged, low * factor, high * factor, color=style["color"], alpha=0.15, lw=0)
-        for axis, title in ((left, "‖Π̂ − Π‖"), (right, "‖Π̂ − Π‖ · √T0")):
+        for axis, title in ((left, r"$\|\hat{\Pi}-\Pi\|$"), (right, r"$\|\hat{\Pi}-\Pi\|\cdot\sqrt{T_0}$")):
             axis.set_title(title)
             axis.set_xscale("log")
             axis.set_yscale("log")

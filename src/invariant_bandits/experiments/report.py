@@ -14,6 +14,7 @@ from invariant_bandits.files import replace_file
 from invariant_bandits.pages import html
 from invariant_bandits.pages.html import Mark
 
+PLURALS = {FAILS: "fail"}
 KINDS = {HOLDS: "good", FAILS: "bad", UNDECIDED: "unsure"}
 METHOD = (
     f"A claim holds if the whole 95 % interval of its statistic meets the bound (percentile bootstrap over repetitions,"
@@ -47,30 +48,36 @@ def parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
         soft=True,
     )
     yield html.contents({experiment.name: experiment.title for experiment in reproduction.experiments})
-    yield html.heading("Every claim", anchor="claims")
+    judged = [pair for of in reproduction.verdicts.values() for pair in of]
+    yield html.heading("What does not hold, or is not decided", anchor="claims")
     yield html.paragraph(METHOD, soft=True)
-    yield claims_table([pair for judged in reproduction.verdicts.values() for pair in judged])
+    yield claims_table([(claim, verdict) for claim, verdict in judged if verdict.word != HOLDS])
+    yield html.details(f"All {len(judged)} tests", [claims_table(judged)])
     for experiment in reproduction.experiments:
         yield from _section(reproduction, experiment, folder)
     yield from _appendix(reproduction)
 
 
+SOURCES = {
+    "paper": "the paper's claims, all runs kept",
+    "recipe": "the same claims with the published estimation recipe",
+    "ours": "our own claims",
+}
+
+
 def headline(reproduction: Reproduction) -> str:
-    """How many claims of the paper, and of ours, hold."""
-    counts = {
-        source: Counter(
+    """How many tests hold, of the paper's claims, of those claims with its own estimation recipe, and of ours."""
+    words = []
+    for source, whose in SOURCES.items():
+        found = Counter(
             verdict.word
             for judged in reproduction.verdicts.values()
             for claim, verdict in judged
             if claim.source == source
         )
-        for source in ("paper", "ours")
-    }
-    words = []
-    for source, whose in (("paper", "the paper's claims"), ("ours", "our own")):
-        if total := counts[source].total():
-            rest = ", ".join(f"{n} {word}" for word, n in counts[source].items() if word != HOLDS)
-            words.append(f"{counts[source][HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
+        if total := found.total():
+            rest = ", ".join(f"{n} {PLURALS.get(word, word)}" for word, n in found.items() if word != HOLDS)
+            words.append(f"{found[HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
     return "; ".join(words) + "."
 
 
@@ -78,17 +85,17 @@ def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
     """One line per claim: statistic, interval, bound, verdict."""
     rows = [
         (
+            Mark(verdict.word, KINDS.get(verdict.word, "unsure")),
             claim.name,
-            claim.quantity,
             Mark(_number(verdict.statistic), "number"),
             Mark(f"{_number(verdict.low)} to {_number(verdict.high)}", "number"),
             Mark(str(claim.bound), "number"),
-            Mark(verdict.repetitions, "number"),
-            Mark(verdict.word, KINDS.get(verdict.word, "unsure")),
+            claim.quantity,
+            verdict.repetitions,
         )
         for claim, verdict in judged
     ]
-    return html.table(("claim", "measured by", "value", "95 % interval", "bound", "runs", "verdict"), rows)
+    return html.table(("verdict", "claim", "value", "95 % interval", "bound", "measured by", "runs"), rows)
 
 
 def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:

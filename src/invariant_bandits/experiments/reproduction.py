@@ -82,7 +82,7 @@ def play(
     _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
 
 
-def read(folder: Path) -> Reproduction:
+def read(folder: Path, jobs: int = 1) -> Reproduction:
     """A run with its claims judged, from its folder; nothing is played."""
     try:
         run = Run(**json.loads((folder / RUN).read_text()))
@@ -94,12 +94,18 @@ def read(folder: Path) -> Reproduction:
     results = {}
     for cell in cells_of(experiments):
         path = folder / CELLS / f"{cell.name}.parquet"
-        found = cells.stored(path)
-        if found is None:
+        stored = cells.stored(path)
+        if stored is None:
             raise InputError(f"{path} is missing or damaged: the run is not finished; reproduce into {folder} to go on")
-        results[cell.name] = found
+        results[cell.name] = stored
+
+    def judged(experiment: Experiment) -> list[tuple[int, Verdict]]:
+        return [(place, claim.judge(results)) for place, claim in enumerate(experiment.claims)]
+
+    found = dict(parallel.finished(judged, experiments, jobs))
     verdicts = {
-        experiment.name: [(claim, claim.judge(results)) for claim in experiment.claims] for experiment in experiments
+        experiment.name: [(experiment.claims[place], verdict) for place, verdict in found[index]]
+        for index, experiment in enumerate(experiments)
     }
     return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
 

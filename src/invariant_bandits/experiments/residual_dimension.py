@@ -10,7 +10,7 @@ from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, growth_exponent, straightness, trend
 from invariant_bandits.experiments.contenders import AUTO, ISD_ORACLE, LINUCB, NAMED
 from invariant_bandits.experiments.drawing import PALETTE, distributions, look, over_rounds, panels
-from invariant_bandits.experiments.experiment import Experiment, Level
+from invariant_bandits.experiments.experiment import CHANCE, Experiment, Level
 from invariant_bandits.plots import theme
 
 DRIFTING_BLOCKS = {2: (3,), 4: (0,), 6: (0, 3), 8: (0, 1, 2)}
@@ -57,7 +57,7 @@ CLAIMS = (
 )
 
 LEVELS = tuple(
-    Level(CELLS[p_res].name, policy, published)
+    Level(CELLS[p_res].name, policy, published, why=CHANCE)
     for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
     for p_res, published in zip(CELLS, levels, strict=True)
 )
@@ -76,7 +76,8 @@ def draw(results: Results, theme_name: str) -> Figure:
                 color=PALETTE[theme_name][shade], label=f"p_res = {p_res}", marker="osD^"[shades.index(shade)], ls="-"
             )
             band.set_facecolor(PALETTE[theme_name][shade])
-        left.legend(frameon=False)
+        left.set_ylim(0.0, 1.35 * left.get_ylim()[1])
+        left.legend(frameon=False, loc="upper left", ncols=2)
         left.set_title("ISD-linUCB, oracle subspaces: mean")
         groups = {str(p_res): sample.final(cell.name, ISD_ORACLE) for p_res, cell in CELLS.items()}
         distributions(right, groups, look(ISD_ORACLE, theme_name)["color"], colours["ink"])

@@ -28,13 +28,13 @@ SIZES = (0.5, 1.0, 2.0)
 def _cell(breach: str, size: float) -> Cell:
     return Cell(
         name=f"{breach}-{size:g}",
-        environment=PaperEpisodes(violation=size, breach=breach),
+        environment=PaperEpisodes(logged=3500, violation=size, breach=breach),
         horizon=500,
         policies={name: NAMED[name] for name in PLAYED},
     )
 
 
-KEPT = logged_rounds.CELLS[8000]
+KEPT = logged_rounds.CELLS[3500]
 CELLS = {breach: {size: _cell(breach, size) for size in SIZES} for breach in ("jump", "creep")}
 BROKEN = tuple(cell.name for cells in CELLS.values() for cell in cells.values())
 ALL = (KEPT.name, *BROKEN)
@@ -96,7 +96,7 @@ EXPERIMENT = Experiment(
     cells=(KEPT, *(cell for cells in CELLS.values() for cell in cells.values())),
     claims=CLAIMS,
     draw=draw,
-    caption="T0 = 8,000, T = 500; the invariant coefficients move in a random direction by the distance shown (their"
+    caption="T0 = 3,500, T = 500; the invariant coefficients move in a random direction by the distance shown (their"
     " own length is about 0.8). Logarithmic axis; bars are two standard errors.",
     in_paper=False,
 )

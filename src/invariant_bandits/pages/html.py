@@ -38,6 +38,7 @@ th { font-weight: 600; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { text-align: right; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
+td.good, td.bad, td.unsure { white-space: nowrap; }
 .unsure { color: var(--unsure); font-weight: 600; }
 nav ul { padding-left: 1.1rem; columns: 2 16rem; }
 a { color: inherit; text-decoration-color: var(--soft); }

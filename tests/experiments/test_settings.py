@@ -1,0 +1,139 @@
+"""The experiments are those of the paper: their worlds, horizons and policies, read back from the cells."""
+
+import numpy as np
+import pytest
+
+from invariant_bandits.environments.episodes import PaperEpisodes
+from invariant_bandits.experiments import (
+    contenders,
+    dimension,
+    fast_rotation,
+    logged_rounds,
+    lower_bound,
+    observing,
+    residual_dimension,
+    violated_invariance,
+)
+from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.experiment import Level
+from invariant_bandits.policies.memory import FOREVER, SlidingWindow
+from invariant_bandits.simulation import SimulationResult
+
+
+def drawn(cell, seed=0):
+    return cell.environment.draw(cell.horizon, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("p_res", [2, 4, 6, 8])
+def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_res):
+    cell = residual_dimension.CELLS[p_res]
+    episode = drawn(cell)
+    assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (10, 100, 2000)
+    assert episode.logs.split.residual_dim == p_res
+    assert episode.offered.shape[1] == 5
+    assert cell.environment.world.regimes == 5
+
+
+@pytest.mark.parametrize("p", range(3, 11))
+def test_the_dimension_experiment_always_drifts_in_two(p):
+    episode = drawn(dimension.CELLS[p])
+    assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (p, 100, 2000)
+    assert episode.logs.split.residual_dim == 2
+
+
+@pytest.mark.parametrize("logged", [1000, 3500, 8000])
+def test_the_logs_experiment_has_seven_stable_and_three_drifting_dimensions(logged):
+    episode = drawn(logged_rounds.CELLS[logged])
+    assert (episode.horizon, len(episode.logs.rewards)) == (500, logged)
+    assert (episode.logs.split.invariant_dim, episode.logs.split.residual_dim) == (7, 3)
+    moving = episode.coefficients @ episode.logs.split.residual
+    assert (np.abs(moving - moving[0]) < 1e-12).all()
+    assert ((moving >= 0.5) & (moving <= 1.5)).all()
+
+
+def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
+    episode = drawn(fast_rotation.CELL)
+    path = episode.coefficients @ episode.logs.split.residual
+    np.testing.assert_allclose(np.linalg.norm(path, axis=1), 1.0)
+    np.testing.assert_allclose(path[0], 1 / np.sqrt(2))
+    assert np.abs(path - path[0]).max() > 0.5
+
+
+@pytest.mark.parametrize("breach", ["jump", "creep"])
+@pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
+def test_the_violated_part_has_moved_by_the_distance_on_the_axis(breach, size):
+    episode = drawn(violated_invariance.CELLS[breach][size])
+    stable = episode.logs.split.invariant
+    moved = np.linalg.norm((episode.coefficients - episode.logs.component) @ stable, axis=1)
+    assert moved[-1] == pytest.approx(size)
+    assert moved[0] == pytest.approx(size if breach == "jump" else 0.0, abs=1e-12)
+
+
+def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
+    for p_res, cell in lower_bound.CELLS.items():
+        episode = drawn(cell)
+        residual = episode.coefficients @ episode.logs.split.residual
+        np.testing.assert_allclose(np.abs(residual), 1 / np.sqrt(500))
+        assert residual.shape[1] == p_res
+        assert set(np.unique(episode.offered)) <= {-1.0, 1.0}
+
+
+def test_contenders_are_what_their_names_say():
+    episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
+    made = {name: contender.maker()(episode) for name, contender in contenders.NAMED.items()}
+    for name in (contenders.LINUCB, contenders.ISD_ORACLE, contenders.ISD_ESTIMATED, contenders.GREEDY):
+        assert (made[name].ridge, made[name].confidence, made[name].memory) == (0.1, 1 / 50, FOREVER)
+    assert made[contenders.SW_LINUCB].memory == SlidingWindow(50)
+    assert made[contenders.D_LINUCB].memory.discount == 0.999
+    assert made[contenders.ISD_KNOWN].component_precision is None
+    np.testing.assert_array_equal(made[contenders.ISD_KNOWN].component, episode.logs.component)
+    assert made[contenders.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
+    assert 0.0 < made[contenders.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
+    assert made[contenders.ISD_PUBLISHED].split.distance(made[contenders.ISD_ESTIMATED].split) > 1e-6
+    lifted = contenders.isd_linucb("oracle", window=25)(episode)
+    assert lifted.memory == SlidingWindow(25)
+
+
+def test_an_observed_split_is_compared_with_the_true_one():
+    episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
+    known = contenders.isd_linucb("known")(episode)
+    assert observing.estimated_split(known, episode) == {
+        "right split": 1.0,
+        "invariant dimensions": 7.0,
+        "projection error": pytest.approx(0.0, abs=1e-7),
+        "component error": 0.0,
+    }
+    assert observing.estimated_split(contenders.linucb()(episode), episode) == {}
+
+
+def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_seen():
+    episode = PaperEpisodes(logged=1000).draw(200, np.random.default_rng(3))
+
+    def watched(noise_scale):
+        from invariant_bandits.policies.linear import LinUCB
+        from invariant_bandits.simulation import play
+
+        policy = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
+        twin = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
+        watch = observing.Watched(policy, episode)
+        np.testing.assert_array_equal(play(watch, episode), play(twin, episode))
+        return observing.coverage(watch, episode)["rounds covered"]
+
+    assert watched(2.0) > 0.95
+    assert watched(0.05) < 0.5
+
+
+def test_a_level_is_compared_in_standard_errors_of_both_sides():
+    values = np.arange(100.0)
+    found = {"cell": SimulationResult({"policy": values[:, None]}, np.array([1]))}
+    mean, error, distance = Level("cell", "policy", 40.0).compare(found)
+    spread = values.std(ddof=1)
+    assert (mean, error) == (49.5, pytest.approx(spread / 10))
+    assert distance == pytest.approx(9.5 / (spread * np.sqrt(1 / 100 + 1 / 20)))
+
+
+def test_changed_code_makes_a_stored_cell_another_one(monkeypatch):
+    cell = Cell("c", PaperEpisodes(), 10, {"LinUCB": contenders.NAMED["LinUCB"]})
+    before = cell.identity(2, 1)
+    monkeypatch.setattr("invariant_bandits.experiments.cells._code", lambda: "changed")
+    assert cell.identity(2, 1) != before
