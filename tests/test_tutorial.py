@@ -35,7 +35,9 @@ def folder(tmp_path_factory):
 
 
 def test_no_block_has_more_than_ten_lines():
-    assert max(len(block("sh").splitlines()), len(block("python").splitlines())) == 10
+    for language in ("sh", "python"):
+        lines = [line for line in block(language).splitlines() if line]
+        assert 5 <= len(lines) <= 10
 
 
 def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(folder):
@@ -56,6 +58,6 @@ def test_the_python_block_says_yes_and_leaves_a_model(folder, monkeypatch, capsy
     said = capsys.readouterr().out
     assert "stable: 7 of 10 dimensions   drifting: 3" in said
     assert "yes, by" in said
-    assert 0 <= names["action"] < 5
+    assert names["action"] in range(3)
     assert names["model"].policy.rounds == 1
     assert ib.Model.load("shop.model").policy.rounds == 0
