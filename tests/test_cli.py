@@ -26,7 +26,8 @@ def stored(tmp_path):
 
 def test_help_names_every_command():
     text = run("--help").stdout
-    assert all(word in text for word in ("reproduce", "report", "simulate", "decompose", "study"))
+    commands = "fit inspect evaluate reproduce report simulate decompose study"
+    assert all(word in text for word in commands.split())
     assert run("--version").stdout.strip() == f"invariant-bandits {ib.__version__}"
 
 

@@ -1,6 +1,7 @@
 """Stored moments come back to the last bit, or not at all."""
 
 import json
+import os
 from copy import deepcopy
 
 import numpy as np
@@ -61,6 +62,36 @@ def test_saving_again_replaces_the_file_and_leaves_nothing_beside_it(stored):
     later.save(stored)
     assert WindowedMoments.load(stored) == later
     assert [entry.name for entry in stored.parent.iterdir()] == [stored.name]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
+def test_what_is_being_written_has_no_name_until_it_is_whole(tmp_path, monkeypatch):
+    seen, flush = [], os.fsync
+
+    def looking(file):
+        seen.append(os.listdir(tmp_path))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", looking)
+    files.replace_file(tmp_path / "new", b"content")
+    files.replace_file(tmp_path / "new", b"other content")
+    assert seen == [[], ["new"]]
+    assert (tmp_path / "new").read_bytes() == b"other content"
+    assert os.listdir(tmp_path) == ["new"]
+
+
+def test_where_files_must_have_names_nothing_is_left_of_a_failed_one(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("not here")
+
+    monkeypatch.setattr(files, "_write_unnamed", refuse)
+    files.replace_file(tmp_path / "new", b"content")
+    assert (tmp_path / "new").read_bytes() == b"content"
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="not here"):
+        files.replace_file(tmp_path / "new", b"other content")
+    assert (tmp_path / "new").read_bytes() == b"content"
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_every_truncation_is_refused(stored):

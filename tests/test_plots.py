@@ -84,3 +84,16 @@ def test_a_regret_chart_marks_means_and_worst_runs_where_they_are():
 def test_more_policies_than_can_be_told_apart_are_refused():
     with pytest.raises(ib.InputError, match="rows must hold 1 to 6 policies, got 7"):
         plots.regret_chart({"row": {f"policy {k}": (1.0, 2.0) for k in range(7)}})
+
+
+def test_gains_losses_and_doubts_differ_in_colour_and_shape():
+    rows = {"better": (1.0, 0.5, 1.5), "unclear": (0.1, -0.4, 0.6), "worse": (-1.0, -1.5, -0.5)}
+    figure = plots.difference_chart(rows)
+    (axis,) = figure.axes
+    plots.plt.close(figure)
+    marks = {line.get_marker(): line.get_color() for line in axis.lines if line.get_marker() in "osD"}
+    assert set(marks) == {"o", "D", "s"}
+    assert len(set(marks.values())) == 3
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(rows)
+    with pytest.raises(ib.InputError, match="rows is empty"):
+        plots.difference_chart({})

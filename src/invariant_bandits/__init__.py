@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from invariant_bandits.decomposition.split import Split as Split
     from invariant_bandits.evaluation.comparison import compare as compare
     from invariant_bandits.evaluation.feedback import Feedback as Feedback
+    from invariant_bandits.evaluation.logged import read_feedback as read_feedback
     from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
     from invariant_bandits.features import FeatureMap as FeatureMap
     from invariant_bandits.features import FeatureOptions as FeatureOptions
     from invariant_bandits.files import FileError as FileError
+    from invariant_bandits.fitting import fit_logs as fit_logs
     from invariant_bandits.logs.reading import read_moments as read_moments
     from invariant_bandits.logs.reading import read_rounds as read_rounds
     from invariant_bandits.logs.schema import Schema as Schema
+    from invariant_bandits.model import Model as Model
     from invariant_bandits.moments import WindowedMoments as WindowedMoments
     from invariant_bandits.policies.auto import AutoISD as AutoISD
     from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
@@ -80,6 +83,7 @@ _HOMES = {
     "InvariantSubspaceDecomposition": "decomposition.estimator",
     "LinTS": "policies.thompson",
     "LinUCB": "policies.linear",
+    "Model": "model",
     "Policy": "policies.base",
     "RecomputeWarning": "policies.isd",
     "Restart": "policies.memory",
@@ -93,9 +97,11 @@ _HOMES = {
     "Uniform": "policies.baselines",
     "WindowedMoments": "moments",
     "compare": "evaluation.comparison",
+    "fit_logs": "fitting",
     "joint_diagonalize": "decomposition.joint_diagonalization",
     "load": "policies.state",
     "logs_needed": "confidence",
+    "read_feedback": "evaluation.logged",
     "read_moments": "logs.reading",
     "read_rounds": "logs.reading",
     "rolling_origins": "evaluation.rolling",

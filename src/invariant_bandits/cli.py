@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from invariant_bandits import __version__
+from invariant_bandits import __version__, cli_logs
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import replace_file
 
@@ -22,6 +22,9 @@ app = typer.Typer(
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
 study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
+app.command("fit")(cli_logs.fit)
+app.command("inspect")(cli_logs.inspect_model)
+app.command("evaluate")(cli_logs.evaluate)
 app.add_typer(study, name="study")
 console = Console()
 
@@ -324,5 +327,11 @@ def main() -> None:
     try:
         app()
     except (InputError, OSError) as error:
-        console.print(f"error: {error}", style="bold red", highlight=False)
-        sys.exit(2)
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        _fail(f"the package {error.name!r} is needed for this and is not installed")
+
+
+def _fail(words: str) -> NoReturn:
+    console.print(f"error: {words}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(2)

@@ -7,14 +7,14 @@ scale. Everything after the products is linear, so it can also be applied to mom
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.moments import WindowedMoments
 
 STANDARDISE = ("none", "scale", "scale and shift")
@@ -200,6 +200,21 @@ class FeatureMap:
             shift = pooled.mean[0, kept] if options.standardise == "scale and shift" else None
         return replace(self, kept=kept if gone else None, shift=shift, scale=scale), dropped
 
+    def without(self, gone: Collection[str]) -> FeatureMap:
+        """This map without the features of these names."""
+        stays = np.array([name not in gone for name in self.names])
+        if not stays.any():
+            raise InputError("features: none is left")
+        kept = np.arange(len(self.expanded_names)) if self.kept is None else self.kept
+        shift = None if self.shift is None else self.shift[stays]
+        return replace(self, kept=kept[stays], shift=shift, scale=None if self.scale is None else self.scale[stays])
+
+    def shifted(self, mean: Array) -> FeatureMap:
+        """This map with `mean` (q,) taken off its features."""
+        scale = np.ones(self.dim) if self.scale is None else self.scale
+        before = np.zeros(self.dim) if self.shift is None else self.shift
+        return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
+
     # -- storing --
 
     def describe(self) -> dict[str, Any]:
@@ -224,16 +239,22 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A feature that was left out: constant, or the combination of others (name → coefficient)."""
+    """A feature that was left out: constant, or the combination of others (name → coefficient).
+
+    window: the first one in which that is so, counted from 0; None if it is so in all of them.
+    """
 
     name: str
     combination: Mapping[str, float]
+    window: int | None = None
 
     def __str__(self) -> str:
         if not self.combination:
-            return f"{self.name} is constant within every window"
+            where = "every window" if self.window is None else f"window {self.window + 1}"
+            return f"{self.name} is constant within {where}"
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in self.combination.items())
-        return f"{self.name} = {terms} + a constant per window"
+        where = "per window" if self.window is None else f"in window {self.window + 1}"
+        return f"{self.name} = {terms} + a constant {where}"
 
 
 def collinear_features(moments: WindowedMoments, names: Sequence[str], tolerance: float = 1e-9) -> list[Dropped]:

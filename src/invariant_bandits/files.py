@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -52,18 +52,42 @@ def encode(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
-    """Put `content` under `path` so that a reader sees the old file or the new one, never a part."""
+    """Put `content` under `path` so that a reader sees the old file or the new one, never a part.
+
+    Where the system can (Linux), what is being written has no name until it is whole: a process that is killed leaves
+    nothing behind.
+    """
     target = Path(path)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as scratch:
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
         try:
-            scratch.write(content)
-            scratch.flush()
-            os.fsync(scratch.fileno())
-            os.chmod(scratch.name, _mode(target))
-            os.replace(scratch.name, target)
-        except BaseException:
-            os.unlink(scratch.name)
-            raise
+            _write_unnamed(scratch, content, _mode(target))
+        except (AttributeError, NotImplementedError, OSError):
+            _write_named(scratch, content, _mode(target))
+        os.replace(scratch, target)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _write_unnamed(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that gets its name when it is on the disk."""
+    with os.fdopen(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, mode), "wb") as file:
+        _write_through(file, content, mode)
+        # A directory makes Python call linkat, which alone follows the link; for an absolute path it has no meaning.
+        os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno())
+
+
+def _write_named(path: Path, content: bytes, mode: int) -> None:
+    with path.open("xb") as file:
+        _write_through(file, content, mode)
+
+
+def _write_through(file: BinaryIO, content: bytes, mode: int) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+    os.chmod(file.fileno(), mode)
 
 
 def _mode(target: Path) -> int:

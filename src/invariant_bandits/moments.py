@@ -219,9 +219,10 @@ class WindowedMoments:
         windows = whole_number("windows", windows, 1)
         if windows > self.windows:
             raise InputError(f"windows must be at most the present {self.windows}, got {windows}")
-        return self._regrouped(even_starts(self.chosen.count, windows))
+        return self.regrouped(even_starts(self.chosen.count, windows))
 
-    def _regrouped(self, starts: Array) -> WindowedMoments:
+    def regrouped(self, starts: Array) -> WindowedMoments:
+        """Merge neighbours: a new window begins at each of `starts`, increasing indices of which the first is 0."""
         both = None if self.offered is None else self.offered.grouped(starts)
         edges = None if self.edges is None else self.edges[np.append(starts, self.windows)]
         return WindowedMoments(self.chosen.grouped(starts), both, edges)
@@ -449,7 +450,7 @@ def _from_ordered_batches(
             moments = cls.empty(features.shape[1], cells, offered=offered is not None)
             width = -(-len(features) // cells)
         while filled + len(features) > cells * width:
-            half = moments._regrouped(np.arange(0, cells, 2))
+            half = moments.regrouped(np.arange(0, cells, 2))
             moments = half.followed_by(cls.empty(moments.dim, cells // 2, offered=offered is not None))
             width *= 2
         place = (filled + np.arange(len(features))) // width

@@ -172,6 +172,33 @@ def regret_chart(
     return figure
 
 
+def difference_chart(rows: Mapping[str, tuple[float, float, float]], *, theme_name: str = "light") -> Figure:
+    """Paired differences with their intervals, one line per name: (value, low, high).
+
+    Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
+    """
+    if not rows:
+        raise InputError("rows is empty: there is nothing to draw")
+    with theme(theme_name) as colours:
+        looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
+        figure = plt.figure(figsize=(7.4, 0.9 + 0.34 * len(rows)), layout="constrained")
+        axis = figure.subplots()
+        axis.axvline(0.0, color=colours["ink"], lw=0.8)
+        for place, (value, low, high) in enumerate(rows.values()):
+            colour, marker = looks[int(low > 0.0) - int(high < 0.0)]
+            axis.hlines(place, low, high, color=colour, lw=1.8)
+            axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
+            axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.set_axisbelow(True)
+        axis.set_xlabel("gain per round over what the log did, with its interval")
+    return figure
+
+
 def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours: dict[str, str]) -> None:
     m = len(fit.window_covariances_)
     shown = np.unique(np.linspace(0, m - 1, min(WINDOWS_SHOWN, m)).round().astype(int))

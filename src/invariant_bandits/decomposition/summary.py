@@ -116,7 +116,7 @@ def summarize(fit: InvariantSubspaceDecomposition) -> str:
         drift, error = block_spread(fit, index)
         lines.append(
             f"{_verdict(fit, index)}  {p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
-            f"   {_main_features(fit, index)}"
+            f"   {main_features(fit, index)}"
         )
     lines += ["", f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"]
     lines += [f"  note: {finding}" for finding in fit.findings_]
@@ -128,7 +128,7 @@ def summarize_published(fit: InvariantSubspaceDecomposition) -> str:
     lines = _heading(fit, "Invariant subspace decomposition, published recipe", "overlapping windows")
     lines += ["", "  block  dim  verdict   statistic   main features"]
     for index in range(len(fit.blocks_)):
-        lines.append(f"{_verdict(fit, index)}  {fit.statistics_[index]:>9.3g}   {_main_features(fit, index)}")
+        lines.append(f"{_verdict(fit, index)}  {fit.statistics_[index]:>9.3g}   {main_features(fit, index)}")
     lines += [
         "",
         f"  statistic: mean |correlation| of rest and prediction; stable below {fit.threshold_:.3g} (cross-validated)",
@@ -154,7 +154,8 @@ def _verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
     return f"  {block + 1:>5}  {len(fit.blocks_[block]):>3}  {'varies' if fit.varies_[block] else 'stable':<8}"
 
 
-def _main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
+def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
+    """Names of the features that weigh most in a block, at most five."""
     columns = fit.blocks_[block]
     weight = (fit.basis_[:, columns] ** 2).sum(axis=1)
     main = np.argsort(-weight, kind="stable")[: max(len(columns), 3)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from invariant_bandits.logs.quality import QualityReport as QualityReport
     from invariant_bandits.logs.reading import LogMoments as LogMoments
+    from invariant_bandits.logs.reading import read_feature_map as read_feature_map
     from invariant_bandits.logs.reading import read_moments as read_moments
     from invariant_bandits.logs.reading import read_rounds as read_rounds
     from invariant_bandits.logs.reading import read_schema as read_schema
@@ -24,6 +25,7 @@ _HOMES = {
     "Rounds": "rounds",
     "Schema": "schema",
     "infer_schema": "schema",
+    "read_feature_map": "reading",
     "read_moments": "reading",
     "read_rounds": "reading",
     "read_schema": "reading",

@@ -48,10 +48,15 @@ class QualityReport:
             problem.count += found.count
             problem.examples += found.examples[: max(0, EXAMPLES - len(problem.examples))]
 
+    @staticmethod
+    def is_kept(reason: str) -> bool:
+        """Whether rounds with this problem are used all the same."""
+        return reason.startswith(KEPT)
+
     @property
     def left_out(self) -> int:
         """Rounds that were not used."""
-        return sum(problem.count for reason, problem in self.problems.items() if not _is_kept(reason))
+        return sum(problem.count for reason, problem in self.problems.items() if not self.is_kept(reason))
 
     @property
     def clean(self) -> bool:
@@ -63,7 +68,7 @@ class QualityReport:
         lines = [f"{self.rows:,} rows read, {self.rounds:,} rounds used, {self.left_out:,} left out"]
         for reason, problem in sorted(self.problems.items(), key=lambda pair: (-pair[1].count, pair[0])):
             where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
-            fate = "kept" if _is_kept(reason) else "left out"
+            fate = "kept" if self.is_kept(reason) else "left out"
             lines.append(f"  {problem.count:>9,}  {reason} ({fate}); first: {where}")
         return "\n".join(lines)
 
@@ -88,7 +93,3 @@ class QualityReport:
             for reason, found in values["problems"].items()
         }
         return cls(values["rows"], values["rounds"], problems)
-
-
-def _is_kept(reason: str) -> bool:
-    return reason.startswith(KEPT)

@@ -169,6 +169,14 @@ def read_rounds(
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
 
 
+def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOptions | None = None) -> FeatureMap:
+    """The map that expands the columns of a log into features, categories included; nothing is scaled or left out."""
+    opened = open_source(source)
+    known = _schema_of(opened, schema)
+    found = survey(opened, known, dates=False, times=False, rows=False)
+    return _reader(opened, known, False, found, options or FeatureOptions()).feature_map
+
+
 def _schema_of(source: Source, schema: SchemaLike) -> Schema:
     if isinstance(schema, Schema):
         return schema.resolved(source.arrow_schema)

@@ -110,14 +110,18 @@ class Schema:
         roles = [getattr(self, role) for role in ROLES]
         return tuple(dict.fromkeys(name for name in (*roles, *self.features) if name is not None))
 
-    def describe(self) -> str:
-        """A table a person can read: role, column, why."""
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(role, column, why) of every column that has a role or is ignored for a reason."""
         rows = [(role, getattr(self, role), self.reasons.get(role, "")) for role in ROLES]
         for name in self.features:
             kind = "categories" if name in self.categorical else "feature"
             rows.append((kind, name, self.reasons.get(name, "")))
-        ignored = [(("ignored", name[1:], why)) for name, why in self.reasons.items() if name.startswith("!")]
-        shown = [(role, name, why) for role, name, why in [*rows, *ignored] if name is not None]
+        ignored = [("ignored", name[1:], why) for name, why in self.reasons.items() if name.startswith("!")]
+        return [(role, name, why) for role, name, why in [*rows, *ignored] if name is not None]
+
+    def describe(self) -> str:
+        """A table a person can read: role, column, why."""
+        shown = self.rows()
         wide = max(len(name) for _, name, _ in shown)
         return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
 
@@ -189,7 +193,9 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
                 taken.add(match)
                 break
     if roles.get("reward") is None:
-        raise InputError(f"schema: reward is missing: none of the columns {_listed(there)} looks like one; name it")
+        raise InputError(
+            f"schema: reward is missing: none of the columns {_listed(there)} looks like one; name it (--reward)"
+        )
     _settle_offered(roles, reasons, taken)
     if "features" not in roles:
         roles["features"] = _infer_features(there, types, sample, taken, roles, reasons)

@@ -95,10 +95,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
     for row in rows:
         if len(row) != len(headings):
             raise InputError(f"rows must have {len(headings)} cells, got {len(row)}")
-    numeric = [
-        bool(rows) and all(isinstance(row[column], Mark) and _kind(row[column]) == "number" for row in rows)
-        for column in range(len(headings))
-    ]
+    numeric = [bool(rows) and all(kind_of(row[column]) == "number" for row in rows) for column in range(len(headings))]
     top = "".join(
         f'<th class="number">{escape(words)}</th>' if right else f"<th>{escape(words)}</th>"
         for words, right in zip(headings, numeric, strict=True)
@@ -108,7 +105,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
     return f'<div class="scroll"><table>{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
 
 
-def _kind(cell: Cell) -> str:
+def kind_of(cell: Cell) -> str:
+    """The judgement of a cell, empty for plain words."""
     return cell.kind if isinstance(cell, Mark) else ""
 
 

@@ -32,10 +32,15 @@ HOMES = {
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
     """Write the whole state of `policy` to `path`, replacing it in one step."""
+    files.replace_file(path, to_bytes(policy))
+
+
+def to_bytes(policy: Policy) -> bytes:
+    """The content of a file that holds the whole state of `policy`."""
     name = type(policy).__name__
     if name not in HOMES:
         raise InputError(f"policy must be one of {', '.join(HOMES)}, got {name}")
-    files.write(path, KIND, policy.arrays(), {"policy": name, "settings": policy.settings()})
+    return files.encode(KIND, policy.arrays(), {"policy": name, "settings": policy.settings()})
 
 
 def load(path: str | PathLike[str]) -> Policy:

@@ -1,0 +1,184 @@
+"""A model serves what the log was fitted with: same features, same decisions, from one checked file."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.estimable import make_estimable
+from invariant_bandits.evaluation.contenders import warmed
+from invariant_bandits.features import Column, FeatureMap, FeatureOptions
+from invariant_bandits.fitting import POLICIES, warm_started
+from invariant_bandits.policies.linear import LinUCB
+
+
+def shop_log(rounds=4000, seed=0):
+    """Rewards follow price for good; what a country is worth changes from quarter to quarter; "age" is never used."""
+    rng = np.random.default_rng(seed)
+    price, country = rng.gamma(3.0, size=rounds), rng.choice(["DE", "FR", "IT"], size=rounds)
+    worth = np.repeat(rng.normal(size=(8, 3)), rounds // 8, axis=0)[
+        np.arange(rounds), np.searchsorted(_COUNTRIES, country)
+    ]
+    reward = 10.0 + 2.0 * price + worth + rng.normal(size=rounds)
+    return pa.table({"reward": reward, "price": price, "price_in_cents": 100 * price, "country": country})
+
+
+_COUNTRIES = ["DE", "FR", "IT"]
+OFFERED = {"price": [1.0, 3.0, 2.0], "price_in_cents": [100.0, 300.0, 200.0], "country": ["FR", "DE", "IT"]}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ib.fit_logs(shop_log(), features=FeatureOptions(standardise="scale and shift"))
+
+
+def test_it_says_what_was_left_out_and_finds_what_was_planted(model):
+    assert model.names == ("price", "country=DE", "country=FR")
+    assert [one.name for one in model.dropped] == ["price_in_cents", "country=IT"]
+    stable = dict(zip(model.names, model.decomposition.feature_stability_, strict=True))
+    assert stable["price"] > 0.95
+    assert max(stable["country=DE"], stable["country=FR"]) < 0.05
+
+
+def test_raw_columns_become_the_features_of_the_log(model):
+    features = model.features(OFFERED)
+    prices = np.asarray(shop_log()["price"])
+    np.testing.assert_allclose(
+        features[:, 0], (np.array([1.0, 3.0, 2.0]) - prices.mean()) / prices.std(ddof=0), rtol=1e-3
+    )
+    assert model.select(OFFERED) == model.policy.select(features)
+    assert model.select({name: values[::-1] for name, values in OFFERED.items()}) == 2 - model.select(OFFERED)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
+    model = ib.fit_logs(shop_log(), policy=name, features=FeatureOptions(standardise="scale"))
+    model.save(tmp_path / "model")
+    again = ib.Model.load(tmp_path / "model")
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        price = rng.gamma(3.0, size=4)
+        offered = {"price": price, "price_in_cents": 100 * price, "country": rng.choice(["DE", "FR", "XX"], size=4)}
+        action = model.select(offered)
+        assert again.select(offered) == action
+        reward = float(10.0 + 2.0 * price[action] + rng.normal())
+        model.update(offered, action, reward)
+        again.update(offered, action, reward)
+    scores, same = model.scores(OFFERED), again.scores(OFFERED)
+    assert np.array_equal(scores.mean, same.mean)
+    assert np.array_equal(scores.width, same.width)
+    assert again.quality == model.quality
+    assert again.schema == model.schema
+    assert again.dropped == model.dropped
+    assert again.moments == model.moments
+
+
+@pytest.mark.parametrize("name", ["auto-isd", "isd-linucb", "linucb"])
+def test_expected_rewards_are_in_the_units_of_the_log(name):
+    """Two more of price are worth 4; price 3 is worth 16, and the country at most 2 more or less."""
+    model = ib.fit_logs(shop_log(), policy=name)
+    rng = np.random.default_rng(2)
+    for price in rng.gamma(3.0, size=300):
+        offered = {"price": [price], "price_in_cents": [100 * price], "country": ["DE"]}
+        model.update(offered, 0, 10.0 + 2.0 * price + rng.normal())
+    low, high = model.scores({"price": [2.0, 4.0], "price_in_cents": [200.0, 400.0], "country": ["DE", "DE"]}).mean
+    assert high - low == pytest.approx(4.0, abs=0.3)
+    assert (low + high) / 2 == pytest.approx(16.0, abs=2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("auto-isd", ib.AutoISD), ("isd-linucb", ib.ISDLinUCB), ("isd-lints", ib.ISDLinTS)]
+)
+def test_policies_are_those_that_the_moments_give(name, kind):
+    model = ib.fit_logs(shop_log(), policy=name, confidence=0.05, exploration=0.3)
+    direct = kind.from_history(model.moments, confidence=0.05, exploration=0.3)
+    offered = np.random.default_rng(6).normal(size=(50, 5, 3))
+    assert np.array_equal(model.policy.select_many(offered), direct.select_many(offered))
+    assert np.array_equal(model.policy.scores(offered[0]).width, direct.scores(offered[0]).width)
+
+
+def test_learning_from_moments_is_learning_every_row():
+    rng = np.random.default_rng(3)
+    offered, rewards = rng.normal([1.0, -2.0, 0.0], size=(600, 4, 3)), rng.normal(5.0, size=600)
+    feedback = ib.Feedback.from_arrays(offered, rng.integers(0, 4, size=600), rewards)
+    by_rows = warmed(LinUCB(3, noise_scale=2.0), feedback.shifted(5.0))
+    by_moments = warm_started(LinUCB, feedback.moments(8), 5.0, noise_scale=2.0)
+    choices = rng.normal(size=(5, 3))
+    for name in ("mean", "width"):
+        np.testing.assert_allclose(
+            getattr(by_moments.scores(choices), name), getattr(by_rows.scores(choices), name), rtol=1e-10
+        )
+    assert by_moments.rounds == by_rows.rounds == 600
+
+
+def test_short_windows_join_and_what_a_window_lacks_is_left_out():
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(2010, 3))
+    features[500:1000, 1] = 7.0
+    edges = [0, 500, 1000, 1003, 1500, 2000, 2010]
+    moments = ib.WindowedMoments.from_arrays(features, features[:, 0], times=np.arange(2010), edges=edges)
+    usable = make_estimable(moments, FeatureMap((Column("a"), Column("b"), Column("c"))))
+    assert usable.moments.counts.tolist() == [500, 500, 500, 510]
+    assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2010]
+    assert usable.feature_map.names == ("a", "c")
+    assert [str(one) for one in usable.dropped] == ["b is constant within window 2"]
+    assert "2 of 6 windows" in usable.notes[0]
+    ib.InvariantSubspaceDecomposition().fit(usable.moments)
+
+
+def test_contexts_with_labels_of_actions_need_the_label_as_a_feature():
+    """Action "b" is right for the old, "a" for the young: without the label the features of both are the same."""
+    rng = np.random.default_rng(7)
+    age, action = rng.normal(size=2000), rng.choice(["a", "b"], size=2000)
+    reward = np.where(action == "b", age, -age) + rng.normal(size=2000)
+    table = pa.table({"age": age, "action": action, "reward": reward})
+    assert "the action (column 'action') is not among the features" in ib.fit_logs(table).notes[0]
+    told = {"action": None, "categorical": ["action"], "features": ["age", "action"]}
+    model = ib.fit_logs(table, told, features=FeatureOptions(interactions=("age:action",)))
+    assert model.notes == ()
+    assert [model.select({"age": [years, years], "action": ["a", "b"]}) for years in (-2.0, 2.0)] == [0, 1]
+
+
+def test_many_tiny_windows_do_not_make_features_look_collinear():
+    table = shop_log(64)
+    model = ib.fit_logs(table, windows=60)
+    assert model.names == ("price", "country=DE", "country=FR")
+    assert model.moments.counts.min() >= 15
+
+
+def test_too_little_log_and_unknown_policies_are_refused():
+    with pytest.raises(ib.InputError, match="at least 2 with 18 rounds each"):
+        ib.fit_logs(shop_log(16))
+    with pytest.raises(ib.InputError, match="policy must be one of 'auto-isd'"):
+        ib.fit_logs(shop_log(), policy="best")
+
+
+def test_bad_input_when_serving_is_named_and_changes_nothing(model):
+    before = model.scores(OFFERED).mean
+    with pytest.raises(ib.InputError, match="columns lack country"):
+        model.select({"price": [1.0], "price_in_cents": [1.0]})
+    for action in (3, -1, True, 0.5):
+        with pytest.raises(ib.InputError, match="action must be"):
+            model.update(OFFERED, action, 1.0)
+    for reward in (float("nan"), "much"):
+        with pytest.raises(ib.InputError, match="reward"):
+            model.update(OFFERED, 0, reward)
+    assert np.array_equal(model.scores(OFFERED).mean, before)
+
+
+def test_damaged_and_foreign_files_are_refused(model, tmp_path):
+    path = tmp_path / "model"
+    model.save(path)
+    whole = path.read_bytes()
+    for position in np.random.default_rng(5).integers(0, len(whole), size=20):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(ib.FileError, match="model"):
+            ib.Model.load(path)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(ib.FileError):
+        ib.Model.load(path)
+    ib.save(model.policy, path)
+    with pytest.raises(ib.FileError, match="holds 'policy', not 'model'"):
+        ib.Model.load(path)

@@ -1,0 +1,63 @@
+"""The tutorial runs as it stands, in a folder that holds nothing but the examples."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import invariant_bandits as ib
+
+ROOT = Path(__file__).parents[1]
+
+
+def block(language):
+    (found,) = re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the examples in which the shell block has run."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    surroundings = os.environ | {"PATH": path, "PYTHONPATH": str(Path(ib.__file__).parents[1])}
+    done = subprocess.run(
+        ["sh", "-e", "-c", block("sh")], cwd=folder, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "said").write_text(done.stdout)
+    return folder
+
+
+def test_no_block_has_more_than_ten_lines():
+    for language in ("sh", "python"):
+        lines = [line for line in block(language).splitlines() if line]
+        assert 5 <= len(lines) <= 10
+
+
+def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(folder):
+    for name in ("weekly", "small"):
+        assert ib.Model.load(folder / f"{name}.model").moments.rounds == 4000
+        assert "</html>" in (folder / f"{name}.html").read_text()
+    assert ib.Model.load(folder / "weekly.model").decomposition.split_.residual_dim == 3
+    assert ib.Model.load(folder / "small.model").names == ("x0", "x1", "x2")
+    said = (folder / "said").read_text()
+    assert "AutoISD against what the log did: yes, by" in said
+    assert "</html>" in (folder / "would-it-have-helped.html").read_text()
+
+
+def test_the_python_block_says_yes_and_leaves_a_model(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(compile(block("python"), "tutorial.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "stable: 7 of 10 dimensions   drifting: 3" in said
+    assert "yes, by" in said
+    assert names["action"] in range(3)
+    assert names["model"].policy.rounds == 1
+    assert ib.Model.load("shop.model").policy.rounds == 0
