@@ -20,6 +20,9 @@ from invariant_bandits.simulation import Environment, SimulationResult, simulate
 
 KEPT_ROUNDS = 50
 TIMINGS = "timings.json"
+CORE = (
+    "checks", "confidence", "kernels", "moments", "offered", "prior", "prior_kernels", "simulation", "spread", "windows",
+)  # fmt: skip
 Progress = Callable[[str, int, int], None]
 
 
@@ -159,11 +162,10 @@ def _code() -> str:
     """A fingerprint of the code that results depend on: a changed policy is not mistaken for the stored one."""
     root = Path(__file__).parent.parent
     rooms = ("decomposition", "environments", "policies")
-    files = [*root.glob("*.py"), *(path for room in rooms for path in (root / room).rglob("*.py"))]
+    files = [root / f"{name}.py" for name in CORE] + [path for room in rooms for path in (root / room).rglob("*.py")]
     files += [root / "experiments" / name for name in ("contenders.py", "observing.py")]
-    apart = {"cli.py", "plots.py", "model.py", "features.py"}
     digest = hashlib.sha256()
-    for path in sorted(path for path in files if path.name not in apart):
+    for path in sorted(files):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
