@@ -21,8 +21,9 @@ from invariant_bandits.simulation import Environment, SimulationResult, simulate
 KEPT_ROUNDS = 50
 TIMINGS = "timings.json"
 CORE = (
-    "checks", "confidence", "kernels", "moments", "offered", "prior", "prior_kernels", "simulation", "spread", "windows",
-)  # fmt: skip
+    *("checks", "confidence", "kernels", "moments", "offered"),
+    *("prior", "prior_kernels", "simulation", "spread", "windows"),
+)
 Progress = Callable[[str, int, int], None]
 
 
