@@ -46,6 +46,15 @@ def test_a_statistic_on_its_bound_is_undecided():
     assert claim.judge({"cell": result({"policy": column(values)})}).word == claims.UNDECIDED
 
 
+@pytest.mark.parametrize(("shift", "word"), [(-0.02, claims.UNDECIDED), (-0.5, claims.FAILS), (0.5, claims.HOLDS)])
+def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
+    """The standard error of the mean is 0.03: a bound that much below it is missed, but not beyond doubt."""
+    values = np.random.default_rng(1).normal(1.0, 0.2, size=40)
+    bound = Bound(high=float(values.mean()) + shift)
+    claim = Claim("c", "s", "q", lambda sample: sample.mean("cell", "policy"), bound, ("cell",))
+    assert claim.judge({"cell": result({"policy": column(values)})}).word == word
+
+
 def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     """200 samples of 40: a 95 % percentile interval covers in 93 %; fewer than 170 has probability below 1e-4."""
     rng = np.random.default_rng(2)
