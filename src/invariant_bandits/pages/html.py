@@ -44,7 +44,9 @@ nav ul { padding-left: 1.1rem; columns: 2 16rem; }
 a { color: inherit; text-decoration-color: var(--soft); }
 details { margin: 0.8rem 0; } summary { cursor: pointer; }
 pre { background: var(--wash); padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
-@media print { body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
+td:nth-child(2) { min-width: 8rem; }
+@media (max-width: 40rem) { figure svg { min-width: 34rem; } }
+@media print { h2, h3, h2 + p { break-after: avoid; } body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
 """.strip()
 
 PAGE_COLOURS = {"#1f2933": "--ink", "#ffffff": "--paper", "#d5dbe1": "--faint"}
@@ -148,4 +150,4 @@ def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str
         drawing = drawing.replace(colour, f"var({variable})")
     drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1)
     words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure>{drawing}{words}</figure>"
+    return f'<figure><div class="scroll">{drawing}</div>{words}</figure>'
