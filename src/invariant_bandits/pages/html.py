@@ -46,7 +46,8 @@ details { margin: 0.8rem 0; } summary { cursor: pointer; }
 pre { background: var(--wash); padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
 td:nth-child(2) { min-width: 8rem; }
 @media (max-width: 40rem) { figure svg { min-width: 34rem; } }
-@media print { h2, h3, h2 + p { break-after: avoid; } body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
+@media print { h2, h3, h2 + p { break-after: avoid; }
+  body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
 """.strip()
 
 PAGE_COLOURS = {"#1f2933": "--ink", "#ffffff": "--paper", "#d5dbe1": "--faint"}
