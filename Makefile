@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "Python 3.11 or newer is needed; set PYTHON=... to name one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command]'
+	$(BIN)/invariant-bandits compile
 	@touch $@
 
 $(TEST_STAMP): $(STAMP)

@@ -85,6 +85,17 @@ def reproduce(
     _report(out, jobs)
 
 
+@app.command("compile")
+def compile_loops() -> None:
+    """Compile the inner loops now and keep them on disk, rather than at first use (about half a minute, once)."""
+    from invariant_bandits.experiments import catalogue, cells
+
+    _one_thread_each()
+    with console.status("compiling"):
+        cells.load_compiled_code(catalogue.cells_of(catalogue.chosen([])))
+    console.print("the inner loops are compiled")
+
+
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a finished run of `reproduce`.")],

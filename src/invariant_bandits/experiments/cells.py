@@ -120,6 +120,13 @@ def _load_compiled_code(cell: Cell, loaded: set[str]) -> None:
     loaded.update(map(repr, cell.policies.values()))
 
 
+def load_compiled_code(cells: Iterable[Cell]) -> None:
+    """Play a few rounds of everything, once, so that all inner loops are compiled and kept on disk."""
+    loaded: set[str] = set()
+    for cell in cells:
+        _load_compiled_code(cell, loaded)
+
+
 def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
     """The result in a file, if it is there, readable, and has this identity."""
     if not path.exists():
