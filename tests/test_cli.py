@@ -31,6 +31,12 @@ def test_help_names_every_command():
     assert run("--version").stdout.strip() == f"invariant-bandits {ib.__version__}"
 
 
+def test_compile_says_when_it_is_done():
+    result = run("compile")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "compiled" in result.stdout
+
+
 def test_decompose_prints_the_summary_and_draws(stored, tmp_path):
     picture = tmp_path / "picture.svg"
     result = run("decompose", stored, "--windows", 8, "--plot", picture, "--theme", "dark")
