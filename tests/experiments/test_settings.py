@@ -17,7 +17,7 @@ from invariant_bandits.experiments import (
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.experiment import Level
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
-from invariant_bandits.simulation import SimulationResult
+from invariant_bandits.simulation import SimulationResult, play
 
 
 def drawn(cell, seed=0):
@@ -111,7 +111,6 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
 
     def watched(noise_scale):
         from invariant_bandits.policies.linear import LinUCB
-        from invariant_bandits.simulation import play
 
         policy = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
         twin = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
@@ -137,3 +136,12 @@ def test_changed_code_makes_a_stored_cell_another_one(monkeypatch):
     before = cell.identity(2, 1)
     monkeypatch.setattr("invariant_bandits.experiments.cells._code", lambda: "changed")
     assert cell.identity(2, 1) != before
+
+
+@pytest.mark.parametrize("kind", list(contenders.KINDS))
+def test_every_kind_of_contender_can_be_made_and_played(kind):
+    options = {"Restart-linUCB": {"every": 10}, "watched": {"policy": "LinUCB"}}.get(kind, {})
+    episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
+    regret = play(contenders.Contender(kind, options).maker()(episode), episode)
+    assert (np.diff(regret) >= 0.0).all()
+    assert np.isfinite(regret).all()

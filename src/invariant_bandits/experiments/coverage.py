@@ -91,5 +91,4 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="Full dots: share of rounds in which some offered action's true mean lies outside mean ± width; open dots:"
     " share of repetitions with at least one such round. T = 500, η = 1/T; the leftmost tick stands for none at all.",
-    in_paper=False,
 )

@@ -62,6 +62,5 @@ class Experiment:
     claims: tuple[Claim, ...]
     draw: Callable[[Results, str], Figure]
     caption: str
-    in_paper: bool = True
     levels: tuple[Level, ...] = ()
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = field(default=None)

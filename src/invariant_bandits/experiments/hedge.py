@@ -93,5 +93,4 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="Mean regret (mark) and worst run (end of the line) on a logarithmic axis; to the left is better."
     " T0 = 3,500 and T = 500 unless the row says otherwise.",
-    in_paper=False,
 )

@@ -98,5 +98,4 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="T0 = 3,500, T = 500; the invariant coefficients move in a random direction by the distance shown (their"
     " own length is about 0.8). Logarithmic axis; bars are two standard errors.",
-    in_paper=False,
 )
