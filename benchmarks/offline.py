@@ -18,7 +18,7 @@ import numpy as np
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.blocks import floored
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 
 
 def seconds(action: Callable[[], Any], repeats: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import invariant_bandits as ib
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 
 ACTIONS, TURN = 5, 300
 Step = Callable[[int], None]

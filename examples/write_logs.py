@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from invariant_bandits.environments.paper import LoggedRounds, PaperWorld
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 
 
 def write_logs(folder: Path, rounds: int = 4000, seed: int = 0) -> LoggedRounds:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.logs.feedback import Feedback
 
 ACTIONS, DIM = 4, 3
 GAMMA = np.array([1.0, -0.5, 0.5])

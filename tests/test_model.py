@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.estimable import make_estimable
 from invariant_bandits.evaluation.contenders import warmed
-from invariant_bandits.features import Column, FeatureMap, FeatureOptions
 from invariant_bandits.fitting import POLICIES, warm_started
+from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import make_estimable
 from invariant_bandits.policies.linear import LinUCB
 
 

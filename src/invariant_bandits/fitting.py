@@ -12,18 +12,18 @@ import numpy as np
 from invariant_bandits.checks import InputError, one_of, probability
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.estimable import make_estimable
-from invariant_bandits.features import FeatureMap, FeatureOptions
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import make_estimable
 from invariant_bandits.logs.reading import Progress, SchemaLike, read_moments
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model import Model
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.isd import ISDLinTS, ISDLinUCB
 from invariant_bandits.policies.linear import LinearPolicy, LinUCB
 from invariant_bandits.policies.thompson import LinTS
-from invariant_bandits.prior import DriftPrior
 
 AUTO = "auto-isd"
 Linear = TypeVar("Linear", bound=LinearPolicy)

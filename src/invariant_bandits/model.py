@@ -16,11 +16,11 @@ from invariant_bandits import __version__, files
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.features import Dropped, FeatureMap
 from invariant_bandits.files import FileError
+from invariant_bandits.logs.features import Dropped, FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Policy, Scores, reward_number
 

@@ -6,8 +6,8 @@ import pytest
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
 from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
-from invariant_bandits.environments.paper import PaperWorld
-from invariant_bandits.spread import spread_of_rows
+from invariant_bandits.moments.power_sums import spread_of_rows
+from invariant_bandits.simulation.paper import PaperWorld
 from worlds import random_basis, random_spd, within
 
 SIZES = (3, 2, 1)

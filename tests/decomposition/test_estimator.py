@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 from worlds import piecewise_world, random_basis
 
 

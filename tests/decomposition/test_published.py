@@ -9,7 +9,7 @@ from invariant_bandits import InputError, InvariantSubspaceDecomposition, ISDLin
 from invariant_bandits.decomposition import published, published_kernels
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 from worlds import random_basis
 
 

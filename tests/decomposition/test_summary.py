@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
 from invariant_bandits.decomposition.summary import block_spread, direction_paths, findings, p_value_words
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 from worlds import piecewise_world
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.environments.paper import PaperWorld
 from invariant_bandits.evaluation.contenders import Frozen, Past, default_policies
 from invariant_bandits.evaluation.estimators import logged_value
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.intervals import estimated
 from invariant_bandits.evaluation.report import verdict
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.simulation.paper import PaperWorld
 from logged_worlds import ACTIONS, DIM, GAMMA, World, of_rounds
 
 ESTIMATORS = ("DR", "SNIPS", "IPS", "replay")

@@ -5,8 +5,8 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.playing import follow, replayed_rounds
+from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft, softmax
 
 

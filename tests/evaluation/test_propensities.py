@@ -5,8 +5,8 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation.calibration import calibration
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.propensities import estimate_propensities, fit_choices
+from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, World, of_rounds, softmax
 
 THETA = np.array([1.0, -0.5, 0.0])

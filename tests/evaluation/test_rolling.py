@@ -5,9 +5,9 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation.contenders import Past, default_policies
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.playing import played_rewards
 from invariant_bandits.evaluation.rolling import rolling_origins, standard_error
+from invariant_bandits.logs.feedback import Feedback
 
 ROUNDS = 1500
 GAMMA = np.array([1.0, -1.0])

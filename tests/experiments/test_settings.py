@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 
-from invariant_bandits.environments.episodes import PaperEpisodes
-from invariant_bandits.experiments import (
-    contenders,
+from invariant_bandits.experiments import contenders, observing
+from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.figures import (
     dimension,
     fast_rotation,
     logged_rounds,
     lower_bound,
-    observing,
     residual_dimension,
     violated_invariance,
 )
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.experiment import Level
+from invariant_bandits.experiments.figures.experiment import Level
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
-from invariant_bandits.simulation import SimulationResult, play
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.loop import SimulationResult, play
 
 
 def drawn(cell, seed=0):

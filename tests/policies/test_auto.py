@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.environments.episodes import PaperEpisodes
-from invariant_bandits.environments.paper import PaperWorld
 from invariant_bandits.policies.hypotheses import FAMILIES, FAMILY_WEIGHTS, Hypothesis, default_hypotheses
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.paper import PaperWorld
 
 P = 4
 

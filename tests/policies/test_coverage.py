@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 
 import invariant_bandits as ib
-from invariant_bandits import confidence as bounds
 from invariant_bandits.policies import kernels
+from invariant_bandits.policies import radii as bounds
 
 RUNS, ETA, RIDGE = 2000, 0.1, 0.1
 choose, learn_growing = kernels.choose, kernels.learn_growing

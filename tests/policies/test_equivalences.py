@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import confidence as bounds
+from invariant_bandits.policies import radii as bounds
 
 P, K = 6, 5
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

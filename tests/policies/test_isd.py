@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
-from invariant_bandits.environments.paper import PaperWorld
+from invariant_bandits.simulation.paper import PaperWorld
 
 WORLD = PaperWorld()
 

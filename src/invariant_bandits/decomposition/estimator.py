@@ -15,7 +15,7 @@ from invariant_bandits.decomposition.paths import CoefficientPaths, check_estima
 from invariant_bandits.decomposition.published import PublishedFit, published_decomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.decomposition.summary import findings, published_findings, summarize, summarize_published
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments
 
 RECIPES = ("windowed", "published")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.moments import WindowedMoments
-from invariant_bandits.spread import Spread
+from invariant_bandits.moments.power_sums import Spread
+from invariant_bandits.moments.windowed import WindowedMoments
 
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
 ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²

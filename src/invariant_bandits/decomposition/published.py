@@ -19,7 +19,7 @@ from invariant_bandits.decomposition.blocks import Columns, connected_columns
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments
 
 WINDOWS = 25
 WINDOWS_SIDE_BY_SIDE = 8

@@ -11,7 +11,7 @@ from invariant_bandits.decomposition.paths import CoefficientPaths
 
 if TYPE_CHECKING:
     from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-    from invariant_bandits.moments import WindowedMoments
+    from invariant_bandits.moments.windowed import WindowedMoments
 
 SELECTIVE_SHIFT = 0.1
 HEAVY_TAILS = 1.5

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
-from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.logs.feedback import Feedback
 
 MATERIAL = 0.02
 MOST_POSITIONS = 10

@@ -12,11 +12,11 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.evaluation.calibration import Calibration, calibration
 from invariant_bandits.evaluation.contenders import COLD, Maker, Past, checked_policies, made
 from invariant_bandits.evaluation.estimators import direct, doubly_robust, exact, ips, logged_value, replay, snips
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.evaluation.playing import follow
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.evaluation.report import report, verdict
+from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import finished
 
 SOURCES = ("logged", "estimated", "uniform")

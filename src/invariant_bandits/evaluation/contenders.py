@@ -12,9 +12,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.playing import Player
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import make_from
 from invariant_bandits.policies.baselines import Greedy, Uniform

@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.evaluation.feedback import Feedback
 from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.reward_model import predict_rewards
+from invariant_bandits.logs.feedback import Feedback
 
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1

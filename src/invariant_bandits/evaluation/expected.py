@@ -9,7 +9,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.evaluation.comparison import compare
 from invariant_bandits.evaluation.contenders import AUTO, COLD, FROZEN, ISD, WARM, Maker, default_policies
 from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.features import FeatureOptions
+from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.schema import Schema
 
 LATEST = 20_000

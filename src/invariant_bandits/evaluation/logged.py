@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.estimable import fewest_rounds, make_estimable
-from invariant_bandits.evaluation.feedback import Feedback
-from invariant_bandits.features import Dropped, FeatureMap, FeatureOptions
+from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions
+from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.pruning import fewest_rounds, make_estimable
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import SchemaLike, read_feature_map, read_rounds, read_schema
 from invariant_bandits.logs.rounds import Rounds

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.evaluation.feedback import Feedback, Whole
+from invariant_bandits.logs.feedback import Feedback, Whole
 
 
 class Player(Protocol):

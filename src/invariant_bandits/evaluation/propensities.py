@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, number_between, whole_number
-from invariant_bandits.evaluation.feedback import Feedback
+from invariant_bandits.logs.feedback import Feedback
 
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
@@ -22,7 +22,7 @@ def estimate_propensities(
     less (for a round of K actions, at most 1/K).
 
     >>> import numpy as np
-    >>> from invariant_bandits.evaluation.feedback import Feedback
+    >>> from invariant_bandits.logs.feedback import Feedback
     >>> from invariant_bandits.evaluation.propensities import estimate_propensities
     >>> rng = np.random.default_rng(0)
     >>> offered = rng.normal(size=(5000, 3, 2))

@@ -10,8 +10,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.evaluation.contenders import Maker, Past, checked_policies, made
-from invariant_bandits.evaluation.feedback import Feedback, Whole
 from invariant_bandits.evaluation.playing import played_rewards
+from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.parallel import finished
 
 HORIZONS = (100, 500, 2000)

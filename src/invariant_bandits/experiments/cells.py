@@ -16,14 +16,10 @@ import numpy as np
 from invariant_bandits.experiments.contenders import Contender
 from invariant_bandits.experiments.observing import OBSERVERS
 from invariant_bandits.files import FileError, replace_file
-from invariant_bandits.simulation import Environment, SimulationResult, simulate
+from invariant_bandits.simulation.loop import Environment, SimulationResult, simulate
 
 KEPT_ROUNDS = 50
 TIMINGS = "timings.json"
-CORE = (
-    *("checks", "confidence", "kernels", "moments", "offered"),
-    *("prior", "prior_kernels", "simulation", "spread", "windows"),
-)
 Progress = Callable[[str, int, int], None]
 
 
@@ -51,7 +47,9 @@ class Cell:
 
     def _world(self) -> dict[str, Any]:
         environment: Any = self.environment
-        kind = f"{type(environment).__module__}.{type(environment).__qualname__}"
+        kind = f"{type(environment).__module__}.{type(environment).__qualname__}".replace(
+            ".simulation.", ".environments."
+        )
         return {"environment": {"kind": kind, **asdict(environment)}, "horizon": self.horizon}
 
     def seed(self, seed: int) -> int:
@@ -169,8 +167,8 @@ def _play(
 def _code() -> str:
     """A fingerprint of the code that results depend on: a changed policy is not mistaken for the stored one."""
     root = Path(__file__).parent.parent
-    rooms = ("decomposition", "environments", "policies")
-    files = [root / f"{name}.py" for name in CORE] + [path for room in rooms for path in (root / room).rglob("*.py")]
+    rooms = ("moments", "decomposition", "policies", "simulation")
+    files = [root / "checks.py"] + [path for room in rooms for path in (root / room).rglob("*.py")]
     files += [root / "experiments" / name for name in ("contenders.py", "observing.py")]
     digest = hashlib.sha256()
     for path in sorted(files):

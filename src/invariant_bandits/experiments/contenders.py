@@ -15,7 +15,6 @@ from typing import Any
 from invariant_bandits.checks import InputError, one_of
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.environments.episodes import Episode
 from invariant_bandits.experiments.observing import Watched
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
 from invariant_bandits.policies.base import Policy
@@ -24,7 +23,8 @@ from invariant_bandits.policies.isd import ISDLinTS, ISDLinUCB
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.policies.thompson import LinTS
-from invariant_bandits.simulation import Maker
+from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.loop import Maker
 
 SPLITS = ("estimated", "oracle", "known", "published")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.environments.episodes import Episode
 from invariant_bandits.policies.base import Policy
+from invariant_bandits.simulation.episodes import Episode
 
 Observer = Callable[[Any, Episode], Mapping[str, float]]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
-from invariant_bandits.experiments.experiment import Experiment
-from invariant_bandits.experiments.reproduction import FIGURES, Reproduction
+from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.run import FIGURES, Reproduction
 from invariant_bandits.files import replace_file
-from invariant_bandits.pages import html
-from invariant_bandits.pages.html import Mark
+from invariant_bandits.reports import html
+from invariant_bandits.reports.html import Mark
 
 PLURALS = {FAILS: "fail"}
 KINDS = {HOLDS: "good", FAILS: "bad", UNDECIDED: "unsure"}

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.features import Column, Dropped, FeatureMap, FeatureOptions
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.decoding import MICROSECONDS, as_utc
+from invariant_bandits.logs.features import Column, Dropped, FeatureMap, FeatureOptions
 from invariant_bandits.logs.obp import ObpSource
 from invariant_bandits.logs.opening import open_source, sample_of
 from invariant_bandits.logs.quality import QualityReport
@@ -31,8 +31,8 @@ from invariant_bandits.logs.schema import (
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.logs.summary import Plan, Total
 from invariant_bandits.logs.survey import Survey, calendar_edges, survey
-from invariant_bandits.moments import WindowedMoments
-from invariant_bandits.windows import checked_edges
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.moments.windows import checked_edges
 
 DEFAULT_WINDOWS = 8
 Progress: TypeAlias = Callable[[int, int | None, float], None]

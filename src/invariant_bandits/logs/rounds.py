@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.features import FeatureMap
 from invariant_bandits.logs import decoding
 from invariant_bandits.logs.decoding import Marks
+from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema, is_vector
 from invariant_bandits.logs.sources import Source, Task
-from invariant_bandits.offered import OfferedRows
+from invariant_bandits.moments.rows import OfferedRows
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from invariant_bandits.files import FileError
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.rounds import Reader, Rounds
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments
 
 OUT_OF_ORDER = "out of order in time"
 

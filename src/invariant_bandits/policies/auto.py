@@ -10,7 +10,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import mixture_kernels as kernels
 from invariant_bandits.policies.base import (
     Scores,
@@ -23,7 +24,6 @@ from invariant_bandits.policies.base import (
     too_large,
 )
 from invariant_bandits.policies.hypotheses import FAMILIES, INVARIANCE_HOLDS, Hypothesis, default_hypotheses
-from invariant_bandits.prior import DriftPrior
 
 DEFAULT_EXPLORATION = 0.5
 DEFAULT_SHARE = 1e-5
@@ -76,7 +76,7 @@ class AutoISD:
     over all rounds together, if invariance holds. hypotheses: others than the default ones.
 
     >>> import numpy as np, invariant_bandits as ib
-    >>> from invariant_bandits.environments.episodes import PaperEpisodes
+    >>> from invariant_bandits.simulation.episodes import PaperEpisodes
     >>> episode = PaperEpisodes(logged=2000).draw(300, np.random.default_rng(0))
     >>> policy = ib.AutoISD.from_history(episode.moments)
     >>> regret = 0.0

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits import confidence as bounds
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
 from invariant_bandits.policies import kernels
+from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
     Draws,
     Scores,

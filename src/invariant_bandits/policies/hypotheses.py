@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.prior import DriftPrior
+from invariant_bandits.decomposition.prior import DriftPrior
 
 FAMILIES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
 FAMILY_WEIGHTS = (0.1, 0.6, 0.2, 0.1)

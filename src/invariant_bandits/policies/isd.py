@@ -12,16 +12,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits import confidence as bounds
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.moments import WindowedMoments
+from invariant_bandits.moments.power_sums import Spread
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import memory_from_settings
 from invariant_bandits.policies.thompson import ThompsonPolicy
-from invariant_bandits.spread import Spread
 
 RADII = ("self-normalised", "theorem")
 MOST_WINDOWS = 64

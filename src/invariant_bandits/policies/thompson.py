@@ -6,9 +6,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from invariant_bandits import confidence as bounds
 from invariant_bandits.checks import Array, finite_array, whole_number
 from invariant_bandits.policies import kernels
+from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, best_of_values, offered_array
 from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory

@@ -1,0 +1,50 @@
+"""The public names, once: type checkers read them here, and the package imports each when it is first used."""
+
+from invariant_bandits.checks import InputError as InputError
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition as InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning as ConvergenceWarning
+from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize
+from invariant_bandits.decomposition.prior import DriftPrior as DriftPrior
+from invariant_bandits.decomposition.split import Split as Split
+from invariant_bandits.evaluation.comparison import compare as compare
+from invariant_bandits.evaluation.logged import read_feedback as read_feedback
+from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
+from invariant_bandits.files import FileError as FileError
+from invariant_bandits.fitting import fit_logs as fit_logs
+from invariant_bandits.logs.features import FeatureMap as FeatureMap
+from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
+from invariant_bandits.logs.feedback import Feedback as Feedback
+from invariant_bandits.logs.reading import read_moments as read_moments
+from invariant_bandits.logs.reading import read_rounds as read_rounds
+from invariant_bandits.logs.schema import Schema as Schema
+from invariant_bandits.model import Model as Model
+from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
+from invariant_bandits.policies.auto import AutoISD as AutoISD
+from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
+from invariant_bandits.policies.base import Policy as Policy
+from invariant_bandits.policies.base import Scores as Scores
+from invariant_bandits.policies.baselines import DisjointLinUCB as DisjointLinUCB
+from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
+from invariant_bandits.policies.baselines import Greedy as Greedy
+from invariant_bandits.policies.baselines import Uniform as Uniform
+from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
+from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
+from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
+from invariant_bandits.policies.linear import DLinUCB as DLinUCB
+from invariant_bandits.policies.linear import LinUCB as LinUCB
+from invariant_bandits.policies.linear import RestartLinUCB as RestartLinUCB
+from invariant_bandits.policies.linear import SWLinUCB as SWLinUCB
+from invariant_bandits.policies.memory import Discount as Discount
+from invariant_bandits.policies.memory import Forever as Forever
+from invariant_bandits.policies.memory import Restart as Restart
+from invariant_bandits.policies.memory import SlidingWindow as SlidingWindow
+from invariant_bandits.policies.radii import logs_needed as logs_needed
+from invariant_bandits.policies.state import load as load
+from invariant_bandits.policies.state import save as save
+from invariant_bandits.policies.thompson import LinTS as LinTS
+from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
+from invariant_bandits.simulation.loop import simulate as simulate
+from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
+from invariant_bandits.simulation.results import SimulationResult as SimulationResult
+
+__version__: str

@@ -1,0 +1,92 @@
+"""DriftPrior: what the logs teach about how far each direction of the reward model moves (empirical Bayes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.moments.windowed import WindowedMoments
+
+BASELINE_ALPHA = 0.01
+
+
+@dataclass(frozen=True)
+class DriftPrior:
+    """Random effects over windows: γ_i ~ N(μ, Ω), Ω = V·diag(ω)·Vᵀ, and ĝ_i given γ_i ~ N(γ_i, H_i).
+
+    All of it in the coordinates of the basis V (p, p), orthonormal: mean μ (p,), mean_covariance (p, p) its sampling
+    covariance, drift ω (p,). pooled (p,) and pooled_covariance (p, p): the same if nothing ever moved (ω = 0). unit
+    (p,): a typical squared coefficient along each direction, which makes other priors free of units. noise_variance of
+    a reward; baseline: mean reward at φ = 0, baseline_variance between windows, baseline_error its sampling variance,
+    baseline_moves: whether the window baselines differ by more than sampling error.
+    """
+
+    basis: Array
+    mean: Array
+    mean_covariance: Array
+    drift: Array
+    pooled: Array
+    pooled_covariance: Array
+    unit: Array
+    noise_variance: float
+    baseline: float
+    baseline_variance: float
+    baseline_error: float
+    baseline_moves: bool
+
+    @classmethod
+    def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
+        """Estimate by expectation–maximisation from windowed moments, along the columns of `basis`."""
+        own, noise = window_paths(moments)
+        paths = own.along(basis)
+        g, H = paths.coefficients, paths.covariances
+        pooled, pooled_covariance = paths.weighted_mean()
+        mean, mean_covariance, drift = _random_effects(g, H, iterations)
+        freedom = moments.counts - moments.dim - 1
+        variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
+        center = basis @ mean
+        square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
+        unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
+        level, spread, error, moves = _baseline(moments, own.coefficients, noise)
+        return cls(
+            basis=basis,
+            mean=mean,
+            mean_covariance=mean_covariance,
+            drift=drift,
+            pooled=pooled,
+            pooled_covariance=pooled_covariance,
+            unit=unit,
+            noise_variance=float(freedom @ noise / freedom.sum()),
+            baseline=level,
+            baseline_variance=spread,
+            baseline_error=error,
+            baseline_moves=moves,
+        )
+
+
+def _random_effects(g: Array, H: Array, iterations: int) -> tuple[Array, Array, Array]:
+    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM, from the windows' ĝ and H."""
+    from invariant_bandits.decomposition import prior_kernels
+
+    drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), 1e-300)
+    mean, covariance = np.empty_like(drift), np.empty_like(H[0])
+    prior_kernels.random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), drift, iterations, mean, covariance)
+    return mean, covariance, drift
+
+
+def _baseline(moments: WindowedMoments, coefficients: Array, noise: Array) -> tuple[float, float, float, bool]:
+    """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they move."""
+    mean = moments.feature_mean
+    level = moments.reward_mean - np.einsum("mi,mi->m", mean, coefficients)
+    solved = np.linalg.solve(moments.gram, mean[:, :, None])[:, :, 0]
+    sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
+    weight = 1.0 / sampling
+    center = float(weight @ level / weight.sum())
+    statistic = float(weight @ (level - center) ** 2)
+    moves = bool(special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA)
+    spread = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
+    return center, spread, float(1.0 / weight.sum()), moves

@@ -1,1 +1,0 @@
-"""Streams of rounds whose truth is known."""

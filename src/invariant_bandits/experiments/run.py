@@ -1,0 +1,152 @@
+"""One run of the experiments in one folder: cells, claims, figures and the report; redrawn without rerunning.
+
+folder/run.json says what was asked for; folder/cells holds one Parquet file per cell; folder/figures every figure as
+PNG (light and dark), SVG and PDF; folder/claims.json the verdicts; folder/report.html the page.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from invariant_bandits import parallel
+from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.experiments import cells
+from invariant_bandits.experiments.claims import Claim, Results, Verdict
+from invariant_bandits.experiments.figures.catalogue import cells_of, chosen
+from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.files import FileError, replace_file
+from invariant_bandits.reports.plots import THEMES, save
+
+RUN, CLAIMS, CELLS, FIGURES = "run.json", "claims.json", "cells", "figures"
+LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
+DEFAULT_SEED = 20261116
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was asked for, with what, and how long it took: stored as run.json."""
+
+    experiments: list[str]
+    replications: int
+    seed: int
+    versions: dict[str, str]
+    processes: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """Everything a report needs: read from a folder, nothing is played."""
+
+    run: Run
+    experiments: list[Experiment]
+    results: Results
+    seconds: dict[str, float]
+    verdicts: dict[str, list[tuple[Claim, Verdict]]]
+
+
+def play(
+    names: Sequence[str],
+    folder: Path,
+    *,
+    replications: int = 200,
+    seed: int = DEFAULT_SEED,
+    jobs: int = 1,
+    client: Any = None,
+    progress: cells.Progress | None = None,
+) -> None:
+    """Play every cell of the named experiments (all if none is named) that is not stored yet."""
+    whole_number("replications", replications, 2)
+    whole_number("seed", seed, 0)
+    experiments = chosen(names)
+    started = time.perf_counter()
+    run = Run([experiment.name for experiment in experiments], replications, seed, _versions(), jobs)
+    _write_run(folder, run)
+    needed = cells_of(experiments)
+    cells.run(
+        needed,
+        folder / CELLS,
+        replications=replications,
+        seed=seed,
+        jobs=jobs,
+        client=client,
+        progress=progress,
+    )
+    _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
+
+
+def read(folder: Path, jobs: int = 1) -> Reproduction:
+    """A run with its claims judged, from its folder; nothing is played."""
+    try:
+        run = Run(**json.loads((folder / RUN).read_text()))
+    except FileNotFoundError:
+        raise FileError(f"{folder} holds no {RUN}: it is not the folder of a run") from None
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{folder / RUN} is damaged: {error}") from None
+    experiments = chosen(run.experiments)
+    results = {}
+    for cell in cells_of(experiments):
+        path = folder / CELLS / f"{cell.name}.parquet"
+        stored = cells.stored(path)
+        if stored is None:
+            raise InputError(f"{path} is missing or damaged: the run is not finished; reproduce into {folder} to go on")
+        results[cell.name] = stored
+
+    def judged(experiment: Experiment) -> list[tuple[int, Verdict]]:
+        return [(place, claim.judge(results)) for place, claim in enumerate(experiment.claims)]
+
+    found = dict(parallel.finished(judged, experiments, jobs))
+    verdicts = {
+        experiment.name: [(experiment.claims[place], verdict) for place, verdict in found[index]]
+        for index, experiment in enumerate(experiments)
+    }
+    return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
+
+
+def write_claims(reproduction: Reproduction, folder: Path) -> Path:
+    """The verdicts as plain data."""
+    table = [
+        {
+            "experiment": name,
+            "claim": claim.name,
+            "statement": claim.statement,
+            "source": claim.source,
+            "quantity": claim.quantity,
+            "bound": str(claim.bound),
+            **asdict(verdict),
+        }
+        for name, judged in reproduction.verdicts.items()
+        for claim, verdict in judged
+    ]
+    path = folder / CLAIMS
+    replace_file(path, json.dumps(table, indent=1, ensure_ascii=False).encode())
+    return path
+
+
+def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> list[Path]:
+    """Every figure as PNG, SVG and PDF in the light theme, and as PNG in the dark one."""
+    tasks = [(experiment, theme) for experiment in reproduction.experiments for theme in THEMES]
+
+    def draw(task: tuple[Experiment, str]) -> list[Path]:
+        experiment, theme = task
+        formats = ("png", "svg", "pdf") if theme == "light" else ("png",)
+        figure = experiment.draw(reproduction.results, theme)
+        return save(figure, folder / FIGURES / f"{experiment.name}-{theme}", formats)
+
+    return [path for _, paths in parallel.finished(draw, tasks, jobs) for path in paths]
+
+
+def _write_run(folder: Path, run: Run) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / RUN, json.dumps(asdict(run), indent=1).encode())
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}

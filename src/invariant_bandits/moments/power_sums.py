@@ -1,0 +1,195 @@
+"""Spread: counts, means and centred power sums of several variables in several windows, and how they merge.
+
+Two sets of rows merge by adding their sums plus one rank-one term for the distance of their means (Chan, Golub &
+LeVeque 1983), so large means cost no digits and rows may arrive in any order, batch or shard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+
+
+@dataclass(eq=False)
+class Spread:
+    """Counts, means and centred power sums of d variables in each of m windows.
+
+    Shapes: count (m,); mean (m, d); scatter (m, d, d) sums of products; cubes and quartics (m, d) sums of third
+    and fourth powers; between (m, d) the part of the diagonal of `scatter` that lies between rounds, smaller than
+    all of it where one round contributes several rows.
+    """
+
+    count: Array
+    mean: Array
+    scatter: Array
+    cubes: Array
+    quartics: Array
+    between: Array
+
+    @classmethod
+    def empty(cls, windows: int, dim: int) -> Self:
+        """Moments of no rows."""
+        flat = (windows, dim)
+        return cls(
+            np.zeros(windows),
+            np.zeros(flat),
+            np.zeros((windows, dim, dim)),
+            np.zeros(flat),
+            np.zeros(flat),
+            np.zeros(flat),
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """The fields by name."""
+        return dict(vars(self))
+
+    def merged(self, other: Spread) -> Spread:
+        """Moments of both sets of rows, window by window (Pébay 2008 for the third and fourth powers)."""
+        total = self.count + other.count
+        n = np.where(total > 0, total, 1.0)[:, None]
+        a, b = self.count[:, None], other.count[:, None]
+        step = other.mean - self.mean
+        square = step * step
+        share = a * b / n
+        own, foreign = (np.diagonal(side.scatter, axis1=1, axis2=2) for side in (self, other))
+        return Spread(
+            count=total,
+            mean=self.mean * (a / n) + other.mean * (b / n),
+            scatter=self.scatter + other.scatter + share[:, :, None] * (step[:, :, None] * step[:, None, :]),
+            cubes=self.cubes
+            + other.cubes
+            + share * (a - b) / n * square * step
+            + 3.0 * step * (a * foreign - b * own) / n,
+            quartics=self.quartics
+            + other.quartics
+            + share * (a * a - a * b + b * b) / (n * n) * square * square
+            + 6.0 * square * (a * a * foreign + b * b * own) / (n * n)
+            + 4.0 * step * (a * other.cubes - b * self.cubes) / n,
+            between=self.between + other.between + share * square,
+        )
+
+    def at(self, windows: slice) -> Spread:
+        """The moments of some of the windows, as their own arrays."""
+        return Spread(**{name: array[windows].copy() for name, array in self.arrays().items()})
+
+    def put(self, window: int, one: Spread) -> None:
+        """Merge the single window of `one` into `window`, in place."""
+        new = self.at(slice(window, window + 1)).merged(one)
+        for name, array in self.arrays().items():
+            array[window] = getattr(new, name)[0]
+
+    def grouped(self, starts: Array) -> Spread:
+        """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
+        ends = [*starts[1:], len(self.count)]
+        result = Spread.empty(len(starts), self.mean.shape[1])
+        for group, (first, last) in enumerate(zip(starts, ends, strict=True)):
+            for window in range(int(first), int(last)):
+                result.put(group, self.at(slice(window, window + 1)))
+        return result
+
+    def covariance(self) -> Array:
+        """Within-window covariances (m, d, d)."""
+        return np.asarray(self.scatter / self.count[:, None, None])
+
+    def tail_weight(self, columns: int) -> Array:
+        """Mean over the first `columns` variables of kurtosis / 3, per window (m,): 1 for Gaussian rows.
+
+        For elliptical rows this is the factor by which the variance of a sample correlation is inflated.
+        """
+        variance = np.diagonal(self.scatter, axis1=1, axis2=2)[:, :columns]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.quartics[:, :columns] * self.count[:, None] / (3.0 * variance * variance)
+        return np.asarray(np.nan_to_num(ratio, nan=1.0, posinf=1.0).mean(axis=1))
+
+    def independent_rows(self, rounds: Array) -> Array:
+        """How many independent rows the rows of each window are worth (m,).
+
+        Actions offered in one round often share their context. With K rows per round and correlation ρ between
+        them, products of features are correlated by about ρ², so n rows are worth n / (1 + (K − 1)ρ²).
+        """
+        per_round = self.count / np.maximum(rounds, 1.0)
+        total = np.diagonal(self.scatter, axis1=1, axis2=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.nan_to_num(self.between / total, nan=1.0)
+            correlation = (per_round[:, None] * share - 1.0) / (per_round[:, None] - 1.0)
+        square = np.nan_to_num(np.clip(correlation, 0.0, 1.0) ** 2, nan=0.0).mean(axis=1)
+        return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
+
+
+def spread_of_rows(features: Array, rewards: Array | None, per_round: int | Array) -> Spread:
+    """Moments of one batch of rows as a single window; rewards, if any, become the last variable.
+
+    per_round: how many rows each round has, one number or one per round.
+    """
+    from invariant_bandits.moments import kernels
+
+    if rewards is None:
+        rewards = np.zeros(len(features))
+        keep = features.shape[1]
+    else:
+        keep = features.shape[1] + 1
+    n = float(len(features))
+    origin = np.zeros(features.shape[1] + 1)
+    while True:
+        gram = features.T @ features
+        if isinstance(per_round, int):
+            powers, between = kernels.power_sums(features, rewards, per_round)
+        else:
+            powers, between = kernels.power_sums(features, rewards, 1)
+            between[:-1] = kernels.round_sums(features, per_round)
+        mean = powers[0] / n
+        second = powers[1] - n * mean * mean
+        if not origin.any() and (n * mean * mean > 100.0 * second).any():
+            # Means beyond ten standard deviations would cost digits: start again from centred rows.
+            origin = mean
+            features = features - mean[:-1]
+            rewards = rewards - mean[-1]
+            continue
+        break
+    d = features.shape[1] + 1
+    scatter = np.empty((d, d))
+    scatter[:-1, :-1] = gram - n * np.outer(mean[:-1], mean[:-1])
+    scatter[-1, :-1] = scatter[:-1, -1] = powers[4][:-1] - n * mean[:-1] * mean[-1]
+    scatter[-1, -1] = second[-1]
+    cubes = powers[2] - 3.0 * mean * powers[1] + 2.0 * n * mean**3
+    quartics = powers[3] - 4.0 * mean * powers[2] + 6.0 * mean**2 * powers[1] - 3.0 * n * mean**4
+    between = between - n * mean * mean
+    return Spread(
+        np.array([n]),
+        (mean + origin)[None, :keep],
+        scatter[None, :keep, :keep],
+        cubes[None, :keep],
+        quartics[None, :keep],
+        between[None, :keep],
+    )
+
+
+def stacked(first: Spread, second: Spread) -> Spread:
+    """The windows of `first`, then those of `second`."""
+    theirs = second.arrays()
+    return Spread(**{name: np.concatenate([mine, theirs[name]]) for name, mine in first.arrays().items()})
+
+
+def mapped(spread: Spread, change: Array) -> Spread:
+    """Moments of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
+    fields = spread.at(slice(None)).arrays() | {
+        "mean": spread.mean @ change.T,
+        "scatter": change @ spread.scatter @ change.T,
+    }
+    return Spread(**fields)
+
+
+def rescaled(spread: Spread, kept: Array, shift: Array, scale: Array) -> Spread:
+    """Moments of (x[kept] − shift) / scale, every power exactly."""
+    return Spread(
+        count=spread.count.copy(),
+        mean=(spread.mean[:, kept] - shift) / scale,
+        scatter=spread.scatter[:, kept[:, None], kept] / (scale[:, None] * scale),
+        cubes=spread.cubes[:, kept] / scale**3,
+        quartics=spread.quartics[:, kept] / scale**4,
+        between=spread.between[:, kept] / scale**2,
+    )

@@ -1,1 +1,0 @@
-"""Self-contained HTML pages: no script, no font, no picture from elsewhere."""

@@ -1,0 +1,122 @@
+"""What an evaluation says: sections for the report and for the terminal."""
+
+from __future__ import annotations
+
+from invariant_bandits.evaluation.calibration import Calibration
+from invariant_bandits.evaluation.comparison import Comparison, Line
+from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.evaluation.logged import LoggedFeedback
+from invariant_bandits.reports import html
+from invariant_bandits.reports.html import Cell, Mark
+from invariant_bandits.reports.sections import Section, as_page, as_text, number
+
+TITLE = "Would it have helped?"
+UNKNOWN = Mark("cannot be known", "unsure")
+ESTIMATORS = (
+    "exact: played, every reward is known. DR: doubly robust, believe it first. SNIPS, IPS: weighted by propensities."
+    " replay: rounds in which the policy agrees with the log. direct: by a reward model alone. Effective rounds: how"
+    " many rounds of the policy's own the weighted rounds are worth."
+)
+CALIBRATION = (
+    "Are the propensities right? Choices that they promise against choices that were seen, a line per check; z is the"
+    " difference in standard errors."
+)
+
+
+def report(result: Comparison, read: LoggedFeedback) -> str:
+    """The HTML page, self-contained."""
+    return as_page(TITLE, headline(result), sections(result, read, pictures=True))
+
+
+def text(result: Comparison, read: LoggedFeedback) -> str:
+    """The same for the terminal."""
+    return as_text(TITLE, headline(result), sections(result, read))
+
+
+def headline(result: Comparison) -> str:
+    """The verdict on the first policy, and what it is compared with."""
+    first = result.policies[0]
+    return (
+        f"{first} against what the log did: {result.verdict(first)}. Fitted on the first {result.fitted_rounds:,}"
+        f" rounds, evaluated once on the next {result.logged.rounds:,}, which earned {result.logged} per round."
+    )
+
+
+def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False) -> list[Section]:
+    """Verdicts, all estimates, the propensities, and what the numbers rest on."""
+    found = [_verdicts(result, pictures)]
+    if result.lines:
+        found.append(_estimates(result))
+    if result.calibration is not None:
+        found.append(_calibration(result.calibration, read.feature_map.names))
+    notes = [*result.notes, *read.notes, *(f"left out: {one}" for one in read.dropped)]
+    direct = [note for line in result.lines if line.estimator == "direct" for note in line.value.notes]
+    notes += [f"direct method: {note}" for note in dict.fromkeys(direct)]
+    found.append(Section("What the numbers rest on", [f"{note[0].upper()}{note[1:]}." for note in notes]))
+    return [*found, Section("Data quality", read.quality.describe().splitlines())]
+
+
+def _verdicts(result: Comparison, pictures: bool) -> Section:
+    rows: list[list[Cell]] = []
+    for name in result.policies:
+        line, share = result.line(name), result.agreement[name]
+        words = result.verdict(name)
+        kind = "unsure" if line is None else _kind(line.against_log)
+        agrees = "" if share is None else f"{100.0 * share:.0f} %"
+        rows.append([name, number(agrees), "" if line is None else line.estimator, Mark(words, kind)])
+    headings = ("policy", "agrees with the log", "by", "would it have helped?")
+    return Section("Verdicts", [], headings, rows, _chart(result) if pictures else "")
+
+
+def _kind(difference: Estimate) -> str:
+    if not difference.concludes or difference.low <= 0.0 <= difference.high:
+        return "unsure"
+    return "good" if difference.low > 0.0 else "bad"
+
+
+def _chart(result: Comparison) -> str:
+    from invariant_bandits.reports import plots
+
+    lines = [line for name in result.policies if (line := result.line(name)) is not None]
+    drawn = {f"{line.policy} ({line.estimator})": line.against_log for line in lines if line.against_log.concludes}
+    if not drawn:
+        return ""
+    figure = plots.difference_chart({name: (one.value, one.low, one.high) for name, one in drawn.items()})
+    words = "; ".join(f"{name}: {one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" for name, one in drawn.items())
+    caption = "Paired differences to the log in the same rounds; intervals from blocks of time."
+    return html.picture(html.svg_of(figure), "differences", f"Gain per round over the log. {words}", caption)
+
+
+def _estimates(result: Comparison) -> Section:
+    reference = result.reference
+    headings = ["policy", "by", "value per round", "against the log"]
+    headings += [f"against {reference}"] if reference is not None else []
+    rows = [_row(line, reference) for line in result.lines]
+    return Section("All estimates", [ESTIMATORS], [*headings, "effective rounds"], rows)
+
+
+def _row(line: Line, reference: str | None) -> list[Cell]:
+    cells: list[Cell] = [line.policy, line.estimator, _cell(line.value), _cell(line.against_log)]
+    if reference is not None:
+        cells.append(number("") if line.policy == reference else _cell(line.against_reference))
+    return [*cells, number(f"{line.value.effective_sample:,.0f}")]
+
+
+def _cell(one: Estimate) -> Cell:
+    return number(f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]") if one.concludes else UNKNOWN
+
+
+def _calibration(found: Calibration, names: tuple[str, ...]) -> Section:
+    state = f"They are flagged as wrong: {found.worst.name} is off by {found.worst.gap_in_words}" if found.worst else ""
+    words = state if found.flagged and state else "Nothing speaks against them"
+    rows: list[list[Cell]] = [
+        [
+            names[int(one.name.split()[1])] if one.kind == "feature" else one.name,
+            number(f"{one.expected:.3f}"),
+            number(f"{one.observed:.3f}"),
+            number(f"{one.z:.1f}"),
+        ]
+        for one in found.checks
+    ]
+    sentence = f"{words} (p = {found.p_value:.2g} over all checks)."
+    return Section("Propensities", [CALIBRATION, sentence], ("check", "promised", "seen", "z"), rows)

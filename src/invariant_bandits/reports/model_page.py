@@ -1,0 +1,221 @@
+"""What a fitted model says about its log: sections for the report and for `inspect`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.summary import block_spread, main_features, p_value_words
+from invariant_bandits.model import Model
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.reports import html
+from invariant_bandits.reports.html import Cell, Mark
+from invariant_bandits.reports.sections import Section, as_page, as_text, number
+
+BLOCKS = (
+    "The reward model has two parts. Along stable directions one coefficient fits all windows, along drifting ones it"
+    " does not. p-value: how likely coefficients that differ so much would be if they were all equal; drift: standard"
+    " deviation of the coefficient between windows beyond sampling error; in reward: what such a drift changes in the"
+    " reward of an action one standard deviation away; error: standard error within one window."
+)
+FEATURES = (
+    "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per unit of the"
+    " feature, ± one standard error; a drifting feature should be judged by the last window."
+)
+
+
+def report(model: Model) -> str:
+    """The HTML page, self-contained."""
+    return as_page(title(model), headline(model), sections(model, pictures=True))
+
+
+def text(model: Model, *, columns: bool = True) -> str:
+    """The same for the terminal; without the list of columns where it has just been shown."""
+    shown = sections(model)
+    return as_text(title(model), headline(model), shown if columns else shown[:-1])
+
+
+def title(model: Model) -> str:
+    """What the page is about."""
+    return f"What lasts and what changed: {model.schema.reward}"
+
+
+def headline(model: Model) -> str:
+    """The finding in one sentence."""
+    split = model.decomposition.split_
+    return (
+        f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift;"
+        f" {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy {model.policy_name},"
+        f" fitted by invariant-bandits {model.version}."
+    )
+
+
+def sections(model: Model, *, pictures: bool = False) -> list[Section]:
+    """Everything there is to say, the most important first."""
+    fit = model.decomposition
+    found = [
+        Section("Read this first", warnings(model)),
+        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(fit) if pictures else ""),
+        Section("Features", [FEATURES], *_features(fit, model.moments)),
+        _expected_value(model),
+        _quality(model),
+        Section("Windows", [], *_windows(model.moments)),
+    ]
+    if isinstance(model.policy, AutoISD) and model.policy.rounds:
+        found.insert(1, Section("What the policy believes now", str(model.policy.explain(model.names)).splitlines()))
+    return [*found, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
+
+
+def warnings(model: Model) -> list[str]:
+    """What to be careful about; a sentence that nothing was found if so."""
+    found = [*model.decomposition.findings_, *model.notes]
+    if model.quality.left_out:
+        share = model.quality.left_out / max(model.quality.left_out + model.quality.rounds, 1)
+        found.append(f"{model.quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
+    if model.decomposition.split_.residual_dim == 0:
+        found.append("no drift was found: either there is none, or the log is too short to show it")
+    if model.decomposition.split_.invariant_dim == 0:
+        found.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
+    found += [f"left out: {one}" for one in model.dropped]
+    return [f"{one[0].upper()}{one[1:]}." for one in found] or ["Nothing speaks against this fit."]
+
+
+def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
+    rows: list[list[Cell]] = []
+    covariance = fit.window_covariances_.mean(axis=0)
+    for index, columns in enumerate(fit.blocks_):
+        drift, error = block_spread(fit, index)
+        along = fit.basis_[:, columns]
+        spread = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
+        varies = bool(fit.varies_[index])
+        rows.append(
+            [
+                Mark("drifts" if varies else "stable", "bad" if varies else "good"),
+                number(str(len(columns))),
+                number(p_value_words(fit.log_p_values_[index])),
+                number(f"{drift:.3g}"),
+                number(f"{drift * spread:.3g}"),
+                number(f"{error:.3g}"),
+                main_features(fit, index),
+            ]
+        )
+    rows.sort(key=lambda row: isinstance(row[0], Mark) and row[0].words == "stable")
+    return ("verdict", "dim", "p-value", "drift", "in reward", "error", "main features"), rows
+
+
+def _features(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> tuple[Any, list[list[Cell]]]:
+    mean, covariance = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
+    last, error = fit.coefficients_[-1], np.sqrt(np.diagonal(fit.coefficient_covariances_[-1]))
+    own = np.sqrt(np.diagonal(covariance))
+    names, share = fit.names(len(mean)), fit.feature_stability_
+    rows: list[list[Cell]] = [
+        [
+            names[j],
+            number(f"{100.0 * share[j]:.0f} %"),
+            number(f"{mean[j]:+.3g} ± {own[j]:.2g}"),
+            number(f"{last[j]:+.3g} ± {error[j]:.2g}"),
+        ]
+        for j in np.argsort(share, kind="stable")
+    ]
+    return ("feature", "stable share", "all windows", "last window"), rows
+
+
+def _expected_value(model: Model) -> Section:
+    value = model.value
+    words = [_explained(model.decomposition, model.moments)]
+    if value is None:
+        return Section("Expected value", [*words, "What the policy would have earned was not asked for when fitting."])
+    if not value["known"]:
+        reason = str(value["reason"])
+        return Section("Expected value", [*words, f"{reason[0].upper()}{reason[1:]}."])
+    words.append(
+        f"Fitted on {value['fitted_rounds']:,} rounds and evaluated once on the {value['played_rounds']:,} after them,"
+        f" the last of the log, which earned {value['logged']} per round. Gain: per round over what the log did, with"
+        " its 95 % interval."
+    )
+    rows: list[list[Cell]] = [
+        [
+            line["policy"],
+            line["estimator"],
+            number("?" if line["gain"] is None else f"{line['gain']:+.3g}"),
+            number("?" if line["gain"] is None else f"{line['low']:+.3g} to {line['high']:+.3g}"),
+            line["verdict"],
+        ]
+        for line in value["lines"]
+    ]
+    return Section("Expected value", words, ("policy", "by", "gain", "interval", "would it have helped?"), rows)
+
+
+def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> str:
+    total = float(moments.reward_square.sum())
+    if total <= 0.0:
+        return "Rewards are constant within every window: there is nothing to explain."
+    one, _ = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
+    freedom = moments.counts - moments.dim - 1
+    each = 1.0 - float(fit.window_noise_ @ freedom / freedom.sum()) * float((moments.counts - 1).sum()) / total
+    shares = (each, _share(one, moments) / total, _share(fit.component_, moments) / total)
+    return (
+        "Share of the variance of rewards within windows that the features explain:"
+        f" {_percent(shares[0])} with coefficients of each window's own, {_percent(shares[1])} with the same ones in"
+        f" all windows, {_percent(shares[2])} by the stable part alone."
+    )
+
+
+def _share(coefficients: Array, moments: WindowedMoments) -> float:
+    """Sum of squares that fixed coefficients (p,) explain within windows: Σ 2γᵀc_i − γᵀG_iγ."""
+    gram, cross = moments.gram.sum(axis=0), moments.cross.sum(axis=0)
+    return float(2.0 * coefficients @ cross - coefficients @ gram @ coefficients)
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * max(share, 0.0):.3g} %"
+
+
+def _quality(model: Model) -> Section:
+    quality = model.quality
+    words = [f"{quality.rows:,} rows read, {quality.rounds:,} rounds used, {quality.left_out:,} left out."]
+    rows: list[list[Cell]] = []
+    for reason, problem in sorted(quality.problems.items(), key=lambda pair: -pair[1].count):
+        where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
+        rows.append([reason, number(f"{problem.count:,}"), "kept" if quality.is_kept(reason) else "left out", where])
+    if not rows:
+        words.append("No row had a problem.")
+    return Section("Data quality", words, ("problem", "rounds", "what became of them", "first (rows from 0)"), rows)
+
+
+def _windows(moments: WindowedMoments) -> tuple[tuple[str, ...], list[list[Cell]]]:
+    rows: list[list[Cell]] = []
+    deviation = np.sqrt(moments.reward_square / np.maximum(moments.counts - 1, 1))
+    for i in range(moments.windows):
+        begins = "" if moments.edges is None else _moment(moments.edges[i])
+        rows.append(
+            [
+                number(str(i + 1)),
+                begins,
+                number(f"{int(moments.counts[i]):,}"),
+                number(f"{moments.reward_mean[i]:.4g}"),
+                number(f"{deviation[i]:.3g}"),
+            ]
+        )
+    return ("window", "begins", "rounds", "mean reward", "sd"), rows
+
+
+def _moment(time: Any) -> str:
+    return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:g}"
+
+
+def _overview(fit: InvariantSubspaceDecomposition) -> str:
+    from invariant_bandits.reports import plots
+
+    found = f"{fit.split_.invariant_dim} of {fit.split_.dim} dimensions are stable"
+    drawing = html.svg_of(plots.overview(fit))
+    caption = (
+        "Above: correlations of the features in a few windows, as logged and in the found basis, and the stable share"
+        " of each feature. Below: the coefficient along each direction over the windows; drifting ones are dashed."
+    )
+    return html.picture(drawing, "overview", f"Overview: {found}", caption)

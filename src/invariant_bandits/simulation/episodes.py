@@ -1,0 +1,140 @@
+"""Episodes: logged rounds, then online rounds of the same world, with the truth of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.simulation import paths as online_paths
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+
+ONLINE = ("constant", "rotating", "abrupt", "recurring")
+BREACH = ("jump", "creep")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Logs, and T online rounds: offered features (T, K, p), true coefficients (T, p), noise (T,).
+
+    The noise of a round is the same whichever action is played, so that policies are compared on paired rounds.
+    """
+
+    logs: LoggedRounds
+    offered: Array
+    coefficients: Array
+    noise: Array
+    windows: int = 8
+
+    @cached_property
+    def means(self) -> Array:
+        """True expected rewards (T, K)."""
+        return np.asarray(np.einsum("tkp,tp->tk", self.offered, self.coefficients))
+
+    @cached_property
+    def moments(self) -> WindowedMoments:
+        """Windowed moments of the logs, offered actions included."""
+        logs = self.logs
+        return WindowedMoments.from_arrays(logs.features, logs.rewards, windows=self.windows, offered=logs.offered)
+
+    @property
+    def dim(self) -> int:
+        """Number of features p."""
+        return int(self.offered.shape[2])
+
+    @property
+    def horizon(self) -> int:
+        """Number of online rounds T."""
+        return len(self.offered)
+
+
+@dataclass(frozen=True)
+class PaperEpisodes:
+    """The paper's generator with an online phase, and variations of it.
+
+    world, logged: the logs. online: the path of the residual coordinates,
+    "constant" (the paper: drawn afresh, then fixed; with a drift below 1 they move that part of the way only),
+    "rotating" (the seventh experiment, `online_paths.rotating`),
+    "abrupt" (as "constant", and redrawn at every change point),
+    "recurring" (at every change point the next of `states` values that the logs had, evenly spread over them);
+    changes: the rounds of these change points (counted from 0), or how many of them are drawn at random.
+    violation: how far the invariant part moves in a random direction; breach: "jump" (before the first online round) or
+    "creep" (linearly, nothing in the first round, all of it in the last).
+    fixed_actions: the same standard normal actions in every round, this many (None: new ones from one covariance);
+    unit_actions: with every fixed action scaled to length 1.
+    """
+
+    world: PaperWorld = field(default_factory=PaperWorld)
+    logged: int = 8000
+    online: str = "constant"
+    violation: float = 0.0
+    fixed_actions: int | None = None
+    windows: int = 8
+    changes: int | tuple[int, ...] = 4
+    states: int = 3
+    breach: str = "jump"
+    unit_actions: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("online", self.online, ONLINE)
+        one_of("breach", self.breach, BREACH)
+        whole_number("logged", self.logged, 1)
+        whole_number("states", self.states, 2)
+        online_paths.checked_changes(self.changes)
+        if self.unit_actions and self.fixed_actions is None:
+            raise InputError(
+                "unit_actions needs fixed_actions: the paper's actions have the lengths of their covariance"
+            )
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+        """One world, its logs and `horizon` online rounds."""
+        whole_number("horizon", horizon, 1)
+        logs = self.world.log(self.logged, rng)
+        return Episode(
+            logs=logs,
+            offered=self._offered(logs, horizon, rng),
+            coefficients=self._coefficients(logs, horizon, rng),
+            noise=self.world.draw_noise(horizon, rng),
+            windows=self.windows,
+        )
+
+    def _offered(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
+        p = self.world.dim
+        if self.fixed_actions is not None:
+            actions = rng.standard_normal((self.fixed_actions, p))
+            if self.unit_actions:
+                actions /= np.linalg.norm(actions, axis=1, keepdims=True)
+            return np.ascontiguousarray(np.broadcast_to(actions, (horizon, self.fixed_actions, p)))
+        root = self.world.covariance_root(logs.basis, rng)
+        return np.asarray(rng.standard_normal((horizon, self.world.actions, p)) @ root.T)
+
+    def _coefficients(self, logs: LoggedRounds, horizon: int, rng: np.random.Generator) -> Array:
+        moving = self.world.moving_coordinates()
+        staying = [j for j in range(self.world.dim) if j not in moving]
+        inner = np.tile(logs.basis.T @ logs.component, (horizon, 1))
+        if self.violation:
+            direction = rng.standard_normal(len(staying))
+            progress = np.ones(horizon) if self.breach == "jump" else np.linspace(0.0, 1.0, horizon)
+            inner[:, staying] += progress[:, None] * (self.violation * direction / np.linalg.norm(direction))
+        inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
+        return np.asarray(inner @ logs.basis.T)
+
+    def _residual_path(self, logs: LoggedRounds, moving: list[int], horizon: int, rng: np.random.Generator) -> Array:
+        """Residual coordinates of the online rounds (horizon, p_res)."""
+
+        def logged(t: int) -> Array:
+            return np.asarray((logs.basis.T @ logs.coefficients[t])[moving])
+
+        if self.online == "rotating":
+            return online_paths.rotating(len(moving), horizon)
+        if self.online == "recurring":
+            states = np.stack([logged((2 * k + 1) * self.logged // (2 * self.states)) for k in range(self.states)])
+            return online_paths.recurring(states, online_paths.change_points(self.changes, horizon, rng), horizon)
+        before = logged(0)
+        first = before + min(self.world.drift, 1.0) * (rng.uniform(0.5, 1.5, len(moving)) - before)
+        if self.online == "constant":
+            return online_paths.constant(first, horizon)
+        return online_paths.abrupt(first, online_paths.change_points(self.changes, horizon, rng), horizon, rng)

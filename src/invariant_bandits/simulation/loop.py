@@ -1,0 +1,224 @@
+"""The loop of a bandit and its dynamic regret: the only place where a policy meets the truth.
+
+Every policy of a repetition plays the same rounds: same logs, same offered features, same noise. What a repetition
+draws depends on (seed, repetition) alone, so the result is the same, bit for bit, for any number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+import invariant_bandits
+from invariant_bandits import parallel
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.policies.base import Policy, make_from
+from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.results import BeliefRow as BeliefRow
+from invariant_bandits.simulation.results import SimulationResult as SimulationResult
+
+Maker: TypeAlias = Callable[[Episode], Policy]
+Progress: TypeAlias = Callable[[int, int], None]
+Observer: TypeAlias = Callable[[Any, Episode], Mapping[str, float]]
+
+
+class Environment(Protocol):
+    """Anything that draws episodes, for instance PaperEpisodes."""
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
+        """One world, its logs and `horizon` online rounds."""
+
+
+def simulate(
+    policies: Mapping[str, Maker],
+    environment: Environment,
+    horizon: int,
+    replications: int,
+    seed: int,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    *,
+    trace: Sequence[int] = (),
+    client: Any = None,
+    first: int = 0,
+    observe: Observer | None = None,
+) -> SimulationResult:
+    """Play every policy on the same `replications` episodes of `horizon` rounds.
+
+    policies: name -> maker; a maker is called with the Episode before its first round (or with nothing, if it takes
+    nothing) and returns a fresh policy. It may read what a user would have (episode.moments, dim, horizon) and, for an
+    oracle, the truth (episode.logs.split).
+    jobs: processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
+    progress: called with (repetitions done, replications) after each.
+    trace: rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
+    client: a `distributed.Client`; the repetitions are played on its cluster, with the same bits.
+    observe: called with each policy after its last round, and the episode; the numbers it returns by name are kept as
+    result.observations.
+    first: number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
+    """
+    task = _Task(
+        _checked_makers(policies),
+        _checked_environment(environment),
+        whole_number("horizon", horizon, 1),
+        _checked_trace(trace, horizon),
+        observe,
+    )
+    replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
+    jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
+    _check_client(client, jobs)
+    regret = {name: np.empty((replications, horizon)) for name in policies}
+    beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
+    observed: dict[str, dict[str, Array]] = {name: {} for name in policies} if observe is not None else {}
+    repetitions = [_Repetition(seed, first + index) for index in range(replications)]
+    for done, (index, outcome) in enumerate(parallel.finished(task.run, repetitions, jobs, client), start=1):
+        for name, (path, believed, noted) in outcome.items():
+            regret[name][index] = path
+            for quantity, value in noted.items():
+                observed[name].setdefault(quantity, np.full(replications, np.nan))[index] = value
+            beliefs[name, index] = [BeliefRow(name, first + index, *row) for row in believed]
+        if progress is not None:
+            progress(done, replications)
+    return SimulationResult(
+        regret,
+        np.arange(1, horizon + 1),
+        {
+            "seed": seed,
+            "horizon": task.horizon,
+            "first": first,
+            "replications": replications,
+            "environment": _described(environment),
+            "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
+        },
+        tuple(row for name in policies for index in range(replications) for row in beliefs[name, index]),
+        {name: dict(sorted(of.items())) for name, of in observed.items() if of},
+    )
+
+
+def play(policy: Policy, episode: Episode) -> Array:
+    """Cumulative dynamic regret (T,) of a policy that decides and learns through all rounds of an episode.
+
+    The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
+    """
+    return _played(policy, episode, frozenset())[0]
+
+
+def _played(policy: Any, episode: Episode, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
+    """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
+    means = episode.means
+    rewards = (means + episode.noise[:, None]).tolist()
+    select, update, count = policy.select, policy.update, means.shape[1]
+    actions, believed = [], []
+    for features, reward in zip(episode.offered.copy(), rewards, strict=True):
+        action = select(features)
+        if not 0 <= action < count:
+            raise InputError(f"select must return an action from 0 to {count - 1}, got {action!r}")
+        update(features[action], reward[action], offered=features, action=action)
+        actions.append(action)
+        if len(actions) in trace:
+            believed += [(len(actions), name, float(value)) for name, value in policy.beliefs().items()]
+    gaps = means.max(axis=1) - means[np.arange(len(actions)), actions]
+    return np.cumsum(gaps), believed
+
+
+class _Repetition(NamedTuple):
+    """What the generator of one repetition is seeded with."""
+
+    seed: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"repetition {self.number} of seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What every repetition has in common."""
+
+    makers: Mapping[str, Maker]
+    environment: Environment
+    horizon: int
+    trace: frozenset[int]
+    observe: Observer | None = None
+
+    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]], dict[str, float]]]:
+        """Regret paths (T,), traced beliefs and observations of all policies on the episode of one repetition."""
+        try:
+            episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
+            if episode.horizon != self.horizon:
+                raise InputError(f"environment must draw {self.horizon} rounds, got {episode.horizon}")
+        except Exception as error:
+            error.add_note(f"while drawing the episode of {repetition}")
+            raise
+        outcome = {}
+        for name, maker in self.makers.items():
+            try:
+                policy = make_from(maker, episode)
+                for method in ("select", "update"):
+                    if not callable(getattr(policy, method, None)):
+                        raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
+                speaks = callable(getattr(policy, "beliefs", None))
+                path, believed = _played(policy, episode, self.trace if speaks else frozenset())
+                outcome[name] = (path, believed, dict(self.observe(policy, episode)) if self.observe else {})
+            except Exception as error:
+                error.add_note(f"while playing policy {name!r} in {repetition}")
+                raise
+        return outcome
+
+
+def _described(environment: Any) -> dict[str, Any]:
+    """Name and fields of an environment as JSON has them; its words if it has no such fields."""
+    kind: Any = type(environment)
+    about: dict[str, Any] = {"class": kind.__name__}
+    if is_dataclass(environment) and not isinstance(environment, type):
+        try:
+            return about | {"fields": json.loads(json.dumps(asdict(environment), allow_nan=False))}
+        except (TypeError, ValueError):
+            pass
+    if kind.__repr__ is object.__repr__:
+        return about
+    return about | {"repr": repr(environment)}
+
+
+def _checked_makers(policies: Any) -> Mapping[str, Maker]:
+    if not isinstance(policies, Mapping):
+        raise InputError(f"policies must map names to makers, got {type(policies).__name__}")
+    if not policies:
+        raise InputError("policies is empty: at least one name and maker are needed")
+    for name, maker in policies.items():
+        if not isinstance(name, str):
+            raise InputError(f"policies must have strings as names, got {name!r}")
+        if not callable(maker):
+            raise InputError(
+                f"policies[{name!r}] must be callable, episode -> policy, got {type(maker).__name__}:"
+                " every repetition needs a fresh policy"
+            )
+    return dict(policies)
+
+
+def _checked_environment(environment: Any) -> Environment:
+    if not callable(getattr(environment, "draw", None)):
+        raise InputError(f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}")
+    checked: Environment = environment
+    return checked
+
+
+def _checked_trace(trace: Any, horizon: int) -> frozenset[int]:
+    rounds = frozenset(whole_number("trace", number, 1) for number in trace)
+    if rounds and max(rounds) > horizon:
+        raise InputError(f"trace must name rounds from 1 to the horizon {horizon}, got {max(rounds)}")
+    return rounds
+
+
+def _check_client(client: Any, jobs: int) -> None:
+    if client is None:
+        return
+    if not all(callable(getattr(client, method, None)) for method in ("submit", "cancel")):
+        raise InputError(f"client must be a distributed.Client, got {type(client).__name__}")
+    if getattr(client, "asynchronous", False):
+        raise InputError("client must be a synchronous distributed.Client, got an asynchronous one")
+    if jobs != 1:
+        raise InputError(f"jobs must be left at 1 when a client is given, got {jobs}: the cluster does the work")

@@ -1,0 +1,194 @@
+"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block of coefficients drifting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
+from invariant_bandits.decomposition.split import Split
+
+LOGGING = ("uniform", "epsilon-greedy", "greedy", "linucb")
+NOISE = ("gaussian", "t")
+
+
+@dataclass(frozen=True)
+class LoggedRounds:
+    """Logged rounds with the truth behind them.
+
+    features (n, p) and rewards (n,) of the chosen actions; offered (n, K, p); actions (n,); coefficients (n, p) the
+    true γ_t; split and component the true invariant part; basis (p, p) the hidden one, in the order of the blocks;
+    propensities (n,): the probability with which the chosen action was chosen, None if the logger never randomised.
+    """
+
+    features: Array
+    rewards: Array
+    offered: Array
+    actions: np.ndarray[Any, Any]
+    coefficients: Array
+    split: Split
+    component: Array
+    basis: Array
+    propensities: Array | None = None
+
+
+@dataclass(frozen=True)
+class PaperWorld:
+    """Settings of the paper's generator (Section 5); the defaults are those of its T0 experiment.
+
+    blocks: sizes of the blocks of the covariances; varying: which of them drift, one index or several (None: nothing
+    does); regimes: how many covariances follow each other in the logs; drift: factor on the paper's drift;
+    conditioning: "published" (A Aᵀ with uniform(0, 1) entries, often nearly singular) or "well" (eigenvalues
+    uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
+    logging: the policy that chose the actions, with `epsilon` the part of its rounds in which "epsilon-greedy" chooses
+    at random; noise: "gaussian" or "t" with noise_freedom degrees, both with standard deviation noise_scale, in the
+    logs and online; unit_start: the coefficients have length 1 before they drift, as in the authors' script; the
+    paper's text does not scale them.
+    """
+
+    blocks: tuple[int, ...] = (4, 1, 3, 2)
+    varying: int | tuple[int, ...] | None = 2
+    actions: int = 5
+    regimes: int = 8
+    drift: float = 1.0
+    noise_scale: float = 1.0
+    conditioning: str = "published"
+    degrees_of_freedom: float | None = None
+    logging: str = "uniform"
+    epsilon: float = 0.1
+    noise: str = "gaussian"
+    noise_freedom: float = 3.0
+    unit_start: bool = True
+
+    def __post_init__(self) -> None:
+        one_of("conditioning", self.conditioning, ("published", "well"))
+        one_of("logging", self.logging, LOGGING)
+        one_of("noise", self.noise, NOISE)
+        for size in self.blocks:
+            whole_number("blocks", size, 1)
+        whole_number("actions", self.actions, 1)
+        whole_number("regimes", self.regimes, 1)
+        probability("epsilon", self.epsilon)
+        for name in ("degrees_of_freedom", "noise_freedom"):
+            freedom = getattr(self, name)
+            if freedom is not None and not freedom > 2:
+                raise InputError(f"{name} must exceed 2 to have a covariance, got {freedom}")
+        for block in self.varying_blocks:
+            if not 0 <= block < len(self.blocks):
+                raise InputError(f"varying must index one of the {len(self.blocks)} blocks, got {block}")
+        if len(set(self.varying_blocks)) < len(self.varying_blocks):
+            raise InputError(f"varying must name every block once, got {self.varying}")
+
+    @property
+    def dim(self) -> int:
+        """Number of features p."""
+        return sum(self.blocks)
+
+    def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
+        """Draw a world and `rounds` logged rounds of it."""
+        whole_number("rounds", rounds, 1)
+        p = self.dim
+        basis = random_basis(p, rng)
+        moving = self.moving_coordinates()
+        base = rng.uniform(0.5, 1.5, size=p)
+        if self.unit_start:
+            base /= np.linalg.norm(base)
+        inner = np.tile(base, (rounds, 1))
+        time = np.arange(rounds) / rounds
+        for j, column in enumerate(moving, start=1):
+            inner[:, column] -= self.drift * 1.5 * time * np.sin(0.25 * j * time + j) ** 2
+        coefficients = inner @ basis.T
+        offered = self._offered(rounds, basis, rng)
+        noise = self.draw_noise(rounds, rng)
+        means = np.einsum("tkp,tp->tk", offered, coefficients)
+        actions, propensities = self._choose(offered, means + noise[:, None], rng)
+        each = np.arange(rounds)
+        component = basis[:, [j for j in range(p) if j not in moving]]
+        split = Split(component, basis[:, moving])
+        return LoggedRounds(
+            features=offered[each, actions],
+            rewards=means[each, actions] + noise,
+            offered=offered,
+            actions=actions,
+            coefficients=coefficients,
+            split=split,
+            component=component @ (component.T @ basis @ base),
+            basis=basis,
+            propensities=propensities,
+        )
+
+    @property
+    def varying_blocks(self) -> tuple[int, ...]:
+        """Indices of the drifting blocks."""
+        if self.varying is None:
+            return ()
+        return self.varying if isinstance(self.varying, tuple) else (self.varying,)
+
+    def moving_coordinates(self) -> list[int]:
+        """Indices of the drifting coordinates, in the hidden basis."""
+        starts = [sum(self.blocks[:block]) for block in self.varying_blocks]
+        sizes = [self.blocks[block] for block in self.varying_blocks]
+        return [start + j for start, size in zip(starts, sizes, strict=True) for j in range(size)]
+
+    def draw_noise(self, rounds: int, rng: np.random.Generator) -> Array:
+        """Noise of so many rounds (rounds,), standard deviation noise_scale whatever its tails."""
+        if self.noise == "gaussian":
+            return self.noise_scale * rng.standard_normal(rounds)
+        nu = self.noise_freedom
+        return np.asarray(self.noise_scale * np.sqrt((nu - 2.0) / nu) * rng.standard_t(nu, rounds))
+
+    def _offered(self, rounds: int, basis: Array, rng: np.random.Generator) -> Array:
+        """One N(0, Σ) or t vector per action and round (rounds, K, p), Σ new in every regime."""
+        p = self.dim
+        regime = np.minimum(np.arange(rounds) * self.regimes // rounds, self.regimes - 1)
+        roots = np.stack([self.covariance_root(basis, rng) for _ in range(self.regimes)])
+        normal = rng.standard_normal((rounds, self.actions, p))
+        if self.degrees_of_freedom is not None:
+            nu = self.degrees_of_freedom
+            chi = rng.chisquare(nu, size=(rounds, self.actions, 1))
+            normal *= np.sqrt((nu - 2.0) / chi)
+        result = np.empty_like(normal)
+        for index, root in enumerate(roots):
+            here = regime == index
+            result[here] = normal[here] @ root.T
+        return result
+
+    def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
+        """A square root of one random covariance U·blockdiag(Σ_b)·Uᵀ (p, p)."""
+        root = np.zeros((self.dim, self.dim))
+        start = 0
+        for size in self.blocks:
+            part = slice(start, start + size)
+            if self.conditioning == "published":
+                root[part, part] = rng.uniform(size=(size, size))
+            else:
+                root[part, part] = random_basis(size, rng) * np.sqrt(rng.uniform(0.5, 2.0, size))
+            start += size
+        return basis @ root
+
+    def _choose(
+        self, offered: Array, rewards: Array, rng: np.random.Generator
+    ) -> tuple[np.ndarray[Any, Any], Array | None]:
+        """Actions (n,) of the logging policy and the probabilities (n,) it gave them, None if it is deterministic."""
+        rounds, count, _ = offered.shape
+        if self.logging == "uniform":
+            return np.asarray(rng.integers(count, size=rounds)), np.full(rounds, 1.0 / count)
+        from invariant_bandits.moments import kernels
+
+        forced = np.full(rounds, -1)
+        if self.logging == "epsilon-greedy":
+            forced = np.where(rng.random(rounds) < self.epsilon, rng.integers(count, size=rounds), forced)
+        exploration = 1.0 if self.logging == "linucb" else 0.0
+        preferred = kernels.ridge_choices(offered, rewards, forced, 0.1, exploration, 1.0 / rounds)
+        if self.logging != "epsilon-greedy":
+            return preferred, None
+        actions = np.where(forced >= 0, forced, preferred)
+        return actions, self.epsilon / count + (1.0 - self.epsilon) * (actions == preferred)
+
+
+def random_basis(p: int, rng: np.random.Generator) -> Array:
+    """A Haar-distributed orthogonal matrix."""
+    q, r = np.linalg.qr(rng.standard_normal((p, p)))
+    return np.asarray(q * np.sign(np.diagonal(r)))

@@ -1,0 +1,156 @@
+"""A run can be killed, resumed, parallel or not: the files are the same, and a report never plays anything."""
+
+import html
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.experiments import cells, report
+from invariant_bandits.experiments import run as reproduction
+from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.contenders import AUTO, LINUCB, NAMED, Contender
+from invariant_bandits.experiments.figures import catalogue
+from invariant_bandits.files import FileError
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.paper import PaperWorld
+
+EXPERIMENT = "residual-dimension"
+RUN = {"replications": 4, "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    reproduction.play([EXPERIMENT], folder, jobs=1, **RUN)
+    return folder
+
+
+def stored_bytes(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / "cells").glob("*.parquet"))}
+
+
+def test_the_number_of_processes_does_not_change_a_byte(whole, tmp_path):
+    reproduction.play([EXPERIMENT], tmp_path, jobs=2, **RUN)
+    assert len(stored_bytes(whole)) == 4
+    assert stored_bytes(tmp_path) == stored_bytes(whole)
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(whole, tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from invariant_bandits.experiments import run as reproduction;"
+        f"reproduction.play([{EXPERIMENT!r}], Path(sys.argv[1]), jobs=2, **{RUN!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], start_new_session=True)
+    deadline = time.monotonic() + 300
+    while not stored_bytes(tmp_path) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    survived = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").glob("*.parquet")}
+    assert 1 <= len(survived) < 4
+    with pytest.raises(InputError, match="not finished"):
+        reproduction.read(tmp_path)
+    reproduction.play([EXPERIMENT], tmp_path, jobs=1, **RUN)
+    assert stored_bytes(tmp_path) == stored_bytes(whole)
+    assert all(path.stat().st_mtime_ns == written for path, written in survived.items()), "a finished cell was replayed"
+
+
+def test_a_report_plays_nothing(whole, monkeypatch):
+    monkeypatch.setattr(cells, "simulate", lambda *_, **__: pytest.fail("a report played a cell"))
+    found = reproduction.read(whole)
+    reproduction.write_figures(found, whole)
+    text = report.write(found, whole).read_text()
+    for claim, verdict in found.verdicts[EXPERIMENT]:
+        assert text.count(f"<td>{html.escape(claim.name)}</td>") >= 2, "among all tests, and in its own section"
+        assert verdict.word in text
+    assert "<svg" in text
+    assert f"seed {RUN['seed']}" in text
+    assert (
+        json.loads(reproduction.write_claims(found, whole).read_text())[0]["claim"]
+        == found.verdicts[EXPERIMENT][0][0].name
+    )
+
+
+def test_figures_come_as_png_svg_and_pdf(whole):
+    paths = reproduction.write_figures(reproduction.read(whole), whole, jobs=2)
+    assert sorted(path.name for path in paths) == [
+        f"{EXPERIMENT}-dark.png",
+        f"{EXPERIMENT}-light.pdf",
+        f"{EXPERIMENT}-light.png",
+        f"{EXPERIMENT}-light.svg",
+    ]
+    assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_a_folder_that_holds_no_run_is_refused(tmp_path):
+    with pytest.raises(FileError, match="not the folder of a run"):
+        reproduction.read(tmp_path)
+
+
+def test_an_unknown_experiment_is_named_with_those_there_are():
+    with pytest.raises(InputError, match=r"residual-dimension.*got residual"):
+        catalogue.chosen(["residual"])
+
+
+def small(policies=(LINUCB,), **options):
+    world = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2)
+    return Cell("small", replace(world, **options), 20, {name: NAMED[name] for name in policies})
+
+
+def test_a_cell_is_played_again_when_anything_about_it_changes(tmp_path):
+    first = cells.run([small()], tmp_path, replications=3, seed=1)["small"]
+    again = cells.run([small()], tmp_path, replications=3, seed=1)["small"]
+    np.testing.assert_array_equal(first.regret[LINUCB], again.regret[LINUCB])
+    changed = [
+        (small(violation=1.0), 3, 1),
+        (small(), 4, 1),
+        (small(), 3, 2),
+        (replace(small(), policies={LINUCB: Contender("LinUCB", {"exploration": 0.1})}), 3, 1),
+    ]
+    for cell, replications, seed in changed:
+        fresh = cells.run([cell], tmp_path / "fresh", replications=replications, seed=seed)["small"]
+        found = cells.run([cell], tmp_path, replications=replications, seed=seed)["small"]
+        np.testing.assert_array_equal(found.regret[LINUCB], fresh.regret[LINUCB])
+    identities = {small().identity(3, 1)} | {cell.identity(n, seed) for cell, n, seed in changed}
+    assert len(identities) == 5
+
+
+def test_adding_a_policy_does_not_change_the_rounds_of_the_others(tmp_path):
+    alone = cells.run([small()], tmp_path / "a", replications=3, seed=1)["small"]
+    both = cells.run([small((LINUCB, AUTO))], tmp_path / "b", replications=3, seed=1)["small"]
+    np.testing.assert_array_equal(alone.regret[LINUCB], both.regret[LINUCB])
+
+
+def test_a_damaged_cell_is_played_again(tmp_path):
+    first = cells.run([small()], tmp_path, replications=3, seed=1)["small"]
+    path = tmp_path / "small.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    again = cells.run([small()], tmp_path, replications=3, seed=1)["small"]
+    np.testing.assert_array_equal(first.regret[LINUCB], again.regret[LINUCB])
+
+
+def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
+    for experiment in catalogue.EXPERIMENTS.values():
+        named = {cell.name: cell for cell in experiment.cells}
+        for claim in experiment.claims:
+            assert set(claim.cells) <= set(named), claim.name
+        for level in experiment.levels:
+            assert level.policy in named[level.cell].policies
+
+
+def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path, monkeypatch):
+    """Two repetitions of everything: no statistic, figure or table stumbles over what it names."""
+    monkeypatch.setattr("invariant_bandits.experiments.claims.RESAMPLES", 3)
+    reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
+    found = reproduction.read(tmp_path)
+    reproduction.write_figures(found, tmp_path, jobs=2)
+    text = report.write(found, tmp_path).read_text()
+    assert all(f'id="{name}"' in text for name in catalogue.EXPERIMENTS)

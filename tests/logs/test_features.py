@@ -1,0 +1,140 @@
+"""FeatureMap: what columns become, the same from logs and when serving; collinear features are found and explained."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invariant_bandits import InputError, WindowedMoments
+from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centred, collinear_features
+from worlds import assert_same_moments
+
+COLUMNS = (Column("price"), Column("country", ("DE", "FR")), Column("size", width=2))
+
+
+def raw(n=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "price": rng.normal(5.0, 2.0, n),
+        "country": rng.choice(["DE", "FR", "IT"], n),
+        "size": rng.normal(size=(n, 2)),
+    }
+
+
+def test_numbers_stay_categories_become_indicators_and_products_multiply():
+    columns = raw()
+    mapped = FeatureMap(COLUMNS, ("price:country", "size[1]:price"))
+    features = dict(zip(mapped.names, mapped.apply(columns).T, strict=True))
+    assert list(features)[:5] == ["price", "country=DE", "country=FR", "size[0]", "size[1]"]
+    german = columns["country"] == "DE"
+    np.testing.assert_array_equal(features["country=DE"], german)
+    np.testing.assert_array_equal(features["price:country=DE"], columns["price"] * german)
+    np.testing.assert_array_equal(features["size[1]:price"], columns["size"][:, 1] * columns["price"])
+
+
+def test_an_unknown_category_is_all_zeros_and_counted():
+    columns = raw(50)
+    mapped = FeatureMap(COLUMNS)
+    italian = columns["country"] == "IT"
+    assert not mapped.apply(columns)[italian, 1:3].any()
+    assert mapped.unseen(columns) == {"country": int(italian.sum())}
+
+
+def test_centring_leaves_only_differences_within_the_round():
+    columns, counts = raw(), np.array([2, 1, 3])
+    features = FeatureMap(COLUMNS, centre=True).apply(columns, counts)
+    plain = FeatureMap(COLUMNS).apply(columns)
+    for rows in (slice(0, 2), slice(2, 3), slice(3, 6)):
+        np.testing.assert_allclose(features[rows].mean(axis=0), 0.0, atol=1e-15)
+        np.testing.assert_allclose(np.diff(features[rows], axis=0), np.diff(plain[rows], axis=0), atol=1e-14)
+    np.testing.assert_array_equal(centred(plain), centred(plain, [6]))
+
+
+@given(st.integers(0, 1000), st.sampled_from(["none", "scale", "scale and shift"]))
+def test_finishing_moments_or_rows_is_the_same(seed, standardise):
+    columns = raw(80, seed)
+    start = FeatureMap(COLUMNS, ("price:country",))
+    expanded, rewards = start.expand(columns), np.arange(80.0)
+    moments = WindowedMoments.from_arrays(expanded, rewards, windows=2)
+    learned, _ = start.learned(moments, FeatureOptions(standardise=standardise))
+    direct = WindowedMoments.from_arrays(learned.apply(columns), rewards, windows=2)
+    assert_same_moments(learned.finish_moments(moments), direct)
+    if standardise != "none":
+        np.testing.assert_allclose(learned.apply(columns).std(axis=0), 1.0, rtol=1e-9)
+    if standardise == "scale and shift":
+        np.testing.assert_allclose(learned.apply(columns).mean(axis=0), 0.0, atol=1e-9)
+
+
+def test_a_stored_map_gives_the_same_bits():
+    columns = raw(60)
+    start = FeatureMap(COLUMNS, ("price:country",), centre=True)
+    moments = WindowedMoments.from_arrays(start.expand(columns), np.zeros(60), windows=1)
+    learned, _ = start.learned(moments, FeatureOptions(standardise="scale", centre=True))
+    again = FeatureMap.rebuilt(json.loads(json.dumps(learned.describe())), learned.arrays())
+    assert again.names == learned.names
+    np.testing.assert_array_equal(again.apply(columns), learned.apply(columns))
+
+
+def test_planted_combinations_are_found_with_their_coefficients():
+    rng = np.random.default_rng(1)
+    a, b, c = rng.normal([3.0, -50.0, 0.0], [1.0, 20.0, 1e-3], (500, 3)).T
+    features = np.column_stack([a, b, np.full(500, 7.0), 2.0 * a - 0.5 * b + 4.0, c, c + 1e-3 * a])
+    names = ["a", "b", "seven", "mix", "c", "free"]
+    moments = WindowedMoments.from_arrays(features[:, :5], np.zeros(500), windows=4)
+    seven, mix = collinear_features(moments, names[:5])
+    assert (seven.name, seven.combination) == ("seven", {})
+    assert mix.name == "mix"
+    assert set(mix.combination) == {"a", "b"}
+    np.testing.assert_allclose([mix.combination["a"], mix.combination["b"]], [2.0, -0.5], rtol=1e-6)
+    assert str(mix) == "mix = +2·a -0.5·b + a constant per window"
+    assert str(seven) == "seven is constant within every window"
+    whole = WindowedMoments.from_arrays(features, np.zeros(500), windows=4)
+    assert [one.name for one in collinear_features(whole, names)] == ["seven", "mix", "free"]
+    nearly = WindowedMoments.from_arrays(np.column_stack([a, a + 1e-3 * b]), np.zeros(500), windows=4)
+    assert collinear_features(nearly, ["a", "nearly"]) == []
+
+
+def test_a_feature_that_varies_only_among_the_offered_is_left_out():
+    rng = np.random.default_rng(2)
+    offered = rng.normal(size=(300, 4, 2))
+    offered[:, 0, 1] = 0.0
+    moments = WindowedMoments.from_arrays(offered[:, 0], np.zeros(300), windows=2, offered=offered)
+    assert [one.name for one in collinear_features(moments, ["free", "never chosen"])] == ["never chosen"]
+
+
+def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
+    columns = raw(300)
+    start = FeatureMap((Column("country", ("DE", "FR", "IT")),))
+    moments = WindowedMoments.from_arrays(start.expand(columns), np.zeros(300), windows=2)
+    learned, (last,) = start.learned(moments, FeatureOptions())
+    assert learned.names == ("country=DE", "country=FR")
+    np.testing.assert_allclose([last.combination[name] for name in learned.names], -1.0, rtol=1e-9)
+
+
+PLAIN = FeatureMap(COLUMNS)
+BAD = {
+    "no columns": ("columns is empty", lambda: FeatureMap(())),
+    "a product of an unknown column": ("'colour' in 'price:colour'", lambda: FeatureMap(COLUMNS, ("price:colour",))),
+    "a product of one": ("must join columns by ':'", lambda: FeatureMap(COLUMNS, ("price",))),
+    "a text of products": ("interactions must be several names", lambda: FeatureOptions(interactions="a:b")),
+    "an unknown way": ("standardise must be one of", lambda: FeatureOptions(standardise="yes")),
+    "a missing column": ("columns lack country", lambda: PLAIN.apply({"price": [1.0], "size": [[1, 2]]})),
+    "words for numbers": ("column 'price' must be numbers", lambda: PLAIN.apply(raw() | {"price": ["a"] * 6})),
+    "other lengths": ("one value per row", lambda: PLAIN.apply(raw() | {"price": [1.0]})),
+    "another width": (r"'size' must have shape \(6, 2\)", lambda: PLAIN.apply(raw() | {"size": np.ones((6, 3))})),
+    "rounds of other rows": ("add up to the 6 rows", lambda: FeatureMap(COLUMNS, centre=True).apply(raw(), [2, 3])),
+    "nothing that varies": (
+        "none is left",
+        lambda: FeatureMap((Column("a"),)).learned(
+            WindowedMoments.from_arrays(np.ones((9, 1)), np.zeros(9), windows=1), FeatureOptions()
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "call"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_used_is_named(message, call):
+    with pytest.raises(InputError, match=message):
+        call()

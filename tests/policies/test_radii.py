@@ -1,0 +1,111 @@
+"""Radii and regret bounds say what their theorems say."""
+
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+from scipy import special
+
+import invariant_bandits as ib
+from invariant_bandits.policies import radii as bounds
+
+
+def test_lemma_1_with_the_trace_bound_is_never_smaller_than_with_the_determinant():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        p, t, ridge = int(rng.integers(1, 8)), int(rng.integers(0, 50)), float(rng.uniform(0.01, 3))
+        rows = rng.normal(size=(t, p))
+        length = float(np.linalg.norm(rows, axis=1).max(initial=0.0))
+        volume = np.linalg.slogdet(ridge * np.eye(p) + rows.T @ rows)[1] - p * log(ridge)
+        assert volume <= bounds.lemma1_trace_bound(t, p, ridge, length) + 1e-9
+
+
+def test_radii_are_the_published_formulas():
+    assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(2 * sqrt(2 * log(10) + 3) + 0.5 * 4)
+    sliding = 2 * sqrt(5 * log((1 + 100 * 9 / 0.25) / 0.1)) + 0.5 * 4
+    assert bounds.sliding_window_radius(5, 100, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(sliding)
+    weight = (1 - 0.9**14) / (1 - 0.81)
+    discounted = 0.5 * 4 + 2 * sqrt(2 * log(10) + 5 * log(1 + 9 * weight / (0.25 * 5)))
+    assert bounds.discounted_radius(7, 5, 0.9, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(discounted)
+    assert bounds.thompson_scale(6, 5, 0.1, 2.0) == pytest.approx(2 * sqrt(9 * 5 * log(7 / 0.1)))
+    assert bounds.disjoint_radius(0.1) == pytest.approx(1 + sqrt(log(20) / 2))
+    theorem1 = 2 * sqrt(2 * log(10) + 3 * log(1 + 7 * 9 / (0.25 * 3))) + 0.5 * 4
+    assert bounds.theorem1_residual_radius(7, 3, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(theorem1)
+    theorem2 = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + 2 * 9 * 4 * sqrt(2 / 0.2 * log(7 / 0.1))
+    assert bounds.theorem2_invariant_radius(6, 0.2, 0.1, 2.0, 4.0, 3.0) == pytest.approx(theorem2)
+    lemma2 = theorem2 + sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
+    assert bounds.lemma2_invariant_radius(6, 0.2, 900, 0.05, 0.1, 2.0, 4.0, 3.0) == pytest.approx(lemma2)
+    error = lemma2 / sqrt(0.2 * 900) + 0.05 * 4
+    assert bounds.component_error(lemma2, 0.2, 900, 0.05, 4.0) == pytest.approx(error)
+    lemma3 = theorem1 + 3 * 4 * 0.05 * sqrt(3 * 7) + 3 * error * sqrt(3 * 7)
+    assert bounds.lemma3_residual_radius(7, 3, error, 0.05, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(lemma3)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 7, 40])
+@pytest.mark.parametrize("eta", [0.2, 0.01, 1e-4])
+def test_the_self_normalised_invariant_radius_covers_gaussian_errors_and_is_the_best_of_its_family(dim, eta):
+    squared = bounds.self_normalised_invariant_radius(dim, eta) ** 2
+    assert special.gammaincc(dim / 2, squared / 2) <= eta
+    family = [(1 + c) * (2 * log(1 / eta) + dim * log(1 + 1 / c)) for c in np.geomspace(1e-3, 1e2, 400)]
+    assert squared <= min(family) * (1 + 1e-12)
+    assert squared == pytest.approx(min(family), rel=1e-3)
+
+
+def test_without_invariant_directions_there_is_nothing_to_be_uncertain_about():
+    assert bounds.self_normalised_invariant_radius(0, 0.01) == 0.0
+    assert bounds.theorem2_invariant_radius(0, 0.1, 0.01, 1.0, 1.0, 1.0) == 0.0
+
+
+def test_a_feature_bound_that_contradicts_the_eigenvalue_is_refused():
+    with pytest.raises(ib.InputError, match="feature_bound"):
+        bounds.theorem2_invariant_radius(6, 2.0, 0.1, 1.0, 1.0, 1.0)
+
+
+def test_bounds_of_theorems_2_and_3_fall_to_that_of_theorem_1_as_logs_grow():
+    common = {"confidence": 0.01, "feature_bound": 2.0}
+    least = bounds.theorem1_regret_bound(300, 3, **common)
+    second = [bounds.theorem2_regret_bound(300, 3, 7, 10**k, 0.1, **common) for k in range(3, 19, 3)]
+    third = [bounds.theorem3_regret_bound(300, 3, 7, 10**k, 0.1, 10 ** (-k / 2), **common) for k in range(3, 19, 3)]
+    for sequence in (second, third):
+        assert all(np.diff(sequence) < 0)
+        assert sequence[-1] > least
+        assert sequence[-1] == pytest.approx(least, rel=0.01)
+
+
+def test_regret_bounds_lie_above_the_lower_bound_and_grow_like_the_square_root_of_time():
+    for residual_dim in (1, 3, 10):
+        for horizon in (10, 1000, 100_000):
+            upper = bounds.theorem1_regret_bound(horizon, residual_dim)
+            lower = bounds.regret_lower_bound(horizon, residual_dim)
+            assert lower == pytest.approx(exp(-2) / 8 * residual_dim * sqrt(horizon))
+            assert upper > lower
+    growth = bounds.theorem1_regret_bound(4 * 10**8, 3) / bounds.theorem1_regret_bound(10**8, 3)
+    assert 2.0 < growth < 2.3
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.3])
+def test_logs_needed_is_the_smallest_number_that_keeps_the_promise(constant):
+    def bound(logged):
+        tilt = constant * sqrt(log(10 * 11 * 500) / logged)
+        return bounds.theorem3_regret_bound(500, 3, 7, logged, 0.05, tilt)
+
+    needed = ib.logs_needed(500, 3, 7, 0.05, share=0.2, subspace_constant=constant)
+    goal = 1.2 * bound(1e300)
+    assert bound(needed) <= goal < bound(needed - 1)
+
+
+def test_longer_plans_need_more_logs():
+    needs = [ib.logs_needed(horizon, 3, 7, 0.05) for horizon in (50, 500, 5000)]
+    assert needs == sorted(needs)
+    assert needs[0] < needs[-1]
+    assert ib.logs_needed(500, 3, 7, 0.05, share=0.5) < ib.logs_needed(500, 3, 7, 0.05, share=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("horizon", {"horizon": 1}), ("share", {"share": 0.0}), ("min_eigenvalue", {"min_eigenvalue": -1.0})],
+)
+def test_impossible_plans_are_refused_by_name(name, change):
+    plan = {"horizon": 500, "residual_dim": 3, "invariant_dim": 7, "min_eigenvalue": 0.05} | change
+    with pytest.raises(ib.InputError, match=name):
+        ib.logs_needed(**plan)

@@ -1,0 +1,233 @@
+"""The simulation: paired rounds, regret as computed by hand, the same bits for any number of processes."""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits import parallel
+from invariant_bandits.simulation import loop as simulation
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.paper import PaperWorld
+
+EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1), logged=200)
+
+
+@dataclass
+class Scripted:
+    """Plays the actions it was given and keeps all it was told; may spoil the features it sees."""
+
+    actions: np.ndarray
+    spoils: bool = False
+    told: list = field(default_factory=list)
+
+    def select(self, features):
+        return int(self.actions[len(self.told)])
+
+    def update(self, features, reward, *, offered=None, action=None):
+        self.told.append((features.copy(), float(reward), offered.copy(), action))
+        if self.spoils:
+            offered[:] = np.nan
+
+
+def oracle(episode):
+    return Scripted(episode.means.argmax(axis=1))
+
+
+def worst(episode):
+    return Scripted(episode.means.argmin(axis=1))
+
+
+def linucb(episode):
+    return ib.LinUCB(episode.dim, confidence=1 / episode.horizon)
+
+
+def episode_of(seed, repetition, horizon):
+    return EPISODES.draw(horizon, np.random.default_rng((seed, repetition)))
+
+
+def test_a_policy_that_knows_the_means_has_no_regret():
+    result = ib.simulate({"oracle": oracle}, EPISODES, horizon=40, replications=3, seed=0)
+    assert (result.regret["oracle"] == 0.0).all()
+
+
+def test_the_regret_of_the_worst_policy_is_the_sum_of_the_ranges_of_the_means():
+    result = ib.simulate({"worst": worst}, EPISODES, horizon=30, replications=2, seed=5)
+    assert result.regret["worst"].shape == (2, 30)
+    for repetition in range(2):
+        episode = episode_of(5, repetition, 30)
+        by_hand = [0.0]
+        for features, coefficients in zip(episode.offered, episode.coefficients, strict=True):
+            expected = [sum(x * c for x, c in zip(row, coefficients, strict=True)) for row in features]
+            by_hand.append(by_hand[-1] + max(expected) - min(expected))
+        np.testing.assert_allclose(result.regret["worst"][repetition], by_hand[1:], rtol=1e-12)
+        assert result.final("worst")[repetition] == result.regret["worst"][repetition, -1]
+
+
+def test_a_policy_is_told_the_noisy_reward_of_its_action_and_the_whole_round():
+    episode = episode_of(1, 0, 20)
+    policy = worst(episode)
+    simulation.play(policy, episode)
+    assert len(policy.told) == 20
+    for t, (features, reward, offered, action) in enumerate(policy.told):
+        assert action == episode.means[t].argmin()
+        np.testing.assert_array_equal(offered, episode.offered[t])
+        np.testing.assert_array_equal(features, episode.offered[t, action])
+        assert reward == episode.means[t, action] + episode.noise[t]
+
+
+def test_all_policies_play_the_same_rounds_whatever_the_others_do():
+    seen = {}
+
+    def watched(name, **settings):
+        def make(episode):
+            seen.setdefault(name, []).append(Scripted(np.zeros(25, dtype=int), **settings))
+            return seen[name][-1]
+
+        return make
+
+    makers = {"spoiler": watched("spoiler", spoils=True), "between": linucb, "after": watched("after")}
+    together = ib.simulate(makers, EPISODES, horizon=25, replications=2, seed=9)
+    for one, other in zip(seen["spoiler"], seen["after"], strict=True):
+        for first, second in zip(one.told, other.told, strict=True):
+            for mine, theirs in zip(first, second, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+    alone = ib.simulate({"between": linucb}, EPISODES, horizon=25, replications=2, seed=9)
+    np.testing.assert_array_equal(together.regret["between"], alone.regret["between"])
+
+
+def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas():
+    makers = {
+        "LinUCB": lambda episode: ib.LinUCB(episode.dim),
+        "LinTS": lambda episode: ib.LinTS(episode.dim, seed=3),
+        "ISD": lambda episode: ib.ISDLinUCB.from_history(episode.moments, split=episode.logs.split),
+    }
+    one, two = (ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs) for jobs in (1, 2))
+    assert list(one.regret) == list(two.regret) == list(makers)
+    for name in makers:
+        np.testing.assert_array_equal(one.regret[name], two.regret[name])
+
+
+def test_a_slow_repetition_keeps_its_place_among_the_others():
+    slow = episode_of(7, 0, 10).noise[0]
+
+    def late(episode):
+        if episode.noise[0] == slow:
+            time.sleep(0.5)
+        return worst(episode)
+
+    makers, settings = {"worst": late}, {"horizon": 10, "replications": 3, "seed": 7}
+    one, two = (ib.simulate(makers, EPISODES, jobs=jobs, **settings).final("worst") for jobs in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_more_repetitions_continue_the_same_sequence_and_another_seed_is_another():
+    few, more, other = (
+        ib.simulate({"worst": worst}, EPISODES, horizon=10, replications=count, seed=seed).final("worst")
+        for count, seed in ((2, 7), (4, 7), (2, 8))
+    )
+    np.testing.assert_array_equal(few, more[:2])
+    assert len(np.unique(np.concatenate([more, other]))) == 6
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_counts_every_repetition_once(jobs):
+    heard = []
+    ib.simulate(
+        {"oracle": oracle},
+        EPISODES,
+        horizon=5,
+        replications=4,
+        seed=0,
+        jobs=jobs,
+        progress=lambda *at: heard.append(at),
+    )
+    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_without_forking_one_process_does_the_same(monkeypatch):
+    settings = {"horizon": 10, "replications": 3, "seed": 1}
+    forked = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
+    monkeypatch.setattr(parallel.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", None)
+    alone = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)
+    np.testing.assert_array_equal(forked.regret["worst"], alone.regret["worst"])
+
+
+def test_a_maker_that_needs_nothing_of_the_logs_takes_nothing():
+    makers = {"with": lambda episode: ib.LinUCB(episode.dim), "without": lambda: ib.LinUCB(EPISODES.world.dim)}
+    result = ib.simulate(makers, EPISODES, horizon=30, replications=2, seed=1)
+    np.testing.assert_array_equal(result.regret["with"], result.regret["without"])
+
+
+def test_a_frame_has_one_line_per_policy_repetition_and_round():
+    result = ib.simulate({"LinUCB": linucb, "worst": worst}, EPISODES, horizon=4, replications=3, seed=1)
+    frame = result.to_frame()
+    assert list(frame) == ["policy", "replication", "round", "regret"]
+    lines = list(frame.itertuples(index=False, name=None))
+    assert len(lines) == len({line[:3] for line in lines}) == 2 * 3 * 4
+    for policy, replication, number, regret in lines:
+        assert regret == result.regret[policy][replication, number - 1]
+
+
+def test_a_frame_without_pandas_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    result = ib.simulate({"oracle": oracle}, EPISODES, horizon=2, replications=1, seed=0)
+    with pytest.raises(ImportError, match="to_frame needs pandas, which is not installed"):
+        result.to_frame()
+
+
+BAD = {
+    "not a mapping": ("policies must map names to makers, got list", {"policies": [linucb]}),
+    "no policies": ("policies is empty", {"policies": {}}),
+    "a policy itself": (
+        r"policies\['LinUCB'\] must be callable, episode -> policy, got LinUCB",
+        {"policies": {"LinUCB": ib.LinUCB(3)}},
+    ),
+    "a number as name": ("policies must have strings as names, got 3", {"policies": {3: linucb}}),
+    "not an environment": (r"environment must have draw\(horizon, rng\)", {"environment": "paper"}),
+    "no rounds": ("horizon must be a whole number of at least 1, got 0", {"horizon": 0}),
+    "no repetitions": ("replications must be a whole number of at least 1, got 0", {"replications": 0}),
+    "half a process": ("jobs must be a whole number of at least 1, got 0.5", {"jobs": 0.5}),
+    "a negative seed": ("seed must be a whole number of at least 0, got -1", {"seed": -1}),
+    "no policy made": ("its maker must return a policy, got NoneType", {"policies": {"none": lambda episode: None}}),
+    "an action that is not offered": (
+        "select must return an action from 0 to 4, got -1",
+        {"policies": {"scripted": lambda episode: Scripted(np.full(5, -1))}},
+    ),
+    "an environment of other length": (
+        "environment must draw 5 rounds, got 6",
+        {"environment": SimpleNamespace(draw=lambda horizon, rng: EPISODES.draw(6, rng))},
+    ),
+}
+
+
+@pytest.mark.parametrize(("message", "changes"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_named(message, changes):
+    good = {"policies": {"oracle": oracle}, "environment": EPISODES, "horizon": 5, "replications": 1, "seed": 0}
+    ib.simulate(**good)
+    with pytest.raises(ib.InputError, match=message):
+        ib.simulate(**good | changes)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
+    def make(episode):
+        raise ZeroDivisionError("planted")
+
+    with pytest.raises(ZeroDivisionError, match="planted") as caught:
+        ib.simulate({"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs)
+    assert any("policy 'broken' in repetition" in note for note in caught.value.__notes__)
+
+
+def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
+    def draw(horizon, rng):
+        raise ZeroDivisionError("planted")
+
+    with pytest.raises(ZeroDivisionError, match="planted") as caught:
+        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7)
+    assert caught.value.__notes__ == ["while drawing the episode of repetition 7 of seed 4"]

@@ -1,0 +1,53 @@
+"""What an observer notes of each policy is kept per repetition, stored, continued, and the same in any process."""
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.paper import PaperWorld
+
+EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2)
+MAKERS = {"LinUCB": lambda episode: ib.LinUCB(episode.dim), "Uniform": lambda episode: ib.Uniform(episode.dim)}
+SETTINGS = {"horizon": 12, "seed": 3}
+
+
+def note(policy, episode):
+    """Something of the policy and something of the truth; nothing for a policy that cannot be asked."""
+    if isinstance(policy, ib.Uniform):
+        return {}
+    return {"rounds": policy.rounds, "first mean": episode.means[0, 0]}
+
+
+def test_observations_are_those_of_the_finished_policy_and_its_own_episode():
+    result = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, **SETTINGS)
+    truth = [EPISODES.draw(12, np.random.default_rng((3, index))).means[0, 0] for index in range(4)]
+    assert list(result.observations) == ["LinUCB"]
+    np.testing.assert_array_equal(result.observations["LinUCB"]["rounds"], np.full(4, 12.0))
+    np.testing.assert_array_equal(result.observations["LinUCB"]["first mean"], truth)
+
+
+def test_they_survive_storing_continuing_and_other_processes(tmp_path):
+    whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
+    parts = [ib.simulate(MAKERS, EPISODES, replications=2, first=first, observe=note, **SETTINGS) for first in (0, 2)]
+    joined = parts[0].followed_by(parts[1])
+    path = tmp_path / "result.parquet"
+    whole.noting(why="a test").save(path)
+    stored = ib.SimulationResult.load(path)
+    assert stored.settings["why"] == "a test"
+    for result in (joined, stored):
+        for quantity, values in whole.observations["LinUCB"].items():
+            np.testing.assert_array_equal(result.observations["LinUCB"][quantity], values)
+
+
+def test_without_an_observer_there_are_none():
+    assert ib.simulate(MAKERS, EPISODES, replications=2, **SETTINGS).observations == {}
+
+
+def test_an_observer_that_fails_names_the_policy_and_the_repetition():
+    def broken(policy, episode):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError) as caught:
+        ib.simulate(MAKERS, EPISODES, replications=2, observe=broken, **SETTINGS)
+    assert "policy 'LinUCB'" in caught.value.__notes__[0]
