@@ -6,7 +6,7 @@ import pytest
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
 from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
-from invariant_bandits.moments.power_sums import spread_of_rows
+from invariant_bandits.moments.power_sums import power_sums_of_rows
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import random_basis, random_spd, within
 
@@ -170,7 +170,7 @@ def false_link_count(runs, draw, *, alpha, tails):
         rng = np.random.default_rng(seed)
         basis = random_basis(2, rng)
         windows = [
-            spread_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None, 1)
+            power_sums_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None, 1)
             for _ in range(6)
         ]
         covariances = np.concatenate([window.covariance() for window in windows])
