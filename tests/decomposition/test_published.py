@@ -118,8 +118,8 @@ def test_matrices_that_share_their_eigenvectors_are_diagonalised_exactly():
     rng = np.random.default_rng(7)
     basis = random_basis(6, rng)
     matrices = np.stack([basis @ np.diag(rng.uniform(0.5, 2.0, 6)) @ basis.T for _ in range(9)])
-    found, settled = published.diagonalizing_basis(matrices)
-    assert settled
+    found, converged = published.diagonalizing_basis(matrices)
+    assert converged
     np.testing.assert_allclose(np.sort(np.abs(found.T @ basis).max(axis=0)), np.ones(6), atol=1e-9)
 
 

@@ -143,7 +143,7 @@ def refine_split(
     couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean: directions are
     right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step, halved until J falls.
     """
-    from invariant_bandits.decomposition import kernels
+    from invariant_bandits.decomposition import decoupling_kernels as kernels
 
     W, V = np.hstack(stay), np.hstack(moved)
     q, s = W.shape[1], V.shape[1]

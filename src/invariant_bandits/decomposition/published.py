@@ -25,7 +25,7 @@ WINDOWS = 25
 WINDOWS_SIDE_BY_SIDE = 8
 BLOCK_THRESHOLDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 10
-SETTLED = 1e-10
+CONVERGED = 1e-10
 MOST_STEPS = 1000
 
 
@@ -38,7 +38,7 @@ class PublishedFit:
     (blocks,); a block varies unless its statistic is below `threshold`. block_threshold: the one of BLOCK_THRESHOLDS
     that was taken. thresholds (k,) and explained_variance (FOLDS, k): what cross-validation compared.
     moments: of the overlapping windows; paths, window_noise: least squares in each; noise_scale: of all of them.
-    converged: whether the joint diagonaliser settled. rounds: n. min_eigenvalue: λ0 of Assumption 2.
+    converged: whether the joint diagonaliser has converged. rounds: n. min_eigenvalue: λ0 of Assumption 2.
     """
 
     split: Split
@@ -134,18 +134,18 @@ def overlapping_moments(features: Array, rewards: Array) -> WindowedMoments:
 
 
 def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
-    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search settled.
+    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search converged.
 
-    Starts at the eigenvectors of the first window; all windows weigh the same; see
+    It starts at the eigenvectors of the first window, and all windows weigh the same: see
     `published_kernels.diagonalize_by_least_squares`.
     """
     from invariant_bandits.decomposition import published_kernels
 
     basis = np.ascontiguousarray(np.linalg.eigh(covariances[0])[1])
     stack = np.ascontiguousarray(covariances.transpose(1, 2, 0))
-    _, change = published_kernels.diagonalize_by_least_squares(stack, basis, SETTLED, MOST_STEPS)
+    change = published_kernels.diagonalize_by_least_squares(stack, basis, CONVERGED, MOST_STEPS)
     published_kernels.make_orthogonal(basis)
-    return basis, bool(change < SETTLED)
+    return basis, bool(change < CONVERGED)
 
 
 def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:

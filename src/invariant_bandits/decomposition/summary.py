@@ -63,7 +63,7 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
 
 
 def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
-    return [] if fit.converged_ else ["the search for the basis did not settle; treat the blocks with care"]
+    return [] if fit.converged_ else ["the search for the basis has not converged; treat the blocks with care"]
 
 
 def _selection_shift(moments: WindowedMoments) -> float:
