@@ -17,7 +17,15 @@ ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)Â
 
 @dataclass(frozen=True)
 class CoefficientPaths:
-    """Coefficients per window (m, p) and their sampling covariances (m, p, p)."""
+    """Least-squares coefficients window by window.
+
+    Attributes
+    ----------
+    coefficients : (m, p)
+        In rewards per unit of each feature.
+    covariances : (m, p, p)
+        Their sampling covariances.
+    """
 
     coefficients: Array
     covariances: Array

@@ -33,12 +33,34 @@ MOST_STEPS = 1000
 class PublishedFit:
     """What the published recipe finds.
 
-    split, component (p,), component_covariance (p, p): of the pooled least squares. basis (p, p): columns are the found
-    directions, invariant ones first; blocks: for each block its columns of basis, in order of their statistics
-    (blocks,); a block varies unless its statistic is below `threshold`. block_threshold: the one of BLOCK_THRESHOLDS
-    that was taken. thresholds (k,) and explained_variance (FOLDS, k): what cross-validation compared.
-    moments: of the overlapping windows; paths, window_noise: least squares in each; noise_scale: of all of them.
-    converged: whether the joint diagonaliser has converged. rounds: n. min_eigenvalue: λ0 of Assumption 2.
+    Attributes
+    ----------
+    split : Split
+        Invariant and residual part.
+    component, component_covariance : (p,), (p, p)
+        β̂_inv by pooled least squares, and its sampling covariance.
+    noise_scale : float
+        Standard deviation of the noise over all windows.
+    basis : (p, p)
+        Columns are the found directions, invariant ones first.
+    blocks : list of (d,) ints
+        For each block its columns of the basis, in order of their statistics.
+    varies, statistics, threshold : (blocks,), (blocks,), float
+        A block varies unless its statistic is below the threshold.
+    block_threshold : float
+        The one of BLOCK_THRESHOLDS that was taken.
+    thresholds, explained_variance : (k,), (FOLDS, k)
+        What cross-validation compared.
+    moments : WindowedMoments
+        Of the overlapping windows.
+    paths, window_noise : CoefficientPaths, (25,)
+        Least squares in each window, and its noise variances.
+    converged : bool
+        Whether the joint diagonaliser has converged.
+    rounds : int
+        Number of rows n.
+    min_eigenvalue : float
+        λ0 of Assumption 2.
     """
 
     split: Split
@@ -60,21 +82,18 @@ class PublishedFit:
     rounds: int
     min_eigenvalue: float
 
-    @property
-    def component_precision(self) -> Array:
-        """Inverse covariance of the component's coordinates along split.invariant (p_inv, p_inv), for ISDLinUCB."""
-        invariant = self.split.invariant
-        if invariant.shape[1] == 0:
-            return np.zeros((0, 0))
-        inverse = np.linalg.inv(invariant.T @ self.component_covariance @ invariant)
-        return np.asarray(0.5 * (inverse + inverse.T))
-
 
 def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str] | None = None) -> PublishedFit:
-    """Split and component by the published recipe, from chosen actions: features (n, p) and rewards (n,) in time order.
+    """Split and component by the published recipe, from chosen actions.
 
-    At least 20(p + 1) rows are needed, so that every fold of the cross-validation can adapt and test. names: p names of
-    the features for messages.
+    Parameters
+    ----------
+    features : (n, p)
+        In time order; at least 20(p + 1) rows, so that every fold of the cross-validation can adapt and test.
+    rewards : (n,)
+        Their rewards.
+    names : p strings, optional
+        Names of the features for messages.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape

@@ -29,9 +29,9 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     fewest = int(moments.counts.min())
     if fewest < ROUNDS_PER_FEATURE * p:
         found.append(f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better")
-    if float(fit._tails.mean()) > HEAVY_TAILS:
+    if float(fit.tail_weights_.mean()) > HEAVY_TAILS:
         found.append(
-            f"heavy-tailed features: the variance of correlations is inflated {fit._tails.mean():.1f}-fold;"
+            f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
     undecided = np.flatnonzero(
@@ -142,7 +142,7 @@ def _heading(fit: InvariantSubspaceDecomposition, title: str, windows: str) -> l
     split = fit.split_
     return [
         title,
-        f"  rounds {fit._rounds:,} in {fit._windows} {windows}, {split.dim} features,"
+        f"  rounds {fit.rounds_:,} in {fit.windows_} {windows}, {split.dim} features,"
         f" basis from {fit.covariances_used_} actions",
         f"  stable: {split.invariant_dim} of {split.dim} dimensions"
         f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
