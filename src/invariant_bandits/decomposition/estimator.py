@@ -45,7 +45,7 @@ class InvariantSubspaceDecomposition(Parameters):
     recipe : "windowed" or "published"
         "windowed" is what everything above describes. "published" is the authors' own estimation, for comparison
         (see `decomposition.published`): it needs features and rewards in time order, chooses its own overlapping
-        windows, takes chosen actions only and the pooled component, and has no use for alpha, block_alpha and component.
+        windows, takes chosen actions only and the pooled component, and ignores alpha, block_alpha and component.
 
     Attributes
     ----------

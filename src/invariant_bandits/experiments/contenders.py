@@ -105,7 +105,7 @@ def isd_linucb(
         if split == "published":
             return _isd_by_published_recipe(episode, rest)
         known = logs.split if split == "oracle" else None
-        with unsettled_fits_count():
+        with unconverged_fits_count():
             return ISDLinUCB.from_history(episode.moments, split=known, **rest)
 
     return make
@@ -120,14 +120,14 @@ def auto_isd(exploration: float = DEFAULT_EXPLORATION) -> Maker:
     """AutoISD from the logs' moments."""
 
     def make(episode: Episode) -> Policy:
-        with unsettled_fits_count():
+        with unconverged_fits_count():
             return AutoISD.from_history(episode.moments, confidence=1.0 / episode.horizon, exploration=exploration)
 
     return make
 
 
-def unsettled_fits_count() -> warnings.catch_warnings[Any]:
-    """A rotation search that has not settled is used like any other: its warning is silenced, nothing is discarded."""
+def unconverged_fits_count() -> warnings.catch_warnings[Any]:
+    """A rotation search that has not converged is used like any other: no warning, and nothing is discarded."""
     return warnings.catch_warnings(action="ignore", category=ConvergenceWarning)
 
 
@@ -155,7 +155,7 @@ def isd_lin_ts(exploration: float = 1.0, seed: int = 0) -> Maker:
     """Thompson sampling in the residual part, split and component from the logs."""
 
     def make(episode: Episode) -> Policy:
-        with unsettled_fits_count():
+        with unconverged_fits_count():
             return ISDLinTS.from_history(
                 episode.moments, exploration=exploration, seed=seed, **published_settings(episode)
             )

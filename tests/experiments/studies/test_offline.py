@@ -52,7 +52,7 @@ def test_the_interval_of_a_share_covers_it_about_as_often_as_promised():
 def test_the_page_marks_what_misses_its_bound():
     good = {(kind, rounds): [outcome()] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS}
     page = offline_study.report(good, replications=50, seed=0)
-    assert "✗" not in page.replace("‖", "").split("## Whatever")[0].split("median projection")[0]
+    assert "✗" not in page.replace("‖", "").split("## All settings")[0].split("median projection")[0]
     bad = good | {("greedy logs", 8000): [outcome((10, 0))] * 50}
     missed = [
         (goal.words, fine)

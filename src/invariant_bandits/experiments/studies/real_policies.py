@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, log
 
 from invariant_bandits.checks import Array
-from invariant_bandits.experiments.contenders import unsettled_fits_count
+from invariant_bandits.experiments.contenders import unconverged_fits_count
 from invariant_bandits.experiments.studies.real_data import Rounds
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
@@ -102,7 +102,7 @@ def auto(exploration: float, windows: int) -> Contender:
     """AutoISD from the moments of all logs."""
 
     def make(history: History) -> Policy:
-        with unsettled_fits_count():
+        with unconverged_fits_count():
             return AutoISD.from_history(history.moments(windows), exploration=exploration)
 
     return Contender(f"{windows} windows, exploration {exploration:g}", make)
@@ -112,7 +112,7 @@ def isd(exploration: float) -> Contender:
     """ISD-linUCB with split and component estimated from all logs."""
 
     def make(history: History) -> Policy:
-        with unsettled_fits_count():
+        with unconverged_fits_count():
             return ISDLinUCB.from_history(
                 history.moments(DEFAULT_WINDOWS), exploration=exploration, norm_bound=1.0, ridge=0.1
             )
