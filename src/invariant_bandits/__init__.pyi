@@ -8,9 +8,9 @@ from invariant_bandits.decomposition.prior import DriftPrior as DriftPrior
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
+from invariant_bandits.evaluation.registry import estimator as estimator
 from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
 from invariant_bandits.files import FileError as FileError
-from invariant_bandits.fitting import fit_logs as fit_logs
 from invariant_bandits.logs.features import FeatureMap as FeatureMap
 from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
@@ -18,6 +18,7 @@ from invariant_bandits.logs.reading import read_moments as read_moments
 from invariant_bandits.logs.reading import read_rounds as read_rounds
 from invariant_bandits.logs.schema import Schema as Schema
 from invariant_bandits.model import Model as Model
+from invariant_bandits.model import fit_logs as fit_logs
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
@@ -25,6 +26,7 @@ from invariant_bandits.policies.base import Policy as Policy
 from invariant_bandits.policies.base import Scores as Scores
 from invariant_bandits.policies.baselines import DisjointLinUCB as DisjointLinUCB
 from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
+from invariant_bandits.policies.baselines import Frozen as Frozen
 from invariant_bandits.policies.baselines import Greedy as Greedy
 from invariant_bandits.policies.baselines import Uniform as Uniform
 from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
@@ -38,13 +40,17 @@ from invariant_bandits.policies.memory import Discount as Discount
 from invariant_bandits.policies.memory import Forever as Forever
 from invariant_bandits.policies.memory import Restart as Restart
 from invariant_bandits.policies.memory import SlidingWindow as SlidingWindow
+from invariant_bandits.policies.past import Past as Past
 from invariant_bandits.policies.radii import logs_needed as logs_needed
+from invariant_bandits.policies.registry import Contender as Contender
+from invariant_bandits.policies.registry import policy as policy
 from invariant_bandits.policies.state import load as load
 from invariant_bandits.policies.state import save as save
 from invariant_bandits.policies.thompson import LinTS as LinTS
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.loop import simulate as simulate
 from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
+from invariant_bandits.simulation.registry import environment as environment
 from invariant_bandits.simulation.results import SimulationResult as SimulationResult
 
 __version__: str

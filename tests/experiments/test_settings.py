@@ -13,7 +13,7 @@ from invariant_bandits.experiments.figures import (
     residual_dimension,
     violated_invariance,
 )
-from invariant_bandits.experiments.figures.experiment import Level
+from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.loop import SimulationResult, play
@@ -124,7 +124,7 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
 def test_a_level_is_compared_in_standard_errors_of_both_sides():
     values = np.arange(100.0)
     found = {"cell": SimulationResult({"policy": values[:, None]}, np.array([1]))}
-    mean, error, distance = Level("cell", "policy", 40.0).compare(found)
+    mean, error, distance = PublishedResult("cell", "policy", 40.0).compare(found)
     spread = values.std(ddof=1)
     assert (mean, error) == (49.5, pytest.approx(spread / 10))
     assert distance == pytest.approx(9.5 / (spread * np.sqrt(1 / 100 + 1 / 20)))

@@ -1,9 +1,9 @@
 """Off-policy estimators: what a target policy would have earned per round, from rounds that another policy chose.
 
-The target is given as `target` (rows,), its probability of every offered action in every round, as `playing.follow`
-returns it: the value estimated is then the mean over rounds of the value of the policy as it was in that round, having
-learned from the log up to there. `replay` and `exact` take the policy itself. All assume that the log holds everything
-that the logging policy looked at.
+The target is given as `target` (rows,), its probability of every offered action in every round, as
+`playing.target_probabilities` returns it: the value estimated is then the mean over rounds of the value of the policy
+as it was in that round, having learned from the log up to there. `replay` and `exact` take the policy itself. All
+assume that the log holds everything that the logging policy looked at.
 
 An estimator refuses to conclude, with an infinite interval and its reasons, if
 * the weighted rounds are worth fewer than MIN_EFFECTIVE rounds of the target's own, or one round carries more than
@@ -19,6 +19,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
+from invariant_bandits.evaluation.registry import estimator
 from invariant_bandits.evaluation.reward_model import predict_rewards
 from invariant_bandits.logs.feedback import Feedback
 
@@ -33,6 +34,7 @@ DIRECT_ASSUMPTION = (
 )
 
 
+@estimator("IPS", rank=2)
 def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
     """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
 
@@ -45,6 +47,7 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
     return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("SNIPS", rank=1)
 def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
     """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w.
 
@@ -56,6 +59,7 @@ def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Est
     return estimated([gains], [weights], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("DR", rank=0)
 def doubly_robust(
     feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95
 ) -> Estimate:
@@ -73,6 +77,7 @@ def doubly_robust(
     return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
 def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
     """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
 
@@ -93,6 +98,7 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
     )
 
 
+@estimator("replay", takes="policy", rank=3)
 def replay(
     feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
@@ -112,6 +118,7 @@ def replay(
     )
 
 
+@estimator("exact", needs="rewards", takes="policy", rank=0)
 def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
 

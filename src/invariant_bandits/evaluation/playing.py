@@ -25,7 +25,7 @@ class Player(Protocol):
         """Learn the reward of the chosen action with features (p,)."""
 
 
-def follow(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Probabilities (rows,) with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
@@ -68,20 +68,25 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
 
 def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rewards (n,) of the policy's own choices, of which it learns: every reward must be known."""
+    rows = played_rows(policy, feedback, baseline=baseline)
+    return np.asarray(feedback.offered_rewards)[rows]
+
+
+def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
+    """Rows (n,) of the offered actions that the policy chooses, learning from these alone."""
     if feedback.offered_rewards is None:
         raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
     _check_dim(policy, feedback)
     starts, rewards = feedback.starts.tolist(), feedback.offered_rewards
-    result = np.empty(feedback.rounds)
+    rows = np.empty(feedback.rounds, dtype=np.int64)
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
         if not 0 <= action < len(features):
             raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
-        reward = float(rewards[starts[t] + action])
-        policy.update(features[action], reward - baseline, offered=features, action=action)
-        result[t] = reward
-    return result
+        rows[t] = starts[t] + action
+        policy.update(features[action], float(rewards[rows[t]]) - baseline, offered=features, action=action)
+    return rows
 
 
 def _check_dim(policy: Player, feedback: Feedback) -> None:

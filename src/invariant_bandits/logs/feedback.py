@@ -83,12 +83,18 @@ class Feedback:
 
     @classmethod
     def from_full_information(
-        cls, offered: Any, offered_rewards: Any, *, seed: int, counts: Any = None, times: Any = None
+        cls,
+        offered: Any,
+        offered_rewards: Any,
+        *,
+        seed: int | np.random.Generator,
+        counts: Any = None,
+        times: Any = None,
     ) -> Feedback:
         """Rounds in which every reward is known, with a logged action drawn uniformly at random for each."""
         flat, sizes = _flattened(offered, counts)
         every = _per_row("offered_rewards", offered_rewards, len(flat))
-        rng = np.random.default_rng(whole_number("seed", seed, 0))
+        rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_number("seed", seed, 0))
         actions = np.floor(rng.random(len(sizes)) * sizes).astype(np.int64)
         return cls.from_arrays(
             flat,

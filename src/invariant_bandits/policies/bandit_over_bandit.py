@@ -11,8 +11,11 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.policies.base import Draws, Scores, positive
 from invariant_bandits.policies.linear import Common, SWLinUCB
+from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.registry import policy
 
 
+@policy("bob-linucb", label="BOB-linUCB")
 class BOBLinUCB:
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 
@@ -47,6 +50,11 @@ class BOBLinUCB:
         self._log_weights = np.zeros(arms)
         self._block_reward = 0.0
         self._begin_block()
+
+    @classmethod
+    def from_past(cls, past: Past, *, horizon: int | None = None, **options: Any) -> Self:
+        """The past's horizon, noise scale, feature bound and confidence, unless told otherwise."""
+        return cls(past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options})
 
     def window_probabilities(self) -> Array:
         """EXP3's probabilities of the windows for the next block."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
+from invariant_bandits.policies.past import Past
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,10 @@ class Policy(Protocol):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Everything else, as arrays by name."""
+
+    @classmethod
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """A fresh policy that knows the past."""
 
     @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -119,6 +123,26 @@ def too_large() -> InputError:
     return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
 
 
+def refuse_offered(features: Any, dim: int) -> NoReturn:
+    """Say what is wrong with offered features (K, p) that a compiled loop has refused."""
+    offered_array(features, dim)
+    raise too_large()
+
+
+def refuse_round(features: Any, reward: Any, dim: int) -> NoReturn:
+    """Say what is wrong with a chosen action (p,) and its reward that a compiled loop has refused."""
+    chosen_array(features, dim)
+    reward_number(reward)
+    raise too_large()
+
+
+def certain(action: int, actions: int) -> Array:
+    """Probabilities (K,) of a policy that does not randomise: one for its action."""
+    result = np.zeros(actions)
+    result[action] = 1.0
+    return result
+
+
 def best_of_values(values: Array) -> np.ndarray[Any, Any]:
     """Index of the largest of each row of values (N, K), the first in a tie; refuses what `select` would refuse."""
     if not (np.abs(values) < 1e100).all():
@@ -136,12 +160,3 @@ def not_negative(name: str, value: float) -> float:
     if value == 0:
         return 0.0
     return number_between(name, value, 0.0, np.inf)
-
-
-def make_from(maker: Any, known: Any) -> Any:
-    """Call a maker with what is known, for instance an episode, or without it if it takes nothing."""
-    try:
-        takes_nothing = not inspect.signature(maker).parameters
-    except (TypeError, ValueError):
-        takes_nothing = False
-    return maker() if takes_nothing else maker(known)

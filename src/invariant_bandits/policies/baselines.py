@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from invariant_bandits.policies.base import (
     Draws,
     Scores,
     best_of_values,
+    certain,
     chosen_array,
     not_negative,
     offered_array,
@@ -23,8 +24,11 @@ from invariant_bandits.policies.base import (
 )
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
 
 
+@policy("greedy", label="Greedy")
 class Greedy(LinearPolicy):
     """Always the action with the highest estimated reward; widths are reported, not used."""
 
@@ -55,8 +59,28 @@ class Greedy(LinearPolicy):
         return {name: value for name, value in super().settings().items() if name != "exploration"}
 
 
+@policy("frozen", label="frozen")
+class Frozen(Greedy):
+    """A regression on the logs, acted upon greedily, that never learns again: it only checks and counts rounds."""
+
+    @classmethod
+    def from_past(cls, past: Past, *, warm: bool | int = True, **options: Any) -> Self:
+        """The ridge regression on all logged rounds."""
+        return super().from_past(past, warm=warm, **options)
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Check the round; nothing is learned from it."""
+        row, value = chosen_array(features, self.dim), reward_number(reward)
+        if kernels.residual_row(row, value, self._lift, np.empty(self.dim + 1)) < 0:
+            raise too_large()
+        self.rounds += 1
+
+
+@policy("epsilon-greedy", label="epsilon-greedy")
 class EpsilonGreedy(Greedy):
     """Any of the actions with probability `epsilon`, else the greedy one; `propensities` are exact."""
+
+    randomised = True
 
     def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
@@ -95,13 +119,24 @@ class EpsilonGreedy(Greedy):
         return {**super().settings(), "epsilon": self.epsilon, "seed": self._draws.seed}
 
 
+@policy("uniform", label="uniform")
 class Uniform:
     """Every action with the same probability; it learns nothing but counts rounds."""
+
+    randomised = True
+    exempt_laws: ClassVar[dict[str, str]] = {
+        "numbers too large to square are refused": "it computes nothing from features"
+    }
 
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.rounds = 0
         self._draws = Draws(seed)
+
+    @classmethod
+    def from_past(cls, past: Past, *, seed: int | np.random.Generator = 0) -> Self:
+        """It needs nothing of the past but the number of features."""
+        return cls(past.dim, seed=seed)
 
     def select(self, features: Any) -> int:
         """Any of the K actions."""
@@ -147,12 +182,17 @@ class Uniform:
         return f"Uniform(dim={self.dim}, rounds={self.rounds})"
 
 
+@policy("disjoint-linucb", label="disjoint LinUCB")
 class DisjointLinUCB:
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
     Action k is always row k of the K = arms offered ones, and `update` must be told which was played. The published
     regulariser is the identity, ridge = 1; α = 1 + √(log(2/η)/2) multiplies √(φᵀA_k⁻¹φ).
     """
+
+    exempt_laws: ClassVar[dict[str, str]] = {
+        "permuting actions permutes the choice": "a model per position: positions have a meaning"
+    }
 
     def __init__(
         self, dim: int, arms: int, *, ridge: float = 1.0, confidence: float = 0.01, exploration: float = 1.0
@@ -167,6 +207,14 @@ class DisjointLinUCB:
         self._identity = np.zeros((self.dim, 0))
         self._factors = np.zeros((self.arms, self.dim, self.dim + 1))
         self._factors[:, range(self.dim), range(self.dim)] = np.sqrt(self.ridge)
+
+    @classmethod
+    def from_past(cls, past: Past, *, arms: int | None = None, **options: Any) -> Self:
+        """Without `arms` as many as every round offers, where the past says so."""
+        arms = past.actions if arms is None else arms
+        if arms is None:
+            raise InputError("arms is missing: the past does not say how many actions every round offers")
+        return cls(past.dim, arms, **{"confidence": past.confidence, **options})
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p), K = arms."""
@@ -197,9 +245,7 @@ class DisjointLinUCB:
 
     def propensities(self, features: Any) -> Array:
         """One for the action that `select` returns, zero for the others (K,)."""
-        result = np.zeros(self.arms)
-        result[self.select(features)] = 1.0
-        return result
+        return certain(self.select(features), self.arms)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""

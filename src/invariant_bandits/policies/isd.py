@@ -20,10 +20,13 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
 from invariant_bandits.policies.linear import LinearPolicy
-from invariant_bandits.policies.memory import memory_from_settings
+from invariant_bandits.policies.memory import SlidingWindow, memory_from_settings
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
 from invariant_bandits.policies.thompson import ThompsonPolicy
 
 RADII = ("self-normalised", "theorem")
+SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
 
@@ -81,6 +84,46 @@ class InvariantPolicy(LinearPolicy):
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
         fit = InvariantSubspaceDecomposition(split=split).fit(moments)
+        return cls._from_fitted(fit, moments, split, recompute_every, noise_scale, **rest)
+
+    @classmethod
+    def from_past(cls, past: Past, *, split: str = "estimated", window: int | None = None, **options: Any) -> Self:
+        """Algorithm 1, by what it knows of the truth.
+
+        split: "estimated", split and component from the logs; "oracle", the true split, the component estimated;
+        "known", both true; "published", both from the logged rows by the recipe of the ISD framework. window: rounds
+        that the residual part remembers. Other options as in `from_history`.
+        """
+        one_of("split", split, SPLITS)
+        given = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
+        noise_scale = given.pop("noise_scale", past.known_noise_scale)
+        if window is not None:
+            given["memory"] = SlidingWindow(window)
+        if split == "known":
+            known = past.oracle()
+            scale = past.noise_scale if noise_scale is None else noise_scale
+            return cls(known.split, known.component, noise_scale=scale, **given)
+        if split == "published":
+            if past.logs is None:
+                raise InputError("split='published' needs the logged rounds row by row")
+            published = InvariantSubspaceDecomposition(recipe="published")
+            return cls.from_fit(published.fit(past.logs.features, past.logs.rewards), noise_scale=noise_scale, **given)
+        if split == "oracle":
+            return cls.from_history(past.moments, split=past.oracle().split, noise_scale=noise_scale, **given)
+        every = given.pop("recompute_every", None)
+        return cls._from_fitted(past.decomposition, past.moments, None, every, noise_scale, **given)
+
+    @classmethod
+    def _from_fitted(
+        cls,
+        fit: InvariantSubspaceDecomposition,
+        moments: WindowedMoments,
+        split: Split | None,
+        recompute_every: int | None,
+        noise_scale: float | None,
+        **rest: Any,
+    ) -> Self:
+        """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
         policy = cls.from_fit(fit, noise_scale=noise_scale, **cls._history_facts(fit, moments), **rest)
         if recompute_every is not None:
             least = moments.dim + 2
@@ -219,6 +262,7 @@ class InvariantPolicy(LinearPolicy):
         return f"{type(self).__name__}({self.split!r}, memory={self.memory}, rounds={self.rounds})"
 
 
+@policy("isd-linucb", label="ISD-linUCB")
 class ISDLinUCB(InvariantPolicy):
     """ISD-linUCB, the paper's Algorithm 1, over any memory.
 
@@ -310,6 +354,7 @@ class ISDLinUCB(InvariantPolicy):
         return super().settings() | {name: getattr(self, name) for name in names}
 
 
+@policy("isd-lints", label="ISD-linTS")
 class ISDLinTS(InvariantPolicy, ThompsonPolicy):
     """Thompson sampling with an invariant part, over any memory; parameters as ISDLinUCB, and a seed."""
 

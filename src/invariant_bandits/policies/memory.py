@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -115,10 +115,12 @@ class GrowingState(MemoryState):
 class DiscountedState(MemoryState):
     """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
 
+    _kernels: ClassVar[Any]
+
     def __init__(self, dim: int, ridge: float, discount: float) -> None:
         from invariant_bandits.policies import forgetting_kernels
 
-        self._kernels = forgetting_kernels
+        type(self)._kernels = forgetting_kernels  # of the class: a module can be neither copied nor pickled
         self.discount = discount
         self._row = np.empty(dim + 1)
         self.sums = np.zeros((2, dim, dim + 1))
@@ -182,10 +184,12 @@ class DiscountedState(MemoryState):
 class WindowState(MemoryState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
+    _kernels: ClassVar[Any]
+
     def __init__(self, dim: int, ridge: float, window: int) -> None:
         from invariant_bandits.policies import forgetting_kernels
 
-        self._kernels = forgetting_kernels
+        type(self)._kernels = forgetting_kernels
         self.window = window
         self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))

@@ -9,9 +9,10 @@ import numpy as np
 from invariant_bandits.checks import Array, finite_array, whole_number
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws, best_of_values, offered_array
+from invariant_bandits.policies.base import Draws, best_of_values, offered_array, refuse_offered
 from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
+from invariant_bandits.policies.registry import policy
 
 
 class ThompsonPolicy(LinearPolicy):
@@ -20,6 +21,8 @@ class ThompsonPolicy(LinearPolicy):
     The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
     for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
     """
+
+    randomised = True
 
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         self._draws = Draws(seed)
@@ -50,12 +53,9 @@ class ThompsonPolicy(LinearPolicy):
             self._sample()
         try:
             action: int = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
-        except TypeError:
-            features = offered_array(features, self.dim)
-            action = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
-        if action < 0:
-            self._refuse_offered(features)
-        return action
+        except TypeError:  # another type or layout than the compiled loop takes
+            return ThompsonPolicy.select(self, offered_array(features, self.dim))
+        return action if action >= 0 else refuse_offered(features, self.dim)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each; the first as in `select`."""
@@ -89,6 +89,7 @@ class ThompsonPolicy(LinearPolicy):
         return {**super().settings(), "seed": self._draws.seed}
 
 
+@policy("lints", label="LinTS")
 class LinTS(ThompsonPolicy):
     """Thompson sampling for linear rewards (Agrawal & Goyal 2013)."""
 

@@ -66,6 +66,7 @@ def theme(name: str) -> Iterator[dict[str, str]]:
         "figure.dpi": 120,
         "savefig.dpi": 160,
         "svg.fonttype": "path",
+        "svg.hashsalt": "invariant-bandits",  # the same picture is the same file
     }
     with mpl.rc_context(settings):
         yield colours

@@ -9,8 +9,10 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation import paths as online_paths
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+from invariant_bandits.simulation.registry import environment
 
 ONLINE = ("constant", "rotating", "abrupt", "recurring")
 BREACH = ("jump", "creep")
@@ -35,10 +37,23 @@ class Episode:
         return np.asarray(np.einsum("tkp,tp->tk", self.offered, self.coefficients))
 
     @cached_property
+    def past(self) -> Past:
+        """What a policy may know before the first online round; noise scale and bounds are the paper's, 1."""
+        return Past(
+            logs=self.logs,
+            windows=self.windows,
+            horizon=self.horizon,
+            actions=int(self.offered.shape[1]),
+            noise_scale=1.0,
+            feature_bound=1.0,
+            confidence=1.0 / self.horizon if self.horizon > 1 else None,
+            truth=self.logs,
+        )
+
+    @property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logs, offered actions included."""
-        logs = self.logs
-        return WindowedMoments.from_arrays(logs.features, logs.rewards, windows=self.windows, offered=logs.offered)
+        return self.past.moments
 
     @property
     def dim(self) -> int:
@@ -51,6 +66,7 @@ class Episode:
         return len(self.offered)
 
 
+@environment("paper", seeded_as="invariant_bandits.environments.episodes.PaperEpisodes")
 @dataclass(frozen=True)
 class PaperEpisodes:
     """The paper's generator with an online phase, and variations of it.

@@ -11,17 +11,19 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.episodes import Episode
 from invariant_bandits.simulation.paper import LoggedRounds
+from invariant_bandits.simulation.registry import environment
 
 VERTICES = ("residual", "all")
 MOST_VERTICES = 4096
 
 
+@environment("hypercube", seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes")
 @dataclass(frozen=True)
 class HypercubeEpisodes:
     """Vertices of [−1, 1]^p as actions, residual coefficients ±1/√T, unit Gaussian noise (the paper's last appendix).
 
     The signs of an episode are uniform over all 2^p_res sign vectors and independent of its logs: the mean over
-    episodes estimates the mean over instances, which `confidence.regret_lower_bound` bounds for every policy, with
+    episodes estimates the mean over instances, which `policies.radii.regret_lower_bound` bounds for every policy, with
     or without history. A linear reward is largest at a vertex, so the vertices stand for the whole cube.
     vertices: "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best; "all"
     offers 2^p. Invariant coefficients are uniform(0.5, 1.5).

@@ -9,6 +9,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.split import Split
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.linear import LinUCB
 
 LOGGING = ("uniform", "epsilon-greedy", "greedy", "linucb")
 NOISE = ("gaussian", "t")
@@ -32,6 +35,10 @@ class LoggedRounds:
     component: Array
     basis: Array
     propensities: Array | None = None
+
+    def moments(self, windows: int | None = None) -> WindowedMoments:
+        """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is said)."""
+        return WindowedMoments.from_arrays(self.features, self.rewards, windows=windows, offered=self.offered)
 
 
 @dataclass(frozen=True)
@@ -175,17 +182,31 @@ class PaperWorld:
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
             return np.asarray(rng.integers(count, size=rounds)), np.full(rounds, 1.0 / count)
-        from invariant_bandits.moments import kernels
-
         forced = np.full(rounds, -1)
         if self.logging == "epsilon-greedy":
             forced = np.where(rng.random(rounds) < self.epsilon, rng.integers(count, size=rounds), forced)
         exploration = 1.0 if self.logging == "linucb" else 0.0
-        preferred = kernels.ridge_choices(offered, rewards, forced, 0.1, exploration, 1.0 / rounds)
+        logger = LinUCB(self.dim, confidence=1.0 / max(rounds, 2), exploration=exploration)
+        preferred = preferred_actions(logger, offered, rewards, forced)
         if self.logging != "epsilon-greedy":
             return preferred, None
         actions = np.where(forced >= 0, forced, preferred)
         return actions, self.epsilon / count + (1.0 - self.epsilon) * (actions == preferred)
+
+
+def preferred_actions(policy: Policy, offered: Array, rewards: Array, forced: Array) -> np.ndarray[Any, Any]:
+    """What a learning policy prefers in every round (n,).
+
+    offered (n, K, p) and rewards (n, K) of all actions; forced (n,): the action that is played and learned whatever is
+    preferred, or −1 to play what is preferred.
+    """
+    preferred = np.empty(len(offered), dtype=np.int64)
+    for t, (features, outcome) in enumerate(zip(offered, rewards.tolist(), strict=True)):
+        preferred[t] = played = policy.select(features)
+        if forced[t] >= 0:
+            played = forced[t]
+        policy.update(features[played], outcome[played])
+    return preferred
 
 
 def random_basis(p: int, rng: np.random.Generator) -> Array:
