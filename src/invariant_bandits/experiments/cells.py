@@ -57,13 +57,18 @@ class Cell:
 
     def identity(self, replications: int, seed: int) -> str:
         """A fingerprint of all that determines the result."""
-        everything = {**self.settings(), "replications": replications, "seed": seed, "code": self._code()}
+        everything = {
+            **self.settings(),
+            "replications": replications,
+            "seed": seed,
+            "code": fingerprint(self.modules()),
+        }
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
 
-    def _code(self) -> str:
-        """A fingerprint of the code that the result depends on, one's own policies and worlds included."""
+    def modules(self) -> tuple[str, ...]:
+        """Modules that define its policies and its world, one's own included."""
         kinds = [find_policy(who.kind).kind for who in self.policies.values()]
-        return fingerprint(tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))})))
+        return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""

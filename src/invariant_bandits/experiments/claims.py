@@ -179,11 +179,14 @@ class Goal:
         The row, stretch or kind of logs it looks at.
     judge : callable
         What the study measured -> Verdict.
+    policy : str
+        Whose goal it is, where it is one of a policy.
     """
 
     words: str
     where: str
     judge: Callable[[Any], Verdict]
+    policy: str = ""
 
 
 Regret: TypeAlias = Mapping[str, Mapping[str, Array]]
@@ -203,7 +206,7 @@ def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], fac
         numbers = f"{ours:.1f}, bound {factor * theirs:.1f}{product}{named}"
         return Verdict(word_for(margin.value <= 0.0), mean_of(here[policy]), numbers=numbers, margin=margin)
 
-    return Goal(words, row, judge)
+    return Goal(words, row, judge, policy)
 
 
 def worst_at_most(words: str, row: str, policy: str, rival: str, *, strictly: bool = False) -> Goal:
@@ -214,7 +217,7 @@ def worst_at_most(words: str, row: str, policy: str, rival: str, *, strictly: bo
         reached = ours < theirs if strictly else ours <= theirs
         return Verdict(word_for(reached), Measurement(ours), numbers=f"{ours:.0f}, bound {theirs:.0f}")
 
-    return Goal(words, row, judge)
+    return Goal(words, row, judge, policy)
 
 
 def worst_below(words: str, row: str, policy: str, bound: float) -> Goal:
@@ -224,7 +227,7 @@ def worst_below(words: str, row: str, policy: str, bound: float) -> Goal:
         ours = float(regret[row][policy].max())
         return Verdict(word_for(ours < bound), Measurement(ours), numbers=f"{ours:.0f}, bound {bound:g}")
 
-    return Goal(words, row, judge)
+    return Goal(words, row, judge, policy)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Past:
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
     truth : Truth, optional
-        What an oracle may look at, in simulations.
+        What an oracle may look at; in simulations the whole episode.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

@@ -21,7 +21,8 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
 
 def to_bytes(policy: Policy) -> bytes:
     """The content of a file that holds the whole state of `policy`."""
-    return files.encode(KIND, policy.arrays(), {"policy": name_of(policy), "settings": policy.settings()})
+    name = name_of(policy)
+    return files.encode(KIND, policy.arrays(), {"policy": name, "settings": policy.settings()})
 
 
 def load(path: str | PathLike[str]) -> Policy:

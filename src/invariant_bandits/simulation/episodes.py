@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation import paths as online_paths
@@ -47,8 +48,18 @@ class Episode:
             noise_scale=1.0,
             feature_bound=1.0,
             confidence=1.0 / self.horizon if self.horizon > 1 else None,
-            truth=self.logs,
+            truth=self,
         )
+
+    @property
+    def split(self) -> Split:
+        """The true split of the logs."""
+        return self.logs.split
+
+    @property
+    def component(self) -> Array:
+        """The true invariant part of the logs' coefficients (p,)."""
+        return self.logs.component
 
     @property
     def moments(self) -> WindowedMoments:

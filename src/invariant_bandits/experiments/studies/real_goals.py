@@ -74,7 +74,7 @@ def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> G
         reached = apart.value > errors * apart.error or (errors < 0.0 and apart.value == errors * apart.error)
         return Verdict(word_for(reached), apart, numbers=rival)
 
-    return Goal(f"{policy}: {words}", stretch, judge)
+    return Goal(f"{policy}: {words}", stretch, judge, policy)
 
 
 def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Measurement]]:
