@@ -68,12 +68,12 @@ def bare(path: str) -> np.ndarray[Any, Any]:
 
 def augmented(moments: Any) -> np.ndarray[Any, Any]:
     """The same sums from our centred moments."""
-    spread = moments.chosen
+    chosen = moments.chosen
     sums = np.empty((WINDOWS, FEATURES + 2, FEATURES + 2))
-    sums[:, 0, 0] = spread.count
-    sums[:, 0, 1:] = sums[:, 1:, 0] = spread.count[:, None] * spread.mean
-    outer = spread.mean[:, :, None] * spread.mean[:, None, :]
-    sums[:, 1:, 1:] = spread.scatter + spread.count[:, None, None] * outer
+    sums[:, 0, 0] = chosen.count
+    sums[:, 0, 1:] = sums[:, 1:, 0] = chosen.count[:, None] * chosen.mean
+    outer = chosen.mean[:, :, None] * chosen.mean[:, None, :]
+    sums[:, 1:, 1:] = chosen.scatter + chosen.count[:, None, None] * outer
     return sums
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
-from invariant_bandits.decomposition import kernels
+from invariant_bandits.decomposition import decoupling_kernels as kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
-from invariant_bandits.moments.power_sums import spread_of_rows
+from invariant_bandits.moments.power_sums import power_sums_of_rows
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import random_basis, random_spd, within
 
@@ -170,7 +170,7 @@ def false_link_count(runs, draw, *, alpha, tails):
         rng = np.random.default_rng(seed)
         basis = random_basis(2, rng)
         windows = [
-            spread_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None, 1)
+            power_sums_of_rows((draw(rng, 400) * rng.uniform(0.5, 2.0, 2) * [1.0, 3.0]) @ basis.T, None, 1)
             for _ in range(6)
         ]
         covariances = np.concatenate([window.covariance() for window in windows])
@@ -226,7 +226,7 @@ def test_the_floor_keeps_blocks_whole_when_windows_straddle_regimes():
     assert right["plain"] <= 16
 
 
-def test_an_unsettled_refinement_is_said(monkeypatch):
+def test_a_refinement_that_has_not_converged_is_said(monkeypatch):
     rng = np.random.default_rng(4)
     _, covariances = planted_covariances(rng)
     stack = sampled(rng, covariances, 100)
@@ -236,5 +236,5 @@ def test_an_unsettled_refinement_is_said(monkeypatch):
         return whole(stack, basis, sizes, order, starts, tolerance, 1)
 
     monkeypatch.setattr(kernels, "decouple", one_sweep)
-    with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not settled"):
+    with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not converged"):
         assert not refine(stack, np.eye(6), np.full(6, 100.0), [np.array([0, 1, 2]), np.array([3, 4, 5])])

@@ -1,4 +1,4 @@
-"""Joint diagonalisation: recovers what it can identify, reproducibly, and says when it has not settled."""
+"""Joint diagonalisation: recovers what it can identify, reproducibly, and says when it has not converged."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import ConvergenceWarning, InputError, joint_diagonalize
-from invariant_bandits.decomposition import kernels
+from invariant_bandits.decomposition import diagonalization_kernels as kernels
 from worlds import random_basis, random_spd
 
 
@@ -158,7 +158,7 @@ def test_a_weight_counts_like_repeated_matrices():
 def test_stopping_early_is_said():
     rng = np.random.default_rng(5)
     stack = np.stack([random_spd(8, rng) for _ in range(5)])
-    with pytest.warns(ConvergenceWarning, match="not settled after 1 sweeps"):
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps"):
         found = joint_diagonalize(stack, max_sweeps=1)
     assert not found.converged
 

@@ -118,8 +118,8 @@ def test_matrices_that_share_their_eigenvectors_are_diagonalised_exactly():
     rng = np.random.default_rng(7)
     basis = random_basis(6, rng)
     matrices = np.stack([basis @ np.diag(rng.uniform(0.5, 2.0, 6)) @ basis.T for _ in range(9)])
-    found, settled = published.diagonalizing_basis(matrices)
-    assert settled
+    found, converged = published.diagonalizing_basis(matrices)
+    assert converged
     np.testing.assert_allclose(np.sort(np.abs(found.T @ basis).max(axis=0)), np.ones(6), atol=1e-9)
 
 
@@ -323,14 +323,14 @@ def test_a_policy_can_be_built_from_the_fit(drifting):
     features, rewards, _, component = easy_world(4)
     if not drifting:
         rewards = features @ component
-    fit = published_decomposition(features, rewards)
-    policy = ISDLinUCB(fit.split, fit.component, component_precision=fit.component_precision, ridge=0.1)
+    fit = published_estimator().fit(features, rewards)
+    policy = ISDLinUCB.from_fit(fit, ridge=0.1)
     scores = policy.scores(features[:4])
-    np.testing.assert_allclose(scores.mean, features[:4] @ fit.component, atol=1e-10)
+    np.testing.assert_allclose(scores.mean, features[:4] @ fit.component_, atol=1e-10)
     assert (scores.width > 0.0).all()
     if drifting:
-        coordinates = fit.split.invariant.T @ fit.component_covariance @ fit.split.invariant
-        np.testing.assert_allclose(fit.component_precision @ coordinates, np.eye(3), atol=1e-9)
+        coordinates = fit.split_.invariant.T @ fit.component_covariance_ @ fit.split_.invariant
+        np.testing.assert_allclose(policy.component_precision @ coordinates, np.eye(3), atol=1e-9)
 
 
 # -- what is refused --

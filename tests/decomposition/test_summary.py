@@ -86,12 +86,12 @@ def test_evidence_near_the_line_is_called_weak_and_only_then():
         assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
 
 
-def test_a_search_that_did_not_settle_is_told():
+def test_a_search_that_has_not_converged_is_told():
     fit = fit_of(PaperWorld().log(2000, np.random.default_rng(6)))
     moments = WindowedMoments.empty(10, 8, offered=True)
     moments.chosen.count[:] = 1000.0
     fit.converged_ = False
-    assert any("did not settle" in finding for finding in findings(fit, moments))
+    assert any("has not converged" in finding for finding in findings(fit, moments))
 
 
 @given(st.floats(-1e5, 0.0))

@@ -44,6 +44,21 @@ def test_a_bad_batch_is_named_and_changes_nothing(message, change):
     assert moments.update(**good).rounds == 26
 
 
+def test_a_missing_entry_is_named_where_the_caller_put_it():
+    """Rows are sorted by window before they are summed; the message counts them as they were given."""
+    features, rewards, offered = draw_log(15, 6)
+    for name, array, place, index in (
+        ("features", features, (4, 1), r"\(4, 1\)"),
+        ("rewards", rewards, 4, r"\(4\)"),
+        ("offered", offered, (4, 2, 0), r"\(4, 2, 0\)"),
+    ):
+        batch = {"features": features, "rewards": rewards, "offered": offered}
+        broken = array.copy()
+        broken[place] = np.nan
+        with pytest.raises(InputError, match=f"{name} must be finite, got nan at index {index}"):
+            WindowedMoments.empty(3, 3, offered=True).update(**(batch | {name: broken}), window=[2, 1, 2, 0, 0, 1])
+
+
 def timed(**change):
     arguments = {"features": GOOD[0], "rewards": GOOD[1], "times": np.arange(6.0), "edges": [0.0, 3.0, 6.0]}
     return lambda: WindowedMoments.from_arrays(**(arguments | change))

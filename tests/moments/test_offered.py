@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits import InputError, WindowedMoments
+from invariant_bandits import InputError, WindowedMoments, files
 from worlds import assert_same_moments, draw_log
 
 P = 3
@@ -123,3 +123,14 @@ def test_bytes_carry_the_moments_to_the_last_bit():
     features, rewards, offered = draw_log(8, 40)
     moments = WindowedMoments.from_arrays(features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40])
     assert WindowedMoments.from_bytes(moments.to_bytes()) == moments
+
+
+def test_the_names_inside_a_file_do_not_change():
+    """Files written by earlier versions must load: whoever renames a field keeps its name in the file."""
+    features, rewards, offered = draw_log(9, 40)
+    moments = WindowedMoments.from_arrays(features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40])
+    arrays, about = files.decode(moments.to_bytes(), "windowed-moments", "content")
+    fields = ("count", "mean", "scatter", "cubes", "quartics", "between")
+    assert set(arrays) == {"edges"} | {f"{part}.{field}" for part in ("chosen", "offered") for field in fields}
+    assert about == {"dim": P, "windows": 2, "rounds": 40, "edges": "int64"}
+    np.testing.assert_array_equal(arrays["chosen.mean"][:, -1], moments.reward_mean)

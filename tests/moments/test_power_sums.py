@@ -1,11 +1,11 @@
-"""Spread: power sums against direct computation, and what rows that share a round are worth."""
+"""PowerSums: power sums against direct computation, and what rows that share a round are worth."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits.moments.power_sums import Spread, spread_of_rows
+from invariant_bandits.moments.power_sums import PowerSums, power_sums_of_rows
 
 
 def skewed_rows(rng, rounds, dim=4):
@@ -23,10 +23,10 @@ def test_third_and_fourth_powers_survive_merging(seed, rounds, cut):
     rng = np.random.default_rng(seed)
     rows = skewed_rows(rng, rounds)
     cut = min(cut, rounds)
-    merged = Spread.empty(1, 4)
+    merged = PowerSums.empty(1, 4)
     for part in (rows[:cut], rows[cut:]):
         if len(part):
-            merged = merged.merged(spread_of_rows(part[:, :3].copy(), part[:, 3].copy(), 1))
+            merged = merged.merged(power_sums_of_rows(part[:, :3].copy(), part[:, 3].copy(), 1))
     scatter, cubes, quartics = centred_powers(rows)
     size = np.sqrt(np.diagonal(scatter)) + 1e-6
     np.testing.assert_allclose(merged.mean[0], rows.mean(axis=0), rtol=1e-12, atol=1e-10)
@@ -38,18 +38,18 @@ def test_third_and_fourth_powers_survive_merging(seed, rounds, cut):
 def test_fourth_powers_keep_their_digits_at_a_distant_mean():
     rng = np.random.default_rng(0)
     rows = np.round(rng.standard_normal((400, 2)) * 2**10) / 2**10
-    near = spread_of_rows(rows, None, 1)
-    far = spread_of_rows(rows + 1e8, None, 1)
+    near = power_sums_of_rows(rows, None, 1)
+    far = power_sums_of_rows(rows + 1e8, None, 1)
     np.testing.assert_allclose(far.quartics, near.quartics, rtol=1e-11)
     np.testing.assert_allclose(far.cubes, near.cubes, atol=1e-10 * near.quartics.max())
 
 
 def test_tail_weight_is_one_for_gaussian_rows_and_the_kurtosis_ratio_for_student_rows():
     rng = np.random.default_rng(1)
-    normal = spread_of_rows(rng.standard_normal((200_000, 5)), None, 1)
+    normal = power_sums_of_rows(rng.standard_normal((200_000, 5)), None, 1)
     # The sample kurtosis has standard deviation √(24/n): the mean of five thirds of it is within 5 deviations.
     assert abs(normal.tail_weight(5)[0] - 1.0) < 5 * np.sqrt(24 / 200_000 / 5) / 3
-    student = spread_of_rows(rng.standard_t(12, size=(200_000, 5)), None, 1)
+    student = power_sums_of_rows(rng.standard_t(12, size=(200_000, 5)), None, 1)
     assert student.tail_weight(5)[0] == pytest.approx((12 - 2) / (12 - 4), rel=0.05)
 
 
@@ -62,8 +62,8 @@ def offered_rows(rng, rounds, actions, correlation):
 
 def test_identical_offered_rows_are_worth_one_row_per_round():
     rng = np.random.default_rng(2)
-    spread = spread_of_rows(offered_rows(rng, 500, 6, 1.0), None, 6)
-    np.testing.assert_allclose(spread.independent_rows(np.array([500.0])), [500.0], rtol=1e-9)
+    sums = power_sums_of_rows(offered_rows(rng, 500, 6, 1.0), None, 6)
+    np.testing.assert_allclose(sums.independent_rows(np.array([500.0])), [500.0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.7])
@@ -71,8 +71,8 @@ def test_rows_that_share_a_context_are_worth_what_the_variance_of_their_products
     rng = np.random.default_rng(3)
     rounds, actions = 20_000, 6
     rows = offered_rows(rng, rounds, actions, correlation)
-    spread = spread_of_rows(rows, None, actions)
-    worth = float(spread.independent_rows(np.array([float(rounds)]))[0])
+    sums = power_sums_of_rows(rows, None, actions)
+    worth = float(sums.independent_rows(np.array([float(rounds)]))[0])
     # A sample covariance of n independent rows with correlation 0 has variance 1/n: measure it over the rounds.
     products = (rows[:, 0] * rows[:, 1]).reshape(rounds, actions).mean(axis=1)
     assert worth == pytest.approx(rounds / products.var(), rel=0.06)
@@ -81,8 +81,8 @@ def test_rows_that_share_a_context_are_worth_what_the_variance_of_their_products
 def test_merging_batches_keeps_the_worth_of_their_rounds():
     rng = np.random.default_rng(4)
     rows = offered_rows(rng, 400, 5, 0.5) + 7.0
-    whole = spread_of_rows(rows, None, 5)
-    parts = spread_of_rows(rows[:500], None, 5).merged(spread_of_rows(rows[500:], None, 5))
+    whole = power_sums_of_rows(rows, None, 5)
+    parts = power_sums_of_rows(rows[:500], None, 5).merged(power_sums_of_rows(rows[500:], None, 5))
     np.testing.assert_allclose(parts.between, whole.between, rtol=1e-10)
     np.testing.assert_allclose(
         parts.independent_rows(np.array([400.0])), whole.independent_rows(np.array([400.0])), rtol=1e-10
@@ -91,5 +91,5 @@ def test_merging_batches_keeps_the_worth_of_their_rounds():
 
 def test_a_single_offered_action_is_worth_itself():
     rng = np.random.default_rng(5)
-    spread = spread_of_rows(rng.standard_normal((100, 3)), None, 1)
-    np.testing.assert_array_equal(spread.independent_rows(np.array([100.0])), [100.0])
+    sums = power_sums_of_rows(rng.standard_normal((100, 3)), None, 1)
+    np.testing.assert_array_equal(sums.independent_rows(np.array([100.0])), [100.0])

@@ -174,6 +174,16 @@ def test_timed_batches_need_no_order():
     assert_same_moments(moments, whole)
 
 
+def test_moments_of_some_windows_are_added_where_they_belong():
+    features, rewards, offered = draw_log(13, 80)
+    place = np.repeat(np.arange(4), 20)
+    whole = moments_of((features, rewards, offered), 4, place)
+    early, late = np.arange(80) < 50, np.arange(80) >= 50
+    gathered = moments_of((features, rewards, offered), 4, place, early)
+    gathered.merge_windows(2, moments_of((features, rewards, offered), 2, place - 2, late))
+    assert_same_moments(gathered, whole)
+
+
 def peak_memory(batches):
     def stream():
         rng = np.random.default_rng(7)

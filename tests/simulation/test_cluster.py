@@ -32,9 +32,9 @@ def makers():
     import invariant_bandits as ib
 
     return {
-        "LinUCB": lambda episode: ib.LinUCB(past.dim),
-        "LinTS": lambda episode: ib.LinTS(past.dim, seed=3),
-        "AutoISD": lambda episode: ib.AutoISD.from_history(episode.moments),
+        "LinUCB": lambda past: ib.LinUCB(past.dim),
+        "LinTS": lambda past: ib.LinTS(past.dim, seed=3),
+        "AutoISD": lambda past: ib.AutoISD.from_history(past.moments),
     }
 
 
@@ -78,7 +78,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path)
 
     there = ib.simulate({"fragile": fragile, **makers()}, client=client, **SETTINGS)
     assert int(mark.read_text()) != os.getpid()
-    here = ib.simulate({"fragile": lambda episode: ib.LinUCB(past.dim), **makers()}, **SETTINGS)
+    here = ib.simulate({"fragile": lambda past: ib.LinUCB(past.dim), **makers()}, **SETTINGS)
     assert_same(there, here)
 
 

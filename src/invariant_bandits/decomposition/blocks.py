@@ -21,11 +21,20 @@ FLOOR = 0.05
 
 @dataclass(frozen=True)
 class BlockStructure:
-    """A basis (p, p) whose columns fall into blocks that are uncorrelated with each other in every window."""
+    """A basis whose columns fall into blocks that are uncorrelated with each other in every window.
+
+    Attributes
+    ----------
+    basis : (p, p)
+        Columns are basis vectors.
+    blocks : list of (d,) ints
+        For each block its columns of the basis.
+    converged : bool
+        Whether every search on the way has converged.
+    """
 
     basis: Array
     blocks: list[Columns]
-    criterion: float
     converged: bool
 
 
@@ -37,7 +46,14 @@ def floored(covariances: Array) -> Array:
 def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> BlockStructure:
     """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
 
-    covariances: (m, p, p), one per window, floored; sizes: (m,) effective numbers of rows.
+    Parameters
+    ----------
+    covariances : (m, p, p)
+        One per window, floored.
+    sizes : (m,)
+        Effective numbers of rows behind each.
+    alpha : float
+        Level of the tests that link two columns, shared over the pairs.
     """
     found = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     p = found.basis.shape[0]
@@ -50,12 +66,12 @@ def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> Bl
         if len(merged) == len(blocks):
             break
         blocks = merged
-    return BlockStructure(basis, blocks, found.criterion, converged)
+    return BlockStructure(basis, blocks, converged)
 
 
 def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
     """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni."""
-    from invariant_bandits.decomposition import kernels
+    from invariant_bandits.decomposition import diagonalization_kernels as kernels
 
     m, p, _ = stack.shape
     if p == 1:
@@ -67,27 +83,29 @@ def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
     """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure."""
-    from invariant_bandits.decomposition import kernels
+    from invariant_bandits.decomposition import decoupling_kernels as kernels
 
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     most, tolerance = 50, 1e-6
-    _, step = kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most)
+    step = float(kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most))
     if step >= tolerance:
         warnings.warn(
-            f"the refinement of the blocks has not settled after {most} sweeps (last step {step:.1e})",
+            f"the refinement of the blocks has not converged after {most} sweeps (last step {step:.1e})",
             ConvergenceWarning,
             stacklevel=2,
         )
-    return bool(step < tolerance)
+    return step < tolerance
 
 
 def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: float) -> list[Columns]:
     """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant."""
-    from invariant_bandits.decomposition import kernels
+    from invariant_bandits.decomposition import decoupling_kernels as kernels
 
+    statistic = np.zeros((len(blocks), len(blocks)))
+    for k, one in enumerate(blocks):
+        for j, other in enumerate(blocks[:k]):
+            statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, one, other)
     lengths = np.array([len(block) for block in blocks])
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    statistic = kernels.block_dependence(stack, sizes, np.concatenate(blocks), starts)
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
     linked = statistic > special.chdtri(freedom, alpha)
     return [np.sort(np.concatenate([blocks[k] for k in group])) for group in connected_columns(linked)]

@@ -16,7 +16,15 @@ TREND_DEGREE = 2
 
 @dataclass(frozen=True)
 class ConstancyTest:
-    """Evidence against constant coefficients in one block: log p-values of the two tests and of both together."""
+    """Evidence against constant coefficients in one block.
+
+    Attributes
+    ----------
+    log_wald : float
+        Log p-value of equal coefficients in all windows.
+    log_trend : float
+        Log p-value of no quadratic trend over the windows.
+    """
 
     log_wald: float
     log_trend: float
@@ -26,15 +34,20 @@ class ConstancyTest:
         """Log of the Bonferroni-combined p-value, at most 0."""
         return float(min(0.0, min(self.log_wald, self.log_trend) + np.log(2.0)))
 
-    @property
-    def p_value(self) -> float:
-        """The combined p-value; underflows to 0 where the evidence is overwhelming."""
-        return float(np.exp(self.log_p))
-
 
 @dataclass(frozen=True)
 class InvarianceResult:
-    """Blocks in their final position: directions (p, d), verdict and evidence; residual ones in order of moving."""
+    """Blocks in their final position, invariant ones first, then residual ones in the order of their moving.
+
+    Attributes
+    ----------
+    blocks : list of (p, d)
+        Orthonormal directions of each.
+    varies : list of bool
+        The verdicts.
+    tests : list of ConstancyTest
+        The evidence on which each was judged.
+    """
 
     blocks: list[Array]
     varies: list[bool]
@@ -87,10 +100,22 @@ def select_invariant(
 ) -> InvarianceResult:
     """Forward selection: move the block with the strongest evidence of change to the residual side, refine, re-test.
 
-    blocks: list of (p, d) orthonormal directions that fill R^p; covariances (m, p, p) and sizes (m,) as used for the
-    blocks. Stops when no remaining block is significant at alpha / number of blocks, or, with `invariant_dim`, when
-    the invariant part has come down to that dimension. Calling a varying direction invariant is the expensive
-    error; the other one only costs speed of learning.
+    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning.
+
+    Parameters
+    ----------
+    blocks : list of (p, d)
+        Orthonormal directions that fill R^p.
+    paths : CoefficientPaths
+        Coefficients by window.
+    covariances, sizes : (m, p, p), (m,)
+        As used for the blocks.
+    alpha : float
+        Stop when no remaining block is significant at alpha / number of blocks.
+    invariant_dim : int, optional
+        Stop, instead, when the invariant part has come down to this dimension.
+    refine : bool
+        Whether the split may be turned after each move.
     """
     stay = list(blocks)
     moved: list[Array] = []
@@ -143,7 +168,7 @@ def refine_split(
     couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean: directions are
     right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step, halved until J falls.
     """
-    from invariant_bandits.decomposition import kernels
+    from invariant_bandits.decomposition import decoupling_kernels as kernels
 
     W, V = np.hstack(stay), np.hstack(moved)
     q, s = W.shape[1], V.shape[1]

@@ -12,32 +12,50 @@ from invariant_bandits.checks import Array, InputError, finite_array, number_bet
 
 
 class ConvergenceWarning(UserWarning):
-    """An iteration stopped before it settled; the result is its last state."""
+    """An iteration stopped before it had converged; the result is its last state."""
 
 
 @dataclass(frozen=True)
 class JointDiagonalization:
     """What `joint_diagonalize` found.
 
-    basis: (p, p), columns are basis vectors. stack: (m, p, p), the matrices in that basis. criterion: the
-    likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly diagonal.
+    Attributes
+    ----------
+    basis : (p, p)
+        Columns are basis vectors, in a fixed order with fixed signs.
+    stack : (m, p, p)
+        The matrices in that basis.
+    criterion : float
+        The likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly diagonal.
+    converged : bool
+        Whether the last sweep turned by less than the tolerance.
     """
 
     basis: Array
     stack: Array
     criterion: float
-    sweeps: int
     converged: bool
 
 
 def joint_diagonalize(
     matrices: Any, weights: Any = None, *, tolerance: float = 1e-6, max_sweeps: int = 100
 ) -> JointDiagonalization:
-    """Jointly diagonalise positive definite matrices (m, p, p) by an orthogonal basis.
+    """Jointly diagonalise positive definite matrices by an orthogonal basis.
 
-    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood; Jacobi sweeps
-    on the likelihood criterion with `weights` (m,), the sample sizes, finish. Columns come in a fixed order
-    (decreasing mean diagonal, then that of the first matrix) with fixed signs (the largest entry of each is positive).
+    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood. Jacobi sweeps on
+    the likelihood criterion finish. Columns come in a fixed order (decreasing mean diagonal, then that of the first
+    matrix) with fixed signs (the largest entry of each is positive).
+
+    Parameters
+    ----------
+    matrices : (m, p, p)
+        Symmetric and positive definite.
+    weights : (m,), optional
+        Their sample sizes, positive; all the same unless given.
+    tolerance : float
+        Sweeps stop when no pair of columns turns by more, in radians.
+    max_sweeps : int
+        At most so many for each criterion; a ConvergenceWarning says when they were not enough.
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0
@@ -46,10 +64,30 @@ def joint_diagonalize(
     array([[1., 0.],
            [0., 1.]])
     """
-    from invariant_bandits.decomposition import kernels
-
+    stack, counts = _checked(matrices, weights)
     number_between("tolerance", tolerance, 0.0, 1.0)
     whole_number("max_sweeps", max_sweeps, 1)
+    try:
+        logdet = 2.0 * np.log(np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)).sum(axis=1)
+    except np.linalg.LinAlgError:
+        raise InputError("matrices must be positive definite") from None
+    basis, angle = _swept_basis(stack, counts, tolerance, max_sweeps)
+    converged = len(basis) == 1 or angle < tolerance
+    if not converged:
+        warnings.warn(
+            f"joint diagonalisation has not converged after {max_sweeps} sweeps (last angle {angle:.1e})",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    basis = in_fixed_order(basis, stack)
+    turned = basis.T @ stack @ basis
+    diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
+    criterion = float(counts @ (diagonal - logdet) / counts.sum())
+    return JointDiagonalization(basis, turned, criterion, converged)
+
+
+def _checked(matrices: Any, weights: Any) -> tuple[Array, Array]:
+    """The matrices (m, p, p), square and symmetric, and their weights (m,), positive."""
     stack = finite_array("matrices", matrices, ("m", "p", "p"))
     m, p, columns = stack.shape
     if p != columns:
@@ -59,28 +97,21 @@ def joint_diagonalize(
     counts = np.ones(m) if weights is None else finite_array("weights", weights, (m,))
     if (counts <= 0).any():
         raise InputError("weights must be positive")
-    try:
-        logdet = 2.0 * np.log(np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)).sum(axis=1)
-    except np.linalg.LinAlgError:
-        raise InputError("matrices must be positive definite") from None
+    return stack, counts
+
+
+def _swept_basis(stack: Array, counts: Array, tolerance: float, max_sweeps: int) -> tuple[Array, float]:
+    """The basis (p, p) after both kinds of sweeps, and the largest angle of the last one."""
+    from invariant_bandits.decomposition import diagonalization_kernels as kernels
+
+    m, p, _ = stack.shape
     traces = np.trace(stack, axis1=1, axis2=2)
     basis = np.eye(p)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
-    first, _ = kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, max_sweeps)
+    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, max_sweeps)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
-    second, angle = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps)
-    converged = p == 1 or angle < tolerance
-    if not converged:
-        warnings.warn(
-            f"joint diagonalisation has not settled after {max_sweeps} sweeps (last angle {angle:.1e})",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    basis = in_fixed_order(basis, stack)
-    turned = basis.T @ stack @ basis
-    diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
-    criterion = float(counts @ (diagonal - logdet) / counts.sum())
-    return JointDiagonalization(basis, turned, criterion, first + second, converged)
+    angle = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps)
+    return basis, float(angle)
 
 
 def in_fixed_order(basis: Array, stack: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.moments.power_sums import Spread
+from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
@@ -17,7 +17,15 @@ ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)Â
 
 @dataclass(frozen=True)
 class CoefficientPaths:
-    """Coefficients per window (m, p) and their sampling covariances (m, p, p)."""
+    """Least-squares coefficients window by window.
+
+    Attributes
+    ----------
+    coefficients : (m, p)
+        In rewards per unit of each feature.
+    covariances : (m, p, p)
+        Their sampling covariances.
+    """
 
     coefficients: Array
     covariances: Array
@@ -78,10 +86,10 @@ def check_estimable(moments: WindowedMoments, names: Sequence[str], *, use_offer
         _check_all_regular("offered features", moments.offered, names)
 
 
-def _check_all_regular(what: str, spread: Spread, names: Sequence[str]) -> None:
+def _check_all_regular(what: str, sums: PowerSums, names: Sequence[str]) -> None:
     p = len(names)
-    grams = spread.scatter[:, :p, :p]
-    scales = spread.count[:, None] * spread.mean[:, :p] ** 2
+    grams = sums.scatter[:, :p, :p]
+    scales = sums.count[:, None] * sums.mean[:, :p] ** 2
     _check_regular(grams.sum(axis=0), scales.sum(axis=0), names, what, "")
     for window, (gram, scale) in enumerate(zip(grams, scales, strict=True)):
         _check_regular(gram, scale, names, what, f" within window {window}")

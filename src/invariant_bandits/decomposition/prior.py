@@ -18,11 +18,33 @@ BASELINE_ALPHA = 0.01
 class DriftPrior:
     """Random effects over windows: γ_i ~ N(μ, Ω), Ω = V·diag(ω)·Vᵀ, and ĝ_i given γ_i ~ N(γ_i, H_i).
 
-    All of it in the coordinates of the basis V (p, p), orthonormal: mean μ (p,), mean_covariance (p, p) its sampling
-    covariance, drift ω (p,). pooled (p,) and pooled_covariance (p, p): the same if nothing ever moved (ω = 0). unit
-    (p,): a typical squared coefficient along each direction, which makes other priors free of units. noise_variance of
-    a reward; baseline: mean reward at φ = 0, baseline_variance between windows, baseline_error its sampling variance,
-    baseline_moves: whether the window baselines differ by more than sampling error.
+    Attributes
+    ----------
+    basis : (p, p)
+        V, orthonormal. Everything else is in its coordinates.
+    mean, mean_covariance : (p,), (p, p)
+        μ and its sampling covariance.
+    drift : (p,)
+        ω, the variance over windows along each direction.
+    pooled, pooled_covariance : (p,), (p, p)
+        Mean and sampling covariance if nothing ever moved (ω = 0).
+    unit : (p,)
+        A typical squared coefficient along each direction, which makes other priors free of units.
+    noise_variance : float
+        Of a reward about its expectation.
+    baseline, baseline_variance, baseline_error : float
+        Mean reward at φ = 0, its variance between windows beyond sampling error, and the sampling variance of the mean.
+    baseline_moves : bool
+        Whether the window baselines differ by more than sampling error.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(1)
+    >>> features = rng.normal(size=(8000, 2))
+    >>> coefficients = np.repeat(1.0 + rng.normal(size=(40, 2)) * [0.0, 2.0], 200, axis=0)   # only the second one moves
+    >>> rewards = (features * coefficients).sum(axis=1) + rng.normal(size=8000)
+    >>> moments = ib.WindowedMoments.from_arrays(features, rewards, windows=40)
+    >>> ib.DriftPrior.from_moments(moments, np.eye(2)).drift.round(1)
+    array([0., 4.])
     """
 
     basis: Array
@@ -40,7 +62,17 @@ class DriftPrior:
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
-        """Estimate by expectation–maximisation from windowed moments, along the columns of `basis`."""
+        """Estimate by expectation–maximisation.
+
+        Parameters
+        ----------
+        moments : WindowedMoments
+            Of the logs, at least two windows.
+        basis : (p, p)
+            Orthonormal columns, along which coefficients are taken to move independently.
+        iterations : int
+            Of expectation–maximisation.
+        """
         own, noise = window_paths(moments)
         paths = own.along(basis)
         g, H = paths.coefficients, paths.covariances
@@ -51,7 +83,7 @@ class DriftPrior:
         center = basis @ mean
         square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
-        level, spread, error, moves = _baseline(moments, own.coefficients, noise)
+        level, between, error, moves = _baseline(moments, own.coefficients, noise)
         return cls(
             basis=basis,
             mean=mean,
@@ -62,7 +94,7 @@ class DriftPrior:
             unit=unit,
             noise_variance=float(freedom @ noise / freedom.sum()),
             baseline=level,
-            baseline_variance=spread,
+            baseline_variance=between,
             baseline_error=error,
             baseline_moves=moves,
         )
@@ -88,5 +120,5 @@ def _baseline(moments: WindowedMoments, coefficients: Array, noise: Array) -> tu
     center = float(weight @ level / weight.sum())
     statistic = float(weight @ (level - center) ** 2)
     moves = bool(special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA)
-    spread = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
-    return center, spread, float(1.0 / weight.sum()), moves
+    between = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
+    return center, between, float(1.0 / weight.sum()), moves

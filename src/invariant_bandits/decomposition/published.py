@@ -25,7 +25,7 @@ WINDOWS = 25
 WINDOWS_SIDE_BY_SIDE = 8
 BLOCK_THRESHOLDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 10
-SETTLED = 1e-10
+CONVERGED = 1e-10
 MOST_STEPS = 1000
 
 
@@ -33,12 +33,34 @@ MOST_STEPS = 1000
 class PublishedFit:
     """What the published recipe finds.
 
-    split, component (p,), component_covariance (p, p): of the pooled least squares. basis (p, p): columns are the found
-    directions, invariant ones first; blocks: for each block its columns of basis, in order of their statistics
-    (blocks,); a block varies unless its statistic is below `threshold`. block_threshold: the one of BLOCK_THRESHOLDS
-    that was taken. thresholds (k,) and explained_variance (FOLDS, k): what cross-validation compared.
-    moments: of the overlapping windows; paths, window_noise: least squares in each; noise_scale: of all of them.
-    converged: whether the joint diagonaliser settled. rounds: n. min_eigenvalue: λ0 of Assumption 2.
+    Attributes
+    ----------
+    split : Split
+        Invariant and residual part.
+    component, component_covariance : (p,), (p, p)
+        β̂_inv by pooled least squares, and its sampling covariance.
+    noise_scale : float
+        Standard deviation of the noise over all windows.
+    basis : (p, p)
+        Columns are the found directions, invariant ones first.
+    blocks : list of (d,) ints
+        For each block its columns of the basis, in order of their statistics.
+    varies, statistics, threshold : (blocks,), (blocks,), float
+        A block varies unless its statistic is below the threshold.
+    block_threshold : float
+        The one of BLOCK_THRESHOLDS that was taken.
+    thresholds, explained_variance : (k,), (FOLDS, k)
+        What cross-validation compared.
+    moments : WindowedMoments
+        Of the overlapping windows.
+    paths, window_noise : CoefficientPaths, (25,)
+        Least squares in each window, and its noise variances.
+    converged : bool
+        Whether the joint diagonaliser has converged.
+    rounds : int
+        Number of rows n.
+    min_eigenvalue : float
+        λ0 of Assumption 2.
     """
 
     split: Split
@@ -60,21 +82,18 @@ class PublishedFit:
     rounds: int
     min_eigenvalue: float
 
-    @property
-    def component_precision(self) -> Array:
-        """Inverse covariance of the component's coordinates along split.invariant (p_inv, p_inv), for ISDLinUCB."""
-        invariant = self.split.invariant
-        if invariant.shape[1] == 0:
-            return np.zeros((0, 0))
-        inverse = np.linalg.inv(invariant.T @ self.component_covariance @ invariant)
-        return np.asarray(0.5 * (inverse + inverse.T))
-
 
 def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str] | None = None) -> PublishedFit:
-    """Split and component by the published recipe, from chosen actions: features (n, p) and rewards (n,) in time order.
+    """Split and component by the published recipe, from chosen actions.
 
-    At least 20(p + 1) rows are needed, so that every fold of the cross-validation can adapt and test. names: p names of
-    the features for messages.
+    Parameters
+    ----------
+    features : (n, p)
+        In time order; at least 20(p + 1) rows, so that every fold of the cross-validation can adapt and test.
+    rewards : (n,)
+        Their rewards.
+    names : p strings, optional
+        Names of the features for messages.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape
@@ -134,18 +153,18 @@ def overlapping_moments(features: Array, rewards: Array) -> WindowedMoments:
 
 
 def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
-    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search settled.
+    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search converged.
 
-    Starts at the eigenvectors of the first window; all windows weigh the same; see
+    It starts at the eigenvectors of the first window, and all windows weigh the same: see
     `published_kernels.diagonalize_by_least_squares`.
     """
     from invariant_bandits.decomposition import published_kernels
 
     basis = np.ascontiguousarray(np.linalg.eigh(covariances[0])[1])
     stack = np.ascontiguousarray(covariances.transpose(1, 2, 0))
-    _, change = published_kernels.diagonalize_by_least_squares(stack, basis, SETTLED, MOST_STEPS)
+    change = published_kernels.diagonalize_by_least_squares(stack, basis, CONVERGED, MOST_STEPS)
     published_kernels.make_orthogonal(basis)
-    return basis, bool(change < SETTLED)
+    return basis, bool(change < CONVERGED)
 
 
 def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:

@@ -65,13 +65,13 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
 
     Each step fits the mixing matrix A ≈ I of UᵀS_iU ≈ A·diag·Aᵀ to all m matrices with equal weights (Tichavský &
     Yeredor 2009, equation 24 with unit weights), unmixes with A⁻¹, and goes back to the nearest orthogonal matrix:
-    that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the number of steps and the largest change of the last.
+    that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the largest change of the last step.
     """
     p, _, m = S.shape
     half, R = np.empty((p, p, m)), np.empty((p, p, m))
     A, D, K, new = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
     change = 0.0
-    for step in range(most):
+    for _ in range(most):
         for a in range(p):
             for b in range(p):
                 for i in range(m):
@@ -116,8 +116,8 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
                 change = max(change, abs(new[k, a] - U[k, a]))
                 U[k, a] = new[k, a]
         if change < tolerance:
-            return step + 1, change
-    return most, change
+            break
+    return change
 
 
 @njit(cache=True, nogil=True)

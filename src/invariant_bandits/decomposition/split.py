@@ -11,9 +11,14 @@ from invariant_bandits.checks import Array, InputError, finite_array
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Orthonormal bases of the two parts: invariant (p, p_inv) and residual (p, p_res), p_inv + p_res = p.
+    """Orthonormal bases of the two parts of R^p, checked at birth and immutable. Either part may be empty.
 
-    Either may be empty. Columns are basis vectors; orthonormality is checked at birth.
+    Parameters
+    ----------
+    invariant : (p, p_inv)
+        Columns span what never changes.
+    residual : (p, p_res)
+        Columns span the rest, p_inv + p_res = p.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(invariant=np.eye(3)[:, :2], residual=np.eye(3)[:, 2:])
@@ -50,7 +55,13 @@ class Split:
 
     @classmethod
     def from_residual(cls, residual: Array) -> Split:
-        """The split whose residual part is spanned by the columns of `residual` (p, p_res), not all of R^p."""
+        """The split whose residual part is spanned by given columns.
+
+        Parameters
+        ----------
+        residual : (p, p_res)
+            Linearly independent, not necessarily orthogonal.
+        """
         array = np.asarray(residual, dtype=np.float64)
         if array.ndim != 2:
             raise InputError(f"residual must have shape (p, columns), got {array.shape}")

@@ -29,9 +29,9 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     fewest = int(moments.counts.min())
     if fewest < ROUNDS_PER_FEATURE * p:
         found.append(f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better")
-    if float(fit._tails.mean()) > HEAVY_TAILS:
+    if float(fit.tail_weights_.mean()) > HEAVY_TAILS:
         found.append(
-            f"heavy-tailed features: the variance of correlations is inflated {fit._tails.mean():.1f}-fold;"
+            f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
     undecided = np.flatnonzero(
@@ -63,7 +63,7 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
 
 
 def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
-    return [] if fit.converged_ else ["the search for the basis did not settle; treat the blocks with care"]
+    return [] if fit.converged_ else ["the search for the basis has not converged; treat the blocks with care"]
 
 
 def _selection_shift(moments: WindowedMoments) -> float:
@@ -142,7 +142,7 @@ def _heading(fit: InvariantSubspaceDecomposition, title: str, windows: str) -> l
     split = fit.split_
     return [
         title,
-        f"  rounds {fit._rounds:,} in {fit._windows} {windows}, {split.dim} features,"
+        f"  rounds {fit.rounds_:,} in {fit.windows_} {windows}, {split.dim} features,"
         f" basis from {fit.covariances_used_} actions",
         f"  stable: {split.invariant_dim} of {split.dim} dimensions"
         f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"

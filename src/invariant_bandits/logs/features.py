@@ -265,11 +265,11 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str], tolerance
     """
     dropped: list[Dropped] = []
     kept = list(range(moments.dim))
-    spreads = [moments.chosen] if moments.offered is None else [moments.offered, moments.chosen]
-    for spread in spreads:
-        gram = spread.scatter[:, : moments.dim, : moments.dim].sum(axis=0)
-        level = np.abs(spread.mean[:, : moments.dim]).max(axis=0)
-        least = spread.count.sum() * (1e-12 * level) ** 2
+    all_sums = [moments.chosen] if moments.offered is None else [moments.offered, moments.chosen]
+    for sums in all_sums:
+        gram = sums.scatter[:, : moments.dim, : moments.dim].sum(axis=0)
+        level = np.abs(sums.mean[:, : moments.dim]).max(axis=0)
+        least = sums.count.sum() * (1e-12 * level) ** 2
         alive = np.diagonal(gram) > least
         dropped += [Dropped(names[j], {}) for j in kept if not alive[j]]
         kept, candidates = [], [j for j in kept if alive[j]]

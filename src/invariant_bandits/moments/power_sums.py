@@ -1,4 +1,4 @@
-"""Spread: counts, means and centred power sums of several variables in several windows, and how they merge.
+"""PowerSums: counts, means and centred power sums of several variables in several windows, and how they merge.
 
 Two sets of rows merge by adding their sums plus one rank-one term for the distance of their means (Chan, Golub &
 LeVeque 1983), so large means cost no digits and rows may arrive in any order, batch or shard.
@@ -13,14 +13,34 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 
+FAR_FROM_ZERO = 100.0  # a squared mean beyond so many variances would cost digits
+
 
 @dataclass(eq=False)
-class Spread:
+class PowerSums:
     """Counts, means and centred power sums of d variables in each of m windows.
 
-    Shapes: count (m,); mean (m, d); scatter (m, d, d) sums of products; cubes and quartics (m, d) sums of third
-    and fourth powers; between (m, d) the part of the diagonal of `scatter` that lies between rounds, smaller than
-    all of it where one round contributes several rows.
+    Attributes
+    ----------
+    count : (m,)
+        Number of rows.
+    mean : (m, d)
+        Mean of every variable.
+    scatter : (m, d, d)
+        Sums of products about the means.
+    cubes : (m, d)
+        Sums of third powers about the means.
+    quartics : (m, d)
+        Sums of fourth powers about the means.
+    between : (m, d)
+        The part of the diagonal of `scatter` that lies between rounds, smaller than all of it where one round
+        contributes several rows.
+
+    >>> import numpy as np
+    >>> rows = np.array([[1.0, 0.0], [3.0, 4.0]])
+    >>> power_sums_of_rows(rows, None, 1).covariance()
+    array([[[1., 2.],
+            [2., 4.]]])
     """
 
     count: Array
@@ -32,7 +52,7 @@ class Spread:
 
     @classmethod
     def empty(cls, windows: int, dim: int) -> Self:
-        """Moments of no rows."""
+        """Sums over no rows."""
         flat = (windows, dim)
         return cls(
             np.zeros(windows),
@@ -47,8 +67,36 @@ class Spread:
         """The fields by name."""
         return dict(vars(self))
 
-    def merged(self, other: Spread) -> Spread:
-        """Moments of both sets of rows, window by window (Pébay 2008 for the third and fourth powers)."""
+    # -- windows --
+
+    def at(self, windows: slice) -> PowerSums:
+        """Some of the windows, as their own arrays."""
+        return PowerSums(**{name: array[windows].copy() for name, array in self.arrays().items()})
+
+    def put(self, window: int, one: PowerSums) -> None:
+        """Merge the single window of `one` into `window`, in place."""
+        new = self.at(slice(window, window + 1)).merged(one)
+        for name, array in self.arrays().items():
+            array[window] = getattr(new, name)[0]
+
+    def followed_by(self, later: PowerSums) -> PowerSums:
+        """These windows, then those of `later`."""
+        theirs = later.arrays()
+        return PowerSums(**{name: np.concatenate([mine, theirs[name]]) for name, mine in self.arrays().items()})
+
+    def grouped(self, starts: Array) -> PowerSums:
+        """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
+        ends = [*starts[1:], len(self.count)]
+        result = PowerSums.empty(len(starts), self.mean.shape[1])
+        for group, (first, last) in enumerate(zip(starts, ends, strict=True)):
+            for window in range(int(first), int(last)):
+                result.put(group, self.at(slice(window, window + 1)))
+        return result
+
+    # -- rows --
+
+    def merged(self, other: PowerSums) -> PowerSums:
+        """Sums over both sets of rows, window by window (Pébay 2008 for the third and fourth powers)."""
         total = self.count + other.count
         n = np.where(total > 0, total, 1.0)[:, None]
         a, b = self.count[:, None], other.count[:, None]
@@ -56,7 +104,7 @@ class Spread:
         square = step * step
         share = a * b / n
         own, foreign = (np.diagonal(side.scatter, axis1=1, axis2=2) for side in (self, other))
-        return Spread(
+        return PowerSums(
             count=total,
             mean=self.mean * (a / n) + other.mean * (b / n),
             scatter=self.scatter + other.scatter + share[:, :, None] * (step[:, :, None] * step[:, None, :]),
@@ -72,24 +120,28 @@ class Spread:
             between=self.between + other.between + share * square,
         )
 
-    def at(self, windows: slice) -> Spread:
-        """The moments of some of the windows, as their own arrays."""
-        return Spread(**{name: array[windows].copy() for name, array in self.arrays().items()})
+    # -- variables --
 
-    def put(self, window: int, one: Spread) -> None:
-        """Merge the single window of `one` into `window`, in place."""
-        new = self.at(slice(window, window + 1)).merged(one)
-        for name, array in self.arrays().items():
-            array[window] = getattr(new, name)[0]
+    def transformed(self, change: Array) -> PowerSums:
+        """Sums of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
+        fields = self.at(slice(None)).arrays() | {
+            "mean": self.mean @ change.T,
+            "scatter": change @ self.scatter @ change.T,
+        }
+        return PowerSums(**fields)
 
-    def grouped(self, starts: Array) -> Spread:
-        """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
-        ends = [*starts[1:], len(self.count)]
-        result = Spread.empty(len(starts), self.mean.shape[1])
-        for group, (first, last) in enumerate(zip(starts, ends, strict=True)):
-            for window in range(int(first), int(last)):
-                result.put(group, self.at(slice(window, window + 1)))
-        return result
+    def rescaled(self, kept: Array, shift: Array, scale: Array) -> PowerSums:
+        """Sums of (x[kept] − shift) / scale, every power exactly."""
+        return PowerSums(
+            count=self.count.copy(),
+            mean=(self.mean[:, kept] - shift) / scale,
+            scatter=self.scatter[:, kept[:, None], kept] / (scale[:, None] * scale),
+            cubes=self.cubes[:, kept] / scale**3,
+            quartics=self.quartics[:, kept] / scale**4,
+            between=self.between[:, kept] / scale**2,
+        )
+
+    # -- reading --
 
     def covariance(self) -> Array:
         """Within-window covariances (m, d, d)."""
@@ -120,45 +172,38 @@ class Spread:
         return np.asarray(self.count / (1.0 + (per_round - 1.0) * square))
 
 
-def spread_of_rows(features: Array, rewards: Array | None, per_round: int | Array) -> Spread:
-    """Moments of one batch of rows as a single window; rewards, if any, become the last variable.
+def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | Array) -> PowerSums:
+    """Sums over one batch of rows as a single window.
 
-    per_round: how many rows each round has, one number or one per round.
+    Parameters
+    ----------
+    features : (n, p)
+        One row per action.
+    rewards : (n,), optional
+        They become the last variable.
+    per_round : int, or (rounds,)
+        How many rows each round has.
     """
-    from invariant_bandits.moments import kernels
-
+    n = float(len(features))
+    keep = features.shape[1] + (rewards is not None)
     if rewards is None:
         rewards = np.zeros(len(features))
-        keep = features.shape[1]
-    else:
-        keep = features.shape[1] + 1
-    n = float(len(features))
     origin = np.zeros(features.shape[1] + 1)
-    while True:
-        gram = features.T @ features
-        if isinstance(per_round, int):
-            powers, between = kernels.power_sums(features, rewards, per_round)
-        else:
-            powers, between = kernels.power_sums(features, rewards, 1)
-            between[:-1] = kernels.round_sums(features, per_round)
+    gram, powers, between = _raw_sums(features, rewards, per_round)
+    mean = powers[0] / n
+    if (n * mean * mean > FAR_FROM_ZERO * (powers[1] - n * mean * mean)).any():
+        origin = mean
+        gram, powers, between = _raw_sums(features - origin[:-1], rewards - origin[-1], per_round)
         mean = powers[0] / n
-        second = powers[1] - n * mean * mean
-        if not origin.any() and (n * mean * mean > 100.0 * second).any():
-            # Means beyond ten standard deviations would cost digits: start again from centred rows.
-            origin = mean
-            features = features - mean[:-1]
-            rewards = rewards - mean[-1]
-            continue
-        break
     d = features.shape[1] + 1
     scatter = np.empty((d, d))
     scatter[:-1, :-1] = gram - n * np.outer(mean[:-1], mean[:-1])
     scatter[-1, :-1] = scatter[:-1, -1] = powers[4][:-1] - n * mean[:-1] * mean[-1]
-    scatter[-1, -1] = second[-1]
+    scatter[-1, -1] = (powers[1] - n * mean * mean)[-1]
     cubes = powers[2] - 3.0 * mean * powers[1] + 2.0 * n * mean**3
     quartics = powers[3] - 4.0 * mean * powers[2] + 6.0 * mean**2 * powers[1] - 3.0 * n * mean**4
     between = between - n * mean * mean
-    return Spread(
+    return PowerSums(
         np.array([n]),
         (mean + origin)[None, :keep],
         scatter[None, :keep, :keep],
@@ -168,28 +213,14 @@ def spread_of_rows(features: Array, rewards: Array | None, per_round: int | Arra
     )
 
 
-def stacked(first: Spread, second: Spread) -> Spread:
-    """The windows of `first`, then those of `second`."""
-    theirs = second.arrays()
-    return Spread(**{name: np.concatenate([mine, theirs[name]]) for name, mine in first.arrays().items()})
+def _raw_sums(features: Array, rewards: Array, per_round: int | Array) -> tuple[Array, Array, Array]:
+    """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ, reward]."""
+    from invariant_bandits.moments import kernels
 
-
-def mapped(spread: Spread, change: Array) -> Spread:
-    """Moments of change @ x; third and fourth powers do not follow a linear map and stay as they are."""
-    fields = spread.at(slice(None)).arrays() | {
-        "mean": spread.mean @ change.T,
-        "scatter": change @ spread.scatter @ change.T,
-    }
-    return Spread(**fields)
-
-
-def rescaled(spread: Spread, kept: Array, shift: Array, scale: Array) -> Spread:
-    """Moments of (x[kept] − shift) / scale, every power exactly."""
-    return Spread(
-        count=spread.count.copy(),
-        mean=(spread.mean[:, kept] - shift) / scale,
-        scatter=spread.scatter[:, kept[:, None], kept] / (scale[:, None] * scale),
-        cubes=spread.cubes[:, kept] / scale**3,
-        quartics=spread.quartics[:, kept] / scale**4,
-        between=spread.between[:, kept] / scale**2,
-    )
+    gram = features.T @ features
+    if isinstance(per_round, int):
+        powers, between = kernels.power_sums(features, rewards, per_round)
+    else:
+        powers, between = kernels.power_sums(features, rewards, 1)
+        between[:-1] = kernels.round_sums(features, per_round)
+    return gram, powers, between

@@ -12,7 +12,15 @@ from invariant_bandits.checks import Array, InputError, shaped_array
 
 @dataclass(frozen=True)
 class OfferedRows:
-    """Rows (Σ K_t, p), round after round; `per_round` is K if every round has K rows, else the counts (n,)."""
+    """Features of the actions offered in n rounds, one row per action, round after round.
+
+    Attributes
+    ----------
+    rows : (Σ K_t, p)
+        One row per action.
+    per_round : int, or (n,)
+        K if every round has K rows, else their numbers K_t.
+    """
 
     rows: Array
     per_round: int | Array

@@ -28,8 +28,26 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
     return array.copy()
 
 
+def place_rounds(
+    n: int, window: Any, times: Any, windows: int, edges: np.ndarray[Any, Any] | None
+) -> np.ndarray[Any, Any]:
+    """Window index of each of n rounds (n,), from `window`, an int or one per round, or from their `times` (n,)."""
+    if (window is None) == (times is None):
+        raise InputError("give either window (an index per round) or times (if there are edges)")
+    if times is not None:
+        return place_times(n, times, edges)
+    place = np.asarray(window)
+    if place.dtype.kind not in "iu":
+        raise InputError(f"window must be whole numbers, got dtype {place.dtype}")
+    if place.ndim > 1 or (place.ndim == 1 and len(place) != n):
+        raise InputError(f"window must be an int or have shape ({n},), got shape {place.shape}")
+    if (place < 0).any() or (place >= windows).any():
+        raise InputError(f"window must lie in 0..{windows - 1}, got {int(place.min())}..{int(place.max())}")
+    return np.broadcast_to(place, n)
+
+
 def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    """Window index of each of n times; every one must lie within the edges."""
+    """Window index of each of n times (n,); every one must lie within the edges."""
     if edges is None:
         raise InputError("times were given, but these moments have no edges")
     array = np.asarray(times)
@@ -55,6 +73,14 @@ def same_edges(a: np.ndarray[Any, Any] | None, b: np.ndarray[Any, Any] | None) -
     if a is None or b is None:
         return a is b
     return np.array_equal(a, b)
+
+
+def even_places(n: int, windows: int) -> Array:
+    """Window index of each of n rounds in time order (n,): as many equal stretches."""
+    if windows > n:
+        raise InputError(f"windows must be at most the number of rounds, {n}, got {windows}")
+    bounds = np.linspace(0, n, windows + 1).round().astype(int)
+    return np.repeat(np.arange(windows), np.diff(bounds))
 
 
 def even_starts(count: Array, groups: int) -> Array:

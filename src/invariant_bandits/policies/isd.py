@@ -15,7 +15,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.moments.power_sums import Spread
+from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
@@ -394,5 +394,5 @@ def _under(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
 
 
 def _moments(arrays: Mapping[str, Array], part: str, offered: bool) -> WindowedMoments:
-    chosen = Spread(**_under(arrays, f"{part}.chosen."))
-    return WindowedMoments(chosen, Spread(**_under(arrays, f"{part}.offered.")) if offered else None)
+    chosen = PowerSums(**_under(arrays, f"{part}.chosen."))
+    return WindowedMoments(chosen, PowerSums(**_under(arrays, f"{part}.offered.")) if offered else None)

@@ -121,7 +121,7 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
         "right": [outcome.right for outcome in outcomes],
         "wrong": [not outcome.right for outcome in outcomes],
         "overestimated": [outcome.overestimates_invariance for outcome in outcomes],
-        "settled": [outcome.settled for outcome in outcomes],
+        "converged": [outcome.converged for outcome in outcomes],
     }[name]
     return share_of(int(np.sum(hits)), len(hits))
 
@@ -152,19 +152,19 @@ def report(results: Results, *, replications: int, seed: int) -> str:
     ]
     for words, judged in verdicts(results):
         lines.append(f"| {words} | {' | '.join(f'{one.numbers} {one.mark}' for one in judged)} |")
-    lines += ["", "## Whatever it is", "", "Right dimensions, then p_inv overestimated:", "", head, rule]
+    lines += ["", "## All settings", "", "Right dimensions, then p_inv overestimated:", "", head, rule]
     lines += _lines_by_kind(
         results, lambda value: f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
     )
     lines += ["", "Median projection error × √T0, then median ‖β̂ − β‖:", "", head, rule]
     lines += _lines_by_kind(results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}")
     slowest = max(np.median([outcome.seconds for outcome in outcomes]) for outcomes in results.values())
-    unsettled = sum(not outcome.settled for outcomes in results.values() for outcome in outcomes)
+    unfinished = sum(not outcome.converged for outcomes in results.values() for outcome in outcomes)
     total = sum(len(outcomes) for outcomes in results.values())
     refused = sum(outcome.refused for outcomes in results.values() for outcome in outcomes)
     lines += [
         "",
-        f"The rotation search reported that it had not settled in {unsettled} of {total} fits; they are counted like"
+        f"The rotation search reported that it had not converged in {unfinished} of {total} fits; they are counted like"
         f" all others. {refused} logs were refused as collinear, because the generator had drawn a block that is "
         f"singular to rounding; they count as wrong. Slowest cell: {1e3 * slowest:.0f} ms per fit (median).",
         "",

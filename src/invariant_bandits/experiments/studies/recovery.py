@@ -39,7 +39,7 @@ class Recovery:
     component_error: float
     block_sizes: tuple[int, ...]
     seconds: float
-    settled: bool
+    converged: bool
 
     @property
     def right(self) -> bool:
@@ -80,7 +80,7 @@ def recover(setting: Setting, seed: tuple[int, ...]) -> tuple[InvariantSubspaceD
         component_error=float(np.linalg.norm(fit.component_ - logs.component)),
         block_sizes=tuple(sorted(len(block) for block in fit.blocks_)),
         seconds=seconds,
-        settled=fit.converged_,
+        converged=fit.converged_,
     )
 
 

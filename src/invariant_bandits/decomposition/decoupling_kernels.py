@@ -1,4 +1,7 @@
-"""The compiled inner loops of the decomposition: plain functions on arrays, in the paper's letters."""
+"""The compiled loops that uncouple groups of coordinates by rotation, on plain arrays, in the paper's letters.
+
+All in one file: a compiled function is compiled anew when its own file changes, not when another one does.
+"""
 
 from __future__ import annotations
 
@@ -8,81 +11,6 @@ import numpy as np
 from numba import njit
 
 DIRECT_SOLVE_UNKNOWNS = 300
-
-
-@njit(cache=True, nogil=True)
-def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int) -> Any:
-    """Rotate the stack S (p, p, m) and the basis U (p, p), in place, towards joint diagonality.
-
-    The window comes last, so that a rotation works on contiguous runs.
-
-    Per pair (a, b) and window write s_aa, s_bb = α ± β and s_ab = γ; a rotation by θ turns β into
-    u(θ) = β cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
-    minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised
-    Σ n/(α² − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix.
-    Returns the number of sweeps and the largest angle of the last one.
-    """
-    p, _, m = S.shape
-    largest = 0.0
-    for sweep in range(most):
-        largest = 0.0
-        for a in range(p - 1):
-            for b in range(a + 1, p):
-                co, si = 1.0, 0.0
-                for _ in range(3 if likelihood else 1):
-                    h11, h12, h22 = 0.0, 0.0, 0.0
-                    for i in range(m):
-                        beta = 0.5 * (S[a, a, i] - S[b, b, i])
-                        gamma = S[a, b, i]
-                        weight = n[i]
-                        if likelihood:
-                            alpha = 0.5 * (S[a, a, i] + S[b, b, i])
-                            u = beta * co + gamma * si
-                            weight /= max(alpha * alpha - u * u, 1e-14 * alpha * alpha)
-                        h11 += weight * beta * beta
-                        h12 += weight * beta * gamma
-                        h22 += weight * gamma * gamma
-                    twice = np.arctan2(2.0 * h12, h11 - h22) * 0.5
-                    change = abs(np.cos(twice) * si - np.sin(twice) * co)
-                    co, si = np.cos(twice), np.sin(twice)
-                    if change < 0.1 * tolerance:
-                        break
-                theta = 0.5 * np.arctan2(si, co)
-                if abs(theta) < 0.01 * tolerance:
-                    continue
-                largest = max(largest, abs(theta))
-                c, s = np.cos(theta), np.sin(theta)
-                for k in range(p):
-                    for i in range(m):
-                        x, y = S[a, k, i], S[b, k, i]
-                        S[a, k, i] = c * x + s * y
-                        S[b, k, i] = c * y - s * x
-                for k in range(p):
-                    for i in range(m):
-                        x, y = S[k, a, i], S[k, b, i]
-                        S[k, a, i] = c * x + s * y
-                        S[k, b, i] = c * y - s * x
-                for k in range(p):
-                    x, y = U[k, a], U[k, b]
-                    U[k, a] = c * x + s * y
-                    U[k, b] = c * y - s * x
-        if largest < tolerance:
-            return sweep + 1, largest
-    return most, largest
-
-
-@njit(cache=True, nogil=True)
-def pair_statistics(S: Any, n: Any) -> Any:
-    """T_ab = −Σ_i n_i log(1 − r²_{i,ab}) for every pair of columns; S is (p, p, m), the result (p, p)."""
-    p, _, m = S.shape
-    T = np.zeros((p, p))
-    for a in range(p):
-        for b in range(a):
-            for i in range(m):
-                square = S[a, b, i] * S[a, b, i] / (S[a, a, i] * S[b, b, i])
-                T[a, b] -= n[i] * np.log(max(1.0 - square, 1e-300))
-            T[b, a] = T[a, b]
-    return T
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -118,13 +46,11 @@ def factor(A: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def inverse(A: Any) -> Any:
-    """Inverse of a symmetric positive definite matrix, symmetric by construction, and its log-determinant."""
+    """Inverse of a symmetric positive definite matrix, symmetric by construction."""
     size = len(A)
     C = factor(A)
-    logdet = 0.0
     T = np.zeros((size, size))
     for j in range(size):
-        logdet += 2.0 * np.log(C[j, j])
         T[j, j] = 1.0 / C[j, j]
         for i in range(j + 1, size):
             total = 0.0
@@ -140,7 +66,7 @@ def inverse(A: Any) -> Any:
     for i in range(size):
         for j in range(i):
             out[j, i] = out[i, j]
-    return out, logdet
+    return out
 
 
 @njit(cache=True, nogil=True)
@@ -175,10 +101,7 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
         for k in range(i + 1, size):
             total -= C[k, i] * x[k]
         x[i] = total / C[i, i]
-    E = np.empty((q, s))
-    for i in range(size):
-        E[i // s, i % s] = x[i]
-    return E
+    return x.reshape((q, s))
 
 
 @njit(cache=True, nogil=True)
@@ -277,18 +200,6 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
 
 
 @njit(cache=True, nogil=True)
-def block_dependence(S: Any, n: Any, order: Any, starts: Any) -> Any:
-    """`dependence` of every pair of blocks; block k holds the columns order[starts[k]:starts[k+1]]."""
-    blocks = len(starts) - 1
-    T = np.zeros((blocks, blocks))
-    for k in range(blocks):
-        for j in range(k):
-            first, second = order[starts[k] : starts[k + 1]], order[starts[j] : starts[j + 1]]
-            T[k, j] = T[j, k] = dependence(S, n, first, second)
-    return T
-
-
-@njit(cache=True, nogil=True)
 def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     """Gradient and curvature of `dependence` in the rotation E (|first|, |second|) that couples the groups.
 
@@ -303,8 +214,7 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
         A = picked(S[i], first, first)
         B = picked(S[i], second, second)
         C = picked(S[i], first, second)
-        Ai, _ = inverse(A)
-        Bi, _ = inverse(B)
+        Ai, Bi = inverse(A), inverse(B)
         right, left = product(C, Bi), product(Ai, C)
         for a in range(q):
             L[2 * m, a, a] -= 2.0 * n[i]
@@ -337,8 +247,7 @@ def cayley(E: Any) -> Any:
         left[a, a] += 1.0
     for b in range(s):
         right[b, b] += 1.0
-    M, _ = inverse(left)
-    N, _ = inverse(right)
+    M, N = inverse(left), inverse(right)
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
     for a in range(q):
@@ -382,21 +291,17 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
     """
     both = _joined(first, second)
     k = len(both)
-    head, tail = np.arange(len(first)), np.arange(len(first), k)
-    part, trial = np.empty((len(S), k, k)), np.empty((len(S), k, k))
-    every = np.arange(k)
-    for i in range(len(S)):
-        for a in range(k):
-            for b in range(k):
-                part[i, a, b] = S[i, both[a], both[b]]
-    before = dependence(part, n, head, tail)
+    head, tail, every = np.arange(len(first)), np.arange(len(first), k), np.arange(k)
+    trial = np.empty((len(S), k, k))
+    before = dependence(S, n, first, second)
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
+            turned = picked(S[i], both, both)
+            _rotate(turned, every, Q, True)
             for a in range(k):
                 for b in range(k):
-                    trial[i, a, b] = part[i, a, b]
-            _rotate(trial[i], every, Q, True)
+                    trial[i, a, b] = turned[a, b]
         if dependence(trial, n, head, tail) <= before:
             return Q, np.sqrt(_inner(E, E))
         for a in range(E.shape[0]):
@@ -410,14 +315,14 @@ def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, 
     """Minimise the dependence between all pairs of blocks over rotations; S (m, p, p) and U (p, p) in place.
 
     Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step each,
-    halved until the criterion falls. Returns the number of sweeps and the largest step of the last one.
+    halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
     """
     blocks = len(starts) - 1
     rows = 0.0
     for i in range(len(n)):
         rows += n[i]
     largest = 0.0
-    for sweep in range(most):
+    for _ in range(most):
         largest = 0.0
         for k in range(blocks):
             first = order[starts[k] : starts[k + 1]]
@@ -440,5 +345,5 @@ def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, 
                     _rotate(U, both, Q, False)
                     largest = max(largest, step)
         if largest < tolerance:
-            return sweep + 1, largest
-    return most, largest
+            break
+    return largest

@@ -1,0 +1,180 @@
+"""Our own estimation recipe, from windowed moments alone: covariances, blocks, invariance, component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.blocks import Columns, find_blocks, floored
+from invariant_bandits.decomposition.component import component_along
+from invariant_bandits.decomposition.invariance import InvarianceResult, constancy_test, select_invariant
+from invariant_bandits.decomposition.parameters import Parameters, block_bases
+from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
+from invariant_bandits.decomposition.split import Split
+from invariant_bandits.moments.windowed import WindowedMoments
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureCovariances:
+    """Whose covariances reveal the basis, and how much they may be trusted.
+
+    Attributes
+    ----------
+    used : "offered" or "chosen"
+        Whose features they are of.
+    stack : (m, p, p)
+        One covariance per window.
+    sizes : (m,)
+        How many independent Gaussian rows each is worth.
+    tails : (m,)
+        Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
+    """
+
+    used: str
+    stack: Array
+    sizes: Array
+    tails: Array
+
+    @classmethod
+    def of(cls, moments: WindowedMoments, asked: str) -> FeatureCovariances:
+        """Those of the offered actions where there are any and not only chosen ones are `asked` for."""
+        p = moments.dim
+        if moments.offered is None or asked == "chosen":
+            source, used, rows = moments.chosen, "chosen", moments.chosen.count
+        else:
+            source, used, rows = moments.offered, "offered", moments.offered.independent_rows(moments.counts)
+        tails = source.tail_weight(p)
+        return cls(used, source.covariance()[:, :p, :p], rows / np.maximum(1.0, tails), tails)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedFit:
+    """What the recipe finds.
+
+    Attributes
+    ----------
+    split : Split
+        Invariant and residual part.
+    component, component_covariance : (p,), (p, p)
+        β̂_inv and its sampling covariance.
+    basis : (p, p)
+        Columns are the found directions, invariant ones first.
+    blocks : list of (d,) ints
+        For each block its columns of the basis.
+    varies, log_p_values : (blocks,)
+        The verdict on each block, and the logarithm of its p-value of constant coefficients.
+    paths, window_noise : CoefficientPaths, (m,)
+        Least squares in every window, and its noise variances.
+    noise_scale : float
+        Standard deviation of the noise over all windows.
+    covariances : FeatureCovariances
+        What the basis was found from.
+    min_eigenvalue : float
+        λ0 of Assumption 2.
+    converged : bool
+        Whether the search for the basis has converged.
+    """
+
+    split: Split
+    component: Array
+    component_covariance: Array
+    basis: Array
+    blocks: list[Columns]
+    varies: np.ndarray[Any, Any]
+    log_p_values: Array
+    paths: CoefficientPaths
+    window_noise: Array
+    noise_scale: float
+    covariances: FeatureCovariances
+    min_eigenvalue: float
+    converged: bool
+
+
+def windowed_decomposition(original: WindowedMoments, given: Parameters) -> WindowedFit:
+    """Split and component from moments that have been checked, as the parameters ask."""
+    p = original.dim
+    observed = FeatureCovariances.of(original, given.covariances)
+    whitened = given.metric == "whitened"
+    change = _whitening(observed.stack.mean(axis=0)) if whitened else np.eye(p)
+    moments = original.transformed(change) if whitened else original
+    covariances = floored(change @ observed.stack @ change.T)
+    paths, noise = window_paths(moments)
+
+    result, converged = _invariant_blocks(given, covariances, observed.sizes, paths)
+    invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
+    mean, covariance = component_along(invariant, moments, paths, given.component)
+
+    own, own_noise = window_paths(original) if whitened else (paths, noise)
+    freedom = original.counts - p - 1
+    return WindowedFit(
+        split=_oblique_split(change.T @ residual) if whitened else Split(invariant, residual),
+        component=change.T @ invariant @ mean,
+        component_covariance=change.T @ invariant @ covariance @ invariant.T @ change,
+        basis=change.T @ np.hstack([invariant, residual]),
+        blocks=np.split(np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1]),
+        varies=np.array(result.varies, dtype=bool),
+        log_p_values=np.array([test.log_p for test in result.tests]),
+        paths=own,
+        window_noise=own_noise,
+        noise_scale=float(np.sqrt(freedom @ own_noise / freedom.sum())),
+        covariances=observed,
+        min_eigenvalue=float(np.linalg.eigvalsh(original.second_moment() / original.rounds)[0]),
+        converged=converged,
+    )
+
+
+def _invariant_blocks(
+    given: Parameters, covariances: Array, sizes: Array, paths: CoefficientPaths
+) -> tuple[InvarianceResult, bool]:
+    """The blocks with their verdicts, and whether the search for them has converged; what is given is kept."""
+    if given.split is not None:
+        return _verdicts_of(given.split, paths), True
+    converged = True
+    if given.blocks is not None:
+        blocks = block_bases(given.blocks, covariances.shape[1])
+    else:
+        found = find_blocks(covariances, sizes, alpha=given.block_alpha)
+        blocks, converged = [found.basis[:, columns] for columns in found.blocks], found.converged
+    result = select_invariant(
+        blocks,
+        paths,
+        covariances,
+        sizes,
+        alpha=given.alpha,
+        invariant_dim=given.invariant_dim,
+        refine=given.blocks is None,
+    )
+    return result, converged
+
+
+def _verdicts_of(split: Split, paths: CoefficientPaths) -> InvarianceResult:
+    """The two parts of a known split as blocks; the tests are told, not heeded."""
+    halves = [(split.invariant, False), (split.residual, True)]
+    kept = [(np.asarray(part), varies) for part, varies in halves if part.shape[1]]
+    tests = [constancy_test(paths.along(part)) for part, _ in kept]
+    return InvarianceResult([part for part, _ in kept], [varies for _, varies in kept], tests)
+
+
+def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
+    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact here."""
+    blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
+    if not blocks:
+        return np.zeros((p, 0))
+    left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
+    return np.asarray(left @ right)
+
+
+def _whitening(covariance: Array) -> Array:
+    """A matrix T (p, p) with T S Tᵀ = I; features get unit variance first, so that units cost no digits."""
+    scale = np.sqrt(np.diagonal(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
+
+
+def _oblique_split(residual: Array) -> Split:
+    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be orthogonal."""
+    p, dim = residual.shape
+    return Split.from_residual(residual) if dim < p else Split(np.zeros((p, 0)), np.eye(p))
