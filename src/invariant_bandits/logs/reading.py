@@ -14,8 +14,7 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.decoding import MICROSECONDS, as_utc
 from invariant_bandits.logs.features import Column, Dropped, FeatureMap, FeatureOptions
-from invariant_bandits.logs.obp import ObpSource
-from invariant_bandits.logs.opening import open_source, sample_of
+from invariant_bandits.logs.opening import open_source
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.rounds import Reader, Rounds, vector_width
 from invariant_bandits.logs.schema import (
@@ -28,7 +27,7 @@ from invariant_bandits.logs.schema import (
     is_vector,
     toml_overrides,
 )
-from invariant_bandits.logs.sources import Source
+from invariant_bandits.logs.sources import Source, own_schema, sample_of
 from invariant_bandits.logs.summary import Plan, Total
 from invariant_bandits.logs.survey import Survey, calendar_edges, survey
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -180,8 +179,9 @@ def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOpt
 def _schema_of(source: Source, schema: SchemaLike) -> Schema:
     if isinstance(schema, Schema):
         return schema.resolved(source.arrow_schema)
-    if isinstance(source, ObpSource):
-        return source.schema
+    own = own_schema(source)
+    if own is not None:
+        return own
     known = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
     return infer_schema(source.arrow_schema, sample_of(source), **known)
 

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import InputError, finite_array, whole_number
+from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Task
 
 CELLS_AT_ONCE = 4_000_000
 
 
+@log_format("obp", label="an obp feedback dictionary", accepts=lambda source: isinstance(source, Mapping))
 class ObpSource:
     """Rounds of a feedback dictionary, expanded to offered actions a batch at a time."""
 
