@@ -132,8 +132,8 @@ def fit(
     began = time.perf_counter()
     with _working("looking at the columns"):
         from invariant_bandits.fitting import fit_logs
-        from invariant_bandits.logs import read_schema
         from invariant_bandits.logs.features import FeatureOptions
+        from invariant_bandits.logs.reading import read_schema
         from invariant_bandits.reports import model_page
 
         options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
@@ -231,8 +231,8 @@ def evaluate(
     with _working("looking at the columns"):
         from invariant_bandits.evaluation.comparison import compare
         from invariant_bandits.evaluation.logged import read_feedback
-        from invariant_bandits.logs import read_schema
         from invariant_bandits.logs.features import FeatureOptions
+        from invariant_bandits.logs.reading import read_schema
         from invariant_bandits.reports import evaluation_page
 
         options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
