@@ -17,7 +17,8 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.features import Dropped, FeatureMap
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.moments.windowed import WindowedMoments
