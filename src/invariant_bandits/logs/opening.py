@@ -41,17 +41,21 @@ def open_source(source: Any) -> Source:
 
 
 def _files_of(given: str) -> list[str]:
-    path = Path(given)
-    if path.is_dir():
-        found = sorted(str(one) for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
-        found = [name for name in found if format_of_file(name) is not None]
-    elif path.is_file():
+    if Path(given).is_dir():
+        found = _files_below(Path(given))
+    elif Path(given).is_file():
         found = [given]
     else:
         found = sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
     if not found:
         raise FileError(f"{given}: no {_either(_labels(in_memory=False))} file is there")
     return found
+
+
+def _files_below(folder: Path) -> list[str]:
+    """Files of a registered format in a folder and those below it."""
+    visible = (one for one in folder.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(folder)))
+    return sorted(name for name in map(str, visible) if format_of_file(name) is not None)
 
 
 def _is_hidden(path: Path) -> bool:
