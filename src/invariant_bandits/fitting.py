@@ -14,9 +14,9 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
-from invariant_bandits.logs.pruning import make_estimable
-from invariant_bandits.logs.reading import Progress, SchemaLike, read_moments
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.reading import Progress, read_moments
+from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
@@ -79,7 +79,7 @@ def fit_logs(
         strict=strict,
         progress=progress,
     )
-    usable = make_estimable(read.moments, read.feature_map, options)
+    usable = prune(read.moments, read.feature_map, options)
     moments, feature_map = usable.moments, usable.feature_map
     given: dict[str, Any] = {"confidence": confidence}
     if exploration is not None:
