@@ -133,20 +133,18 @@ def fit(
     with _working("looking at the columns"):
         from invariant_bandits.fitting import fit_logs
         from invariant_bandits.logs.features import FeatureOptions
-        from invariant_bandits.logs.reading import read_schema
+        from invariant_bandits.logs.log import open_log
         from invariant_bandits.reports import model_page
 
         options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
-        source = _source(logs)
         roles = _roles(
             time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
         )
-        known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(f"{known.describe()}\n")
+        log = open_log(_source(logs), _overrides(schema, roles, features, one_hot))
+    console.print(f"{log.schema.describe()}\n")
     with _reading() as progress:
         model = fit_logs(
-            source,
-            known,
+            log,
             policy=policy,
             windows=windows,
             every=every,
@@ -163,7 +161,7 @@ def fit(
         with _working("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
 
-            model = replace(model, value=expected_value(source, known, policy, features=options))
+            model = replace(model, value=expected_value(log, log.schema, policy, features=options))
     with _working("writing the model and its report"):
         page = model_page.report(model)
         model.save(out)
@@ -232,21 +230,19 @@ def evaluate(
         from invariant_bandits.evaluation.comparison import compare
         from invariant_bandits.evaluation.logged import read_feedback
         from invariant_bandits.logs.features import FeatureOptions
-        from invariant_bandits.logs.reading import read_schema
+        from invariant_bandits.logs.log import open_log
         from invariant_bandits.reports import evaluation_page
 
         options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
-        source = _source(logs)
         roles = _roles(
             time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
         )
-        known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(f"{known.describe()}\n")
+        log = open_log(_source(logs), _overrides(schema, roles, features, one_hot))
+    console.print(f"{log.schema.describe()}\n")
     with _reading() as progress:
         began = time.perf_counter()
         read = read_feedback(
-            source,
-            known,
+            log,
             features=options,
             fit_fraction=fit_fraction,
             windows=windows,
