@@ -49,7 +49,7 @@ class Dropped:
         return f"{self.name} = {terms} + a constant {where}"
 
 
-def collinear_features(moments: WindowedMoments, names: Sequence[str], tolerance: float = TOLERANCE) -> list[Dropped]:
+def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[Dropped]:
     """Features whose variance within windows is explained by earlier ones.
 
     Both the chosen and the offered actions must leave some of it.
@@ -60,8 +60,6 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str], tolerance
         Moments of p features.
     names : sequence of str, length p
         Their names.
-    tolerance : float
-        Share of the variance that must be left.
 
     >>> import numpy as np
     >>> euros = np.random.default_rng(0).normal(size=50)
@@ -73,14 +71,12 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str], tolerance
     kept = list(range(moments.dim))
     for spread in (moments.offered, moments.chosen):
         if spread is not None:
-            kept, found = _independent(spread, kept, names, tolerance)
+            kept, found = _independent(spread, kept, names)
             dropped += found
     return dropped
 
 
-def _independent(
-    spread: Spread, candidates: list[int], names: Sequence[str], tolerance: float
-) -> tuple[list[int], list[Dropped]]:
+def _independent(spread: Spread, candidates: list[int], names: Sequence[str]) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
@@ -97,7 +93,7 @@ def _independent(
     for j in (j for j in candidates if alive[j]):
         row = _forward(factor, correlation[kept, j])
         pivot = 1.0 - row @ row
-        if pivot <= tolerance:
+        if pivot <= TOLERANCE:
             dropped.append(Dropped(names[j], _combination(factor, row, size[kept], size[j], [names[k] for k in kept])))
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])

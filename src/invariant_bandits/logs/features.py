@@ -174,7 +174,7 @@ class FeatureMap:
         return block
 
     def finish(self, expanded: Array) -> Array:
-        """Leave out, shift and scale what `expand` gave."""
+        """Features (rows, q): what `expand` gave, (rows, len(expanded_names)), left out, shifted and scaled."""
         features = expanded if self.kept is None else expanded[:, self.kept]
         if self.shift is not None:
             features = features - self.shift

@@ -42,8 +42,6 @@ class LogMoments:
         Features that were left out and why.
     edges : array, shape (windows + 1,), or None
         Times that bound the windows; None if they are equal shares of the rows.
-    seconds : float
-        How long reading took.
     """
 
     moments: WindowedMoments
@@ -52,7 +50,6 @@ class LogMoments:
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
-    seconds: float
 
     @property
     def rows(self) -> int:
@@ -149,8 +146,7 @@ def read_moments(
     total.report.require_rounds()
     feature_map, dropped = _learned(features, plan.reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
-    seconds = time.perf_counter() - began
-    return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges, seconds)
+    return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
 
 
 def _learned(

@@ -23,8 +23,16 @@ SAMPLE_ROWS = 1000
 class Task:
     """A part of the log that is read in one go.
 
-    file: its path, or a name for what is in memory; part: the row group, 0 if there is one part only; first_row: its
-    first row within the file; position: its first row within the whole log, where the source counts rows.
+    Parameters
+    ----------
+    file : str
+        Path of the file, or a name for what is in memory.
+    part : int
+        Which part of the file (the row group, for Parquet), 0 if there is one only.
+    first_row : int
+        Its first row within the file.
+    position : int
+        Its first row within the whole log; 0 where the source does not count rows, then the survey does.
     """
 
     file: str
@@ -35,9 +43,10 @@ class Task:
 
 @runtime_checkable
 class Source(Protocol):
-    """Rows in the order of the log, as Arrow record batches.
+    """Rows in the order of the log, as Arrow record batches; what a format makes of its files or objects.
 
     A source whose columns can mean one thing only says so itself: it has an attribute `schema`, see `own_schema`.
+    Several threads may read different tasks at the same time.
     """
 
     @property
@@ -57,9 +66,17 @@ class Source(Protocol):
         """Whether other machines can open it by its paths."""
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Pairs (row within the file, record batch) of a task, only these columns.
+        """Pairs (row within the file, record batch) of a task.
 
-        With `first_row`, instead: of everything in the task's file from that row on, which is behind the task.
+        Parameters
+        ----------
+        task : Task
+            One of `tasks`.
+        columns : sequence of str
+            The columns that are wanted, in this order.
+        first_row : int, optional
+            Instead of the task: everything in its file from this row on, which is behind the task; nothing if the task
+            is the whole file.
         """
 
     def skipped(self, task: Task) -> Sequence[int]:
@@ -72,13 +89,13 @@ def own_schema(source: Source) -> Schema | None:
     return schema if isinstance(schema, Schema) else None
 
 
-def sample_of(source: Source, rows: int = SAMPLE_ROWS) -> Any:
+def sample_of(source: Source) -> Any:
     """The first rows, an Arrow table."""
     import pyarrow as pa
 
     for task in source.tasks:
         for _, batch in source.batches(task, source.arrow_schema.names):
-            return pa.Table.from_batches([batch.slice(0, rows)])
+            return pa.Table.from_batches([batch.slice(0, SAMPLE_ROWS)])
     raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,13 @@ BLOCK_BYTES = 8 << 20
 @log_format("csv", label="CSV", suffixes=(".csv", ".csv.gz"))
 @dataclass
 class CsvSource:
-    """CSV files with a header; every column is read as text, so that a value that is no number costs one row only."""
+    """CSV files with a header; every column is read as text, so that a value that is no number costs one row only.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log; all have the columns of the first.
+    """
 
     paths: tuple[str, ...]
     arrow_schema: Any = field(init=False)
@@ -61,35 +67,37 @@ class CsvSource:
 
         if first_row is not None:
             return
-        skipped: list[int] = []
-        self._skipped[task.file] = skipped
+        skipped = self._skipped[task.file] = list[int]()
 
         def skip(row: Any) -> str:
             skipped.append(row.number - 2)  # counted from 1, and the header is a row
             return "skip"
 
-        reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-        parsing = csv.ParseOptions(invalid_row_handler=skip)
-        row, passed = 0, 0
-        with (
-            naming_file(task.file),
-            csv.open_csv(
-                task.file, read_options=reading, parse_options=parsing, convert_options=self._converting(columns)
-            ) as reader,
-        ):
-            for batch in reader:
-                while passed < len(skipped) and skipped[passed] < row + len(batch):
-                    before = batch.slice(0, skipped[passed] - row)
-                    if len(before):
-                        yield row, before
-                    batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
-                if len(batch):
-                    yield row, batch
-                row += len(batch)
+        options = {
+            "read_options": csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
+            "parse_options": csv.ParseOptions(invalid_row_handler=skip),
+            "convert_options": self._converting(columns),
+        }
+        with naming_file(task.file), csv.open_csv(task.file, **options) as reader:
+            yield from _with_rows(reader, skipped)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Rows with more or fewer values than the header."""
         return self._skipped.get(task.file, ())
+
+
+def _with_rows(batches: Iterable[Any], skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Batches with their first row in the file, cut where rows were skipped; `skipped` grows while they are read."""
+    row, passed = 0, 0
+    for batch in batches:
+        while passed < len(skipped) and skipped[passed] < row + len(batch):
+            before = batch.slice(0, skipped[passed] - row)
+            if len(before):
+                yield row, before
+            batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
+        if len(batch):
+            yield row, batch
+        row += len(batch)
 
 
 def _mostly_numbers(column: Any) -> bool:

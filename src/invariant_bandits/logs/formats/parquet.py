@@ -13,7 +13,13 @@ from invariant_bandits.logs.sources import BATCH_ROWS, Task, naming_file, requir
 @log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
 @dataclass
 class ParquetSource:
-    """Parquet files; one task per row group."""
+    """Parquet files; one task per row group.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log; all have the columns of the first.
+    """
 
     paths: tuple[str, ...]
     arrow_schema: Any = field(init=False)

@@ -12,7 +12,15 @@ from invariant_bandits.logs.sources import BATCH_ROWS, Task
 
 @dataclass
 class TableSource:
-    """An Arrow table, or anything that becomes one."""
+    """An Arrow table as a source of rows.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The rows.
+    name : str
+        What messages call it.
+    """
 
     table: Any
     name: str = "table"
