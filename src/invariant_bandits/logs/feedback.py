@@ -282,8 +282,8 @@ class Feedback:
         """The moments with the chosen and offered actions of every round added to its window, `place` (n,).
 
         Rounds of different sizes are added size by size: all at once would be the same but for the order of sums,
-        which studies that must give the same numbers again can see (1e-14 of a moment, 1e-11 of fourth powers where
-        the mean of a feature is several standard deviations).
+        which studies that must give the same numbers again can see: about 1e-14 of a moment, up to 1e-10 of the
+        fourth powers where the mean of a feature is several standard deviations.
         """
         features, sizes = self.features, np.unique(self.counts)
         if len(sizes) == 1:

@@ -90,13 +90,21 @@ def own_schema(source: Source) -> Schema | None:
 
 
 def sample_of(source: Source) -> Any:
-    """The first rows, an Arrow table."""
-    import pyarrow as pa
-
+    """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is let go."""
     for task in source.tasks:
         for _, batch in source.batches(task, source.arrow_schema.names):
-            return pa.Table.from_batches([batch.slice(0, SAMPLE_ROWS)])
+            return _copied(batch.slice(0, SAMPLE_ROWS))
     raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
+
+
+def _copied(batch: Any) -> Any:
+    """A table of these rows; writing cuts the buffers to them, a slice would hold those of the whole batch."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 @contextmanager
