@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions
-from invariant_bandits.logs.pruning import make_estimable
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.policies.registry import POLICIES
 
 NEED_MORE = ("bob-linucb", "disjoint-linucb")  # a horizon, and how many actions there are
@@ -118,7 +119,7 @@ def test_short_windows_join_and_what_a_window_lacks_is_left_out():
     features[500:1000, 1] = 7.0
     edges = [0, 500, 1000, 1003, 1500, 2000, 2010]
     moments = ib.WindowedMoments.from_arrays(features, features[:, 0], times=np.arange(2010), edges=edges)
-    usable = make_estimable(moments, FeatureMap((Column("a"), Column("b"), Column("c"))))
+    usable = prune(moments, FeatureMap((Column("a"), Column("b"), Column("c"))))
     assert usable.moments.counts.tolist() == [500, 500, 500, 510]
     assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2010]
     assert usable.feature_map.names == ("a", "c")

@@ -14,6 +14,9 @@ from invariant_bandits.files import FileError as FileError
 from invariant_bandits.logs.features import FeatureMap as FeatureMap
 from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
+from invariant_bandits.logs.formats.registry import log_format as log_format
+from invariant_bandits.logs.log import Log as Log
+from invariant_bandits.logs.log import open_log as open_log
 from invariant_bandits.logs.reading import read_moments as read_moments
 from invariant_bandits.logs.reading import read_rounds as read_rounds
 from invariant_bandits.logs.schema import Schema as Schema

@@ -17,11 +17,12 @@ from invariant_bandits.checks import Array, InputError, probability, whole_numbe
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions
-from invariant_bandits.logs.pruning import make_estimable
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import Progress, SchemaLike, read_moments
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.reading import Progress, read_moments
+from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Policy, Scores, reward_number
@@ -235,7 +236,7 @@ def fit_logs(
         strict=strict,
         progress=progress,
     )
-    usable = make_estimable(read.moments, read.feature_map, options)
+    usable = prune(read.moments, read.feature_map, options)
     moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
     if not keeps_baseline(policy):  # features and rewards count from the means of the log
         baseline = float(moments.counts @ moments.reward_mean) / moments.rounds

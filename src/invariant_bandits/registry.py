@@ -38,7 +38,7 @@ class Registry(Generic[Entry]):
         The package whose modules define the built-in entries.
 
     >>> from types import SimpleNamespace
-    >>> colours = Registry("colour", "invariant_bandits.reports")
+    >>> colours = Registry("colour", "invariant_bandits.moments")
     >>> colours.add(SimpleNamespace(name="teal")).name
     'teal'
     >>> "teal" in colours, "puce" in colours
@@ -52,6 +52,8 @@ class Registry(Generic[Entry]):
 
     def add(self, entry: Entry) -> Entry:
         """Register an entry; a module that is imported anew replaces its own, another's name is refused."""
+        if not _origin(entry).startswith(f"{self.room}."):
+            self._search()  # built-in entries come first
         there = self._entries.get(entry.name)
         if there is not None and _origin(there) != _origin(entry):
             raise InputError(f"{self.what} {entry.name!r} is registered already, by {_origin(there)}")
@@ -69,6 +71,10 @@ class Registry(Generic[Entry]):
             if known in self._entries:
                 return self._entries[known]
         raise InputError(f"{self.what} must be one of {', '.join(self._entries)}, got {name!r}")
+
+    def known(self) -> tuple[Entry, ...]:
+        """What has been registered so far, without a search."""
+        return tuple(self._entries.values())
 
     def names(self) -> tuple[str, ...]:
         """All names."""

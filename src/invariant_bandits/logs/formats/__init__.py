@@ -1,0 +1,1 @@
+"""Formats of logs, one module each. A format registers itself with `registry.log_format`; nothing lists the modules."""
