@@ -70,7 +70,7 @@ class Registry(Generic[Entry]):
         for known in (name, str(name).lower()):
             if known in self._entries:
                 return self._entries[known]
-        raise InputError(f"{self.what} must be one of {', '.join(self._entries)}, got {name!r}")
+        raise InputError(f"{self.what} must be one of {', '.join(sorted(self._entries))}, got {name!r}")
 
     def known(self) -> tuple[Entry, ...]:
         """What has been registered so far, without a search."""

@@ -140,7 +140,7 @@ def test_bad_rows_are_counted_or_refused(run, tmp_path):
     ("words", "message"),
     [
         (("--reward", "clicks"), "reward column 'clicks' is not in the log, which has round_id, time, chosen"),
-        (("--policy", "best"), "policy must be one of 'auto-isd'"),
+        (("--policy", "best"), "policy must be one of auto-isd"),
         (("--every", "7x"), "every must be a whole number and one of min, h, d"),
         (("--every", "7d", "--windows", "4"), "give only one of windows, every and edges"),
         (("--engine", "abacus"), "engine must be one of 'local', 'dask', 'spark'"),
@@ -179,7 +179,7 @@ def test_evaluate_without_propensities_says_what_cannot_be_known(run, tmp_path):
     assert "AutoISD against what the log did: cannot be known, because the log has no propensities" in said
     code, said = run("evaluate", tmp_path / "log.parquet", "--propensities", "uniform", "--direct", "--jobs", 1)
     assert "AutoISD against what the log did: yes, by" in said
-    assert "Propensities: taken as uniform, as the caller says." in said
+    assert "propensities: taken as uniform, as the caller says." in said
     assert "Direct method: " in said
 
 
@@ -199,10 +199,10 @@ def test_evaluate_with_full_information_is_exact(run, tmp_path):
     pq.write_table(rows_per_action(log, every_reward=True).drop_columns(["chosen", "propensity"]), tmp_path / "rows.pq")
     code, said = run("evaluate", tmp_path / "lists.parquet", "--jobs", 1)
     assert code == 0, said
-    assert "AutoISD exact yes, by" in said
+    assert "AutoISD: yes, by" in said
     code, said = run("evaluate", tmp_path / "rows.pq", "--full-information", "--centre", "--latest", 1000, "--jobs", 1)
     assert code == 0, said
-    assert "AutoISD exact yes, by" in said
+    assert "AutoISD: yes, by" in said
     assert "'the log' is here a choice at random among the offered" in said
     assert "Only the last 1,000 of 1,500 rounds were taken" in said
 

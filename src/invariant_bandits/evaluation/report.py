@@ -26,8 +26,9 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
 
 def report(comparison: Comparison) -> str:
     """Tables, one verdict per policy, and what the numbers rest on."""
-    logged = comparison.logged
+    logged, first = comparison.logged, comparison.policies[0]
     lines = [
+        f"{first} against what the log did: {comparison.verdict(first)}.",
         f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
         f"The log itself earned {logged} per round.",
     ]

@@ -64,7 +64,7 @@ class RegisteredPolicy:
     def _known_options(self) -> set[str]:
         """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind it."""
         found: set[str] = set()
-        starts = [vars(base)["from_past"].__func__ for base in self.kind.__mro__ if "from_past" in vars(base)]
+        starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
         for function in (*starts, *behind):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
