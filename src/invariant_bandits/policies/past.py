@@ -162,6 +162,11 @@ class Past:
 
     # -- what follows --
 
+    @property
+    def feedback(self) -> Any:
+        """The logged rounds row by row, or None: another name for `logs`."""
+        return self.logs
+
     @cached_property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logged rounds."""

@@ -1,4 +1,7 @@
-"""Where tasks run: here, on a Dask cluster, or on Spark. Each is a thin adapter with one function, `run`."""
+"""Where tasks run: here, on a Dask cluster, or on Spark. Each is a thin adapter with one function, `run`.
+
+An engine must not know what its tasks compute.
+"""
 
 from __future__ import annotations
 
