@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -96,22 +97,10 @@ def run(
     whole = data.scaled(middle)
     half = _second_half(whole, players, middle, replications, seed, jobs, lambda done: note("second half", done))
     before += replications
-    gains, rolling = whole.gains(), dict[str, list[Array]]()
     origins = np.linspace(middle, rounds - longest, dates).round().astype(int)
-    for r in range(replications):
-        played = rolling_origins(
-            whole.logged(np.random.default_rng((seed, r)), middle),
-            players,
-            origins=origins.tolist(),
-            horizons=horizons,
-            past_of=past_of,
-            jobs=jobs,
-            progress=lambda done, _: note("from many dates", done),
-        )
-        before += dates
-        for name, rows in played.chosen_rows.items():
-            means = [[gains[row[:horizon]].mean() for horizon in horizons] for row in rows]
-            rolling.setdefault(name, []).append(np.array(means))
+    rolling = _from_dates(
+        whole, players, origins, horizons, replications, seed, jobs, lambda done: note("from many dates", done)
+    )
     return Outcome(
         name=data.name,
         unit=data.unit,
@@ -121,7 +110,7 @@ def run(
         period=tuple(str(_times(data)[at]) for at in (0, middle, -1)),  # type: ignore[arg-type]
         tuned=tuned,
         half=half,
-        rolling={name: np.stack(means) for name, means in rolling.items()},
+        rolling=rolling,
         dates=_times(data)[origins],
         horizons=tuple(horizons),
         replications=replications,
@@ -152,6 +141,38 @@ def _second_half(
         played[r] = gains
         progress(len(played))
     return {name: np.stack([played[r][name] for r in range(replications)]) for name in players}
+
+
+def _from_dates(
+    data: RealData,
+    players: Mapping[str, Maker],
+    origins: Array,
+    horizons: Sequence[int],
+    replications: int,
+    seed: int,
+    jobs: int,
+    progress: Callable[[int], None],
+) -> dict[str, Array]:
+    """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs before."""
+    gains, found, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
+    for r in range(replications):
+        played = rolling_origins(
+            data.logged(np.random.default_rng((seed, r)), middle),
+            players,
+            origins=origins.tolist(),
+            horizons=horizons,
+            past_of=past_of,
+            jobs=jobs,
+            progress=partial(_after, progress, r * len(origins)),
+        )
+        for name, rows in played.chosen_rows.items():
+            means = [[gains[row[:horizon]].mean() for horizon in horizons] for row in rows]
+            found.setdefault(name, []).append(np.array(means))
+    return {name: np.stack(means) for name, means in found.items()}
+
+
+def _after(progress: Callable[[int], None], before: int, done: int, _: int) -> None:
+    progress(before + done)
 
 
 def tune(
