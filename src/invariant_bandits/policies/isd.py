@@ -270,8 +270,7 @@ class ISDLinUCB(InvariantPolicy):
 
     radius: "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the
     component. "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful). It needs feature_bound and,
-    unless the component is exact, logged_rounds T0, min_eigenvalue λ0 and the subspace_error ΔΠ (0: the split is
-    known).
+    unless the component is exact, logged_rounds T0, min_eigenvalue λ0 and subspace_error ΔΠ (0: split known).
 
     >>> ISDLinUCB(Split(np.eye(3)[:, :2], np.eye(3)[:, 2:]), [1.0, 0.5, 0.0])
     ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
