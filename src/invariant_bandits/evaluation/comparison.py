@@ -78,7 +78,7 @@ class Comparison:
     Attributes
     ----------
     lines : tuple of Line
-        Policy by estimator, the estimator to believe first.
+        Policy by estimator, the preferred estimator first.
     logged : Estimate
         What the logging policy earned in the same rounds, per round.
     reference : str or None
@@ -107,7 +107,7 @@ class Comparison:
         return tuple(self.agreement)
 
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
-        """One line, without `estimator` that of the one to believe first. None if nothing can be estimated."""
+        """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:

@@ -113,7 +113,7 @@ def _centred(feedback: Feedback) -> Feedback:
 
 
 def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated; None if windows are not by time.
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not by time.
 
     The model's own edges as far as they lie within; the half begins and ends where its rounds do.
     """

@@ -1,9 +1,9 @@
-"""Estimate: a value with an interval, or a refusal with its reasons; intervals by a bootstrap of blocks of time.
+"""Estimate: a value with an interval, or a refusal with its reasons. Intervals come from a bootstrap of blocks of time.
 
 Every estimator here is a ratio Σ gain_t / Σ weight_t over rounds. Neighbouring rounds may depend on each other, so the
-unit that is resampled is a block of consecutive rounds; the statistic that is resampled is studentised (Hall 1992),
+unit that is resampled is a block of consecutive rounds. The statistic that is resampled is studentised (Hall 1992),
 which corrects the skewness of importance weights. Each end is the wider one of this and of Student's t over blocks: the
-first alone covered 94 to 96 % at nominal 95 %, depending on the world.
+first alone covered 94 to 96 % at nominal 95 %, depending on the environment.
 """
 
 from __future__ import annotations

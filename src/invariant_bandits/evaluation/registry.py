@@ -77,7 +77,7 @@ class RegisteredEstimator:
     takes : "target" or "policy"
         Whether the function is called with the target's probabilities or the policy itself.
     rank : int
-        The lowest that can answer is believed first.
+        The lowest that can answer is preferred.
     assumption : str or None
         What the answer rests on beyond the log, for those that must be asked for.
     """
@@ -121,7 +121,7 @@ def estimator(
         Whether the function is called with (feedback, target) or (feedback, policy). It is given those of earlier,
         baseline, seed and confidence that it has as parameters.
     rank : int
-        The lowest that can answer is believed first.
+        The lowest that can answer is preferred.
     assumption : str, optional
         What the answer rests on beyond the log. Such an estimator answers only when it is asked for.
 
@@ -149,7 +149,7 @@ def estimator(
 
 
 def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[RegisteredEstimator]:
-    """The registered estimators that can answer, the one to believe first.
+    """The registered estimators that can answer, the preferred one first.
 
     Parameters
     ----------

@@ -170,7 +170,7 @@ def certain(action: int, actions: int) -> Array:
 
 
 def best_of_values(values: Array) -> np.ndarray[Any, Any]:
-    """Index of the largest of each row of values (N, K), the first in a tie; refuses what `select` would refuse."""
+    """Index of the largest of each row of values (N, K), the first in a tie. Refuses what `select` would refuse."""
     if not (np.abs(values) < 1e100).all():
         raise too_large()
     return np.asarray(values.argmax(axis=1))

@@ -1,4 +1,4 @@
-"""Episodes: logged rounds, then online rounds of the same world, with the truth of both."""
+"""Episodes: logged rounds, then online rounds of the same environment, with the truth of both."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PaperEpisodes:
     Parameters
     ----------
     world : PaperWorld
-        Draws the logs.
+        Settings of the generator. Draws the logs.
     logged : int
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
@@ -151,7 +151,7 @@ class PaperEpisodes:
             )
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One world, its logs and online rounds.
+        """One instance of the environment: logged rounds, then online rounds.
 
         Parameters
         ----------

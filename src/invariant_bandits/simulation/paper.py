@@ -140,7 +140,7 @@ class PaperWorld:
         return sum(self.blocks)
 
     def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
-        """Draw a world and logged rounds of it.
+        """Draw a basis, coefficients and covariances, and logged rounds from them.
 
         Parameters
         ----------

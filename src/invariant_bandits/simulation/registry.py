@@ -44,8 +44,8 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     name : str
         What grids and experiments ask for it by.
     seeded_as : str, optional
-        Runs of one seed draw the same worlds as long as this stays the same, wherever the class moves. The name if not
-        given.
+        Runs of one seed draw the same episodes as long as this stays the same, wherever the class moves. The name if
+        not given.
 
     >>> from dataclasses import dataclass
     >>> import invariant_bandits as ib
