@@ -75,11 +75,10 @@ class InvariantPolicy(LinearPolicy):
     ) -> Self:
         """Algorithm 1: split and component estimated from the logs' moments.
 
-        split: the true one if it is known (the oracle of Theorem 2), then only the component is estimated;
-        noise_scale: estimated too if not given; recompute_every: so many online rounds at a time join the history as a
-        new window, and the decomposition is estimated again. Give `update` the offered features then: without them
-        the round counts as if the chosen action had been the only one, and the policy's own selection biases the
-        covariances.
+        With a `split`, the true one (the oracle of Theorem 2), only the component is estimated. Without a `noise_scale`
+        it is estimated, too. With `recompute_every` so many online rounds at a time join the history as a new window,
+        and the decomposition is estimated again. Give `update` the offered features then: without them the round counts
+        as if the chosen action had been the only one, and the policy's own selection biases the covariances.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
@@ -88,11 +87,11 @@ class InvariantPolicy(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, split: str = "estimated", window: int | None = None, **options: Any) -> Self:
-        """Algorithm 1, by what it knows of the truth.
+        """Algorithm 1, by what it knows of the truth. Other options as in `from_history`.
 
-        split: "estimated", split and component from the logs; "oracle", the true split, the component estimated;
-        "known", both true; "published", both from the logged rows by the recipe of the ISD framework. window: rounds
-        that the residual part remembers. Other options as in `from_history`.
+        split: "estimated", both from the logs. "oracle", the true split, the component estimated. "known", both true.
+        "published", both from the logged rows by the recipe of the ISD framework. window: rounds the residual part
+        remembers.
         """
         one_of("split", split, SPLITS)
         given = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
@@ -136,7 +135,7 @@ class InvariantPolicy(LinearPolicy):
 
     @classmethod
     def from_fit(cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any) -> Self:
-        """The policy of a fitted decomposition, whatever its recipe; noise_scale: the fit's if not given."""
+        """The policy of a fitted decomposition, whatever its recipe. Without a `noise_scale` it takes the fit's."""
         return cls(
             fit.split_,
             fit.component_,
@@ -264,15 +263,17 @@ class InvariantPolicy(LinearPolicy):
 
 @policy("isd-linucb", label="ISD-linUCB")
 class ISDLinUCB(InvariantPolicy):
-    """ISD-linUCB, the paper's Algorithm 1, over any memory.
+    """ISD-linUCB, the paper's Algorithm 1, over any memory. Keywords beyond these as in LinearPolicy.
 
-    split: invariant and residual part; component (p,): β̂_inv; component_precision (p_inv, p_inv): inverse
-    covariance of its coordinates along split.invariant, or (p, p), which is restricted to them; None if the component
-    is known exactly (Theorem 1).
+    split: invariant and residual part. component (p,): β̂_inv. component_precision (p_inv, p_inv): inverse covariance
+    of its coordinates along split.invariant, or (p, p), restricted to them. None: known exactly (Theorem 1).
+
     radius: "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the
-    component; "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful), and then needs
-    feature_bound and, unless the component is exact, logged_rounds T0, min_eigenvalue λ0 and the subspace_error ΔΠ
-    (0: the split is known).
+    component. "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful). It needs feature_bound and,
+    unless the component is exact, logged_rounds T0, min_eigenvalue λ0 and subspace_error ΔΠ (0: split known).
+
+    >>> ISDLinUCB(Split(np.eye(3)[:, :2], np.eye(3)[:, 2:]), [1.0, 0.5, 0.0])
+    ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
     def __init__(
@@ -330,11 +331,7 @@ class ISDLinUCB(InvariantPolicy):
         error = 0.0
         if self.component_precision is not None and self.logged_rounds and self.min_eigenvalue:
             error = bounds.component_error(
-                self._gram_radius(),
-                self.min_eigenvalue,
-                self.logged_rounds,
-                self.subspace_error,
-                self.norm_bound,
+                self._gram_radius(), self.min_eigenvalue, self.logged_rounds, self.subspace_error, self.norm_bound
             )
         return bounds.lemma3_residual_radius(
             self._memory.rounds,
@@ -356,7 +353,11 @@ class ISDLinUCB(InvariantPolicy):
 
 @policy("isd-lints", label="ISD-linTS")
 class ISDLinTS(InvariantPolicy, ThompsonPolicy):
-    """Thompson sampling with an invariant part, over any memory; parameters as ISDLinUCB, and a seed."""
+    """Thompson sampling with an invariant part. The first three parameters as in ISDLinUCB, the rest as in LinTS.
+
+    >>> ISDLinTS(Split(np.eye(3)[:, :2], np.eye(3)[:, 2:]), [1.0, 0.5, 0.0], seed=0)
+    ISDLinTS(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
+    """
 
     def _component_radius(self) -> float:
         if self.component_precision is None:

@@ -58,9 +58,24 @@ class Common(TypedDict, total=False):
 class LinearPolicy:
     """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
 
-    dim: number of features p; ridge λ; confidence η, the probability of failure; noise_scale σ; norm_bound M ≥ ‖γ‖;
-    feature_bound L ≥ ‖φ‖ (used by the radii of SlidingWindow and Discount); exploration: factor on widths;
-    lift (p, 1 + q + r): columns [β | U_res | W], see `kernels`, with residual_dim = q.
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    ridge : float
+        Regulariser λ.
+    confidence : float
+        Probability of failure η.
+    noise_scale : float
+        Standard deviation σ of a reward, in its unit.
+    norm_bound, feature_bound : float
+        M ≥ ‖γ‖, and L ≥ ‖φ‖, which the radii of SlidingWindow and Discount use.
+    exploration : float
+        Factor on the widths.
+    memory : Memory
+        What of the online past counts.
+    lift, residual_dim : array, shape (p, 1 + q + r), and int q, optional
+        Columns [β | U_res | W], see `kernels`. None: no invariant part, q = p.
     """
 
     def __init__(
@@ -97,7 +112,7 @@ class LinearPolicy:
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        warm: whether it has learned the logged rounds; a number: so many of the latest.
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
         """
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
@@ -173,7 +188,7 @@ class LinearPolicy:
         return chosen
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
+        """Probabilities (K,) of the next choice: one for what `select` returns, as the policy does not randomise."""
         return certain(self.select(features), len(features))
 
     def _panel(self) -> Array:
@@ -279,7 +294,7 @@ class LinearPolicy:
 @policy("linucb-cold", label="LinUCB cold", warm=False)
 @policy("linucb", label="LinUCB")
 class LinUCB(LinearPolicy):
-    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius.
+    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -318,7 +333,11 @@ class LinUCB(LinearPolicy):
 
 @policy("sw-linucb", label="sliding window")
 class SWLinUCB(LinearPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019)."""
+    """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
+
+    >>> SWLinUCB(3, window=100)
+    SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
+    """
 
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
@@ -326,7 +345,7 @@ class SWLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
-        """Without a `window` what the past says that should be remembered, or the horizon, as in the paper."""
+        """Without a `window` the rounds that the past says should be remembered, or the horizon, as in the paper."""
         return super().from_past(past, window=window or past.remembered or needed_horizon(past, "window"), **options)
 
     def settings(self) -> dict[str, Any]:
@@ -336,7 +355,11 @@ class SWLinUCB(LinearPolicy):
 
 @policy("d-linucb", label="discount")
 class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019)."""
+    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in LinearPolicy.
+
+    >>> DLinUCB(3, discount=0.99)
+    DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
+    """
 
     def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Discount(discount), **common)
@@ -356,7 +379,11 @@ class DLinUCB(LinearPolicy):
 
 @policy("restart-linucb", label="Restart-linUCB")
 class RestartLinUCB(LinearPolicy):
-    """LinUCB that starts afresh every so many rounds (Zhao et al. 2020)."""
+    """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
+
+    >>> RestartLinUCB(3, every=100)
+    RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
+    """
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)
@@ -364,7 +391,7 @@ class RestartLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` what the past says that should be remembered, or the horizon."""
+        """Without `every` the rounds that the past says should be remembered, or the horizon."""
         return super().from_past(past, every=every or past.remembered or needed_horizon(past, "every"), **options)
 
     def settings(self) -> dict[str, Any]:
