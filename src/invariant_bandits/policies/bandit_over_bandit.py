@@ -10,7 +10,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.policies.base import Draws, Scores, positive
-from invariant_bandits.policies.linear import Common, SWLinUCB
+from invariant_bandits.policies.forgetting import SWLinUCB
+from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from invariant_bandits.policies.base import (
     reward_number,
     too_large,
 )
-from invariant_bandits.policies.linear import LinearPolicy
+from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -56,27 +56,10 @@ class Greedy(LinearPolicy):
     1
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        ridge: float = 0.1,
-        confidence: float = 0.01,
-        noise_scale: float = 1.0,
-        norm_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        memory: Memory = FOREVER,
-    ) -> None:
-        super().__init__(
-            dim,
-            ridge=ridge,
-            confidence=confidence,
-            noise_scale=noise_scale,
-            norm_bound=norm_bound,
-            feature_bound=feature_bound,
-            exploration=0.0,
-            memory=memory,
-        )
+    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
+        if "exploration" in common:
+            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument 'exploration'")
+        super().__init__(dim, exploration=0.0, memory=memory, **common)
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given."""

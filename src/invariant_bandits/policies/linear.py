@@ -7,7 +7,7 @@ LinUCB is the case without an invariant part, z = φ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict
 
 import numpy as np
 
@@ -32,13 +32,12 @@ from invariant_bandits.policies.memory import (
     Discount,
     GrowingState,
     Memory,
-    Restart,
     SlidingWindow,
     checked_memory,
     memory_from_settings,
     memory_to_settings,
 )
-from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
@@ -329,71 +328,3 @@ class LinUCB(LinearPolicy):
             memory=memory,
             exploration=exploration,
         )
-
-
-@policy("sw-linucb", label="sliding window")
-class SWLinUCB(LinearPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
-
-    >>> SWLinUCB(3, window=100)
-    SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
-    """
-
-    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=SlidingWindow(window), **common)
-        self.window = window
-
-    @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
-        """Without a `window` the rounds that the past says should be remembered, or the horizon, as in the paper."""
-        return super().from_past(past, window=window or past.remembered or needed_horizon(past, "window"), **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "window": self.window, **self._common()}
-
-
-@policy("d-linucb", label="discount")
-class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in LinearPolicy.
-
-    >>> DLinUCB(3, discount=0.99)
-    DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
-    """
-
-    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Discount(discount), **common)
-        self.discount = discount
-
-    @classmethod
-    def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
-        """Without a `discount` one that remembers as many rounds as the past says, or 0.999, as in the paper."""
-        if discount is None:
-            discount = 0.999 if past.remembered is None else 1.0 - 1.0 / max(past.remembered, 2)
-        return super().from_past(past, discount=discount, **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "discount": self.discount, **self._common()}
-
-
-@policy("restart-linucb", label="Restart-linUCB")
-class RestartLinUCB(LinearPolicy):
-    """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
-
-    >>> RestartLinUCB(3, every=100)
-    RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
-    """
-
-    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Restart(every), **common)
-        self.every = every
-
-    @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` the rounds that the past says should be remembered, or the horizon."""
-        return super().from_past(past, every=every or past.remembered or needed_horizon(past, "every"), **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "every": self.every, **self._common()}
