@@ -22,7 +22,7 @@ from invariant_bandits.policies.base import (
     reward_number,
     too_large,
 )
-from invariant_bandits.policies.linear import Common, LinearPolicy
+from invariant_bandits.policies.linear import Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -56,10 +56,8 @@ class Greedy(LinearPolicy):
     1
     """
 
-    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
-        if "exploration" in common:
-            raise TypeError(f"{type(self).__name__} got an unexpected keyword argument 'exploration'")
-        super().__init__(dim, exploration=0.0, memory=memory, **common)
+    def __init__(self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]) -> None:
+        super().__init__(dim, exploration=0.0, memory=memory, **rest)
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given."""

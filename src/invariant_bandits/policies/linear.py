@@ -43,7 +43,7 @@ from invariant_bandits.policies.registry import policy
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
 
 
-class Common(TypedDict, total=False):
+class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
 
     ridge: float
@@ -51,6 +51,11 @@ class Common(TypedDict, total=False):
     noise_scale: float
     norm_bound: float
     feature_bound: float
+
+
+class Common(Estimation, total=False):
+    """The same for policies that explore."""
+
     exploration: float
 
 
