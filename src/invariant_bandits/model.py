@@ -1,10 +1,10 @@
-"""Model: a policy with everything that serving and explaining it needs, in one checked file."""
+"""From a log to a Model: a policy with everything that serving and explaining it needs, in one checked file."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -13,21 +13,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits import __version__, files
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.features import Dropped, FeatureMap
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.reading import Progress, read_moments
+from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Policy, Scores, reward_number
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import Contender, find_policy
 
 if TYPE_CHECKING:
     from typing import Self
 
 KIND = "model"
+DEFAULT_POLICY = "auto-isd"
 FEATURES = "features."
 
 
@@ -35,11 +41,30 @@ FEATURES = "features."
 class Model:
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
-    policy: takes the features of `feature_map`; policy_name: as asked for, such as "auto-isd"; baseline: is taken off
-    the rewards that the policy is told, where it has no intercept; moments: of the log, per window, mapped features;
-    schema, quality: how the log was read; dropped: features left out and why; notes: what else happened on the way;
-    value: what evaluation said of the policy, plain values, or None; version: of the package that fitted; fit: the
-    decomposition of the moments, found again when it is asked for if it is not given.
+    Attributes
+    ----------
+    policy : Policy
+        Takes the features of `feature_map`.
+    policy_name : str
+        As asked for, such as "auto-isd".
+    feature_map : FeatureMap
+        Raw columns -> features.
+    schema, quality : Schema, QualityReport
+        How the log was read.
+    moments : WindowedMoments
+        Of the log, per window, mapped features.
+    baseline : float
+        Is taken off the rewards that the policy is told, where it has no intercept.
+    dropped : tuple of Dropped
+        Features left out, and why.
+    notes : tuple of str
+        What else happened on the way.
+    value : mapping or None
+        What evaluation said of the policy, plain values.
+    version : str
+        Of the package that fitted.
+    fit : InvariantSubspaceDecomposition or None
+        Of the moments; found again when it is asked for if it is not given.
     """
 
     policy: Policy
@@ -100,8 +125,7 @@ class Model:
         """What is stable and what drifts, fitted to the moments."""
         if self.fit is not None:
             return self.fit
-        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
-            return InvariantSubspaceDecomposition(feature_names=self.names).fit(self.moments)
+        return _decomposed(self.moments, self.names)
 
     def __repr__(self) -> str:
         return f"Model({self.policy_name}, {self.feature_map.dim} features, {self.moments.rounds:,} logged rounds)"
@@ -150,3 +174,125 @@ class Model:
             raise
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"{name} does not hold a whole model: {error}") from None
+
+
+def fit_logs(
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    policy: str = DEFAULT_POLICY,
+    windows: int | None = None,
+    every: Any = None,
+    edges: Any = None,
+    features: FeatureOptions | FeatureMap | None = None,
+    engine: Any = "local",
+    address: str | None = None,
+    strict: bool = False,
+    confidence: float = 0.01,
+    exploration: float | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
+
+    Windows with too few rounds join a neighbour, features that some window cannot estimate are left out; the model says
+    so.
+
+    Parameters
+    ----------
+    policy : str
+        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name says that
+        it is cold.
+    confidence : float
+        η, the probability of failure.
+    exploration : float, optional
+        Factor on the widths; the policy's own default if not given.
+    source, schema, windows, every, edges, features, engine, address, strict, progress :
+        As in `read_moments`.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(4000, 2))
+    >>> reward = x[:, 0] + np.repeat([1.0, -1.0, 0.0, 2.0], 1000) * x[:, 1] + rng.normal(size=4000)
+    >>> model = ib.fit_logs(pa.table({"reward": reward, "x0": x[:, 0], "x1": x[:, 1]}))
+    >>> model
+    Model(auto-isd, 2 features, 4,000 logged rounds)
+    >>> model.decomposition.split_
+    Split(invariant_dim=1, residual_dim=1)
+    >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
+    1
+    """
+    contender = fitted_contender(policy, exploration, confidence)
+    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
+    raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
+    read = read_moments(
+        source,
+        schema,
+        windows=windows,
+        every=every,
+        edges=edges,
+        features=raw,
+        engine=engine,
+        address=address,
+        strict=strict,
+        progress=progress,
+    )
+    usable = prune(read.moments, read.feature_map, options)
+    moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
+    if not keeps_baseline(policy):  # features and rewards count from the means of the log
+        baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
+        mean = moments.counts @ moments.feature_mean / moments.rounds
+        moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
+        feature_map = feature_map.shifted(mean)
+    fit = _decomposed(moments, feature_map.names)
+    past = Past(
+        moments=moments,
+        baseline=baseline,
+        noise_scale=max(fit.noise_scale_, 1e-12),
+        confidence=confidence,
+        remembered=max(moments.rounds // moments.windows, 1),
+        decomposition=fit,
+    )
+    return Model(
+        policy=contender(past),
+        policy_name=policy,
+        feature_map=feature_map,
+        schema=read.schema,
+        moments=moments,
+        quality=read.quality,
+        baseline=baseline,
+        dropped=usable.dropped,
+        notes=(*_action_note(read.schema), *usable.notes),
+        fit=fit,
+    )
+
+
+def fitted_contender(policy: str, exploration: float | None, confidence: float) -> Contender:
+    """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
+    entry = find_policy(policy)
+    given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
+    if exploration is not None:
+        entry.check({"exploration": exploration})
+    return Contender(
+        entry.name, {name: value for name, value in given.items() if value is not None and entry.takes(name)}
+    )
+
+
+def keeps_baseline(policy: str) -> bool:
+    """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
+    return bool(getattr(find_policy(policy).kind, "keeps_baseline", False))
+
+
+def _decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
+        return InvariantSubspaceDecomposition(feature_names=names).fit(moments)
+
+
+def _action_note(schema: Schema) -> list[str]:
+    """A log of contexts and labels of actions teaches nothing about the choice unless the label is a feature."""
+    if schema.action is None or schema.has_offered:
+        return []
+    return [
+        f"the action (column {schema.action!r}) is not among the features: if they describe the context only, no action"
+        f" can be preferred to another; to give every action coefficients of its own: --action none --one-hot"
+        f" {schema.action} --interactions CONTEXT:{schema.action}"
+    ]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 Run: TypeAlias = Callable[[Any], Any]
 
 
-def finished(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) -> Iterator[tuple[int, Any]]:
+def map_unordered(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) -> Iterator[tuple[int, Any]]:
     """(index, run(item)) of all items, in the order in which they are finished.
 
     jobs: processes to use; they are forked, so that neither `run` nor the items are pickled, and one is used where

@@ -85,7 +85,7 @@ def test_reproduce_plays_judges_draws_and_reports(tmp_path):
 
 def test_an_unknown_experiment_or_two_numbers_of_repetitions_end_in_one_line(tmp_path):
     for words, message in (
-        (("nonsense",), "experiment must be one of residual-dimension"),
+        (("nonsense",), "experiment must be one of coverage"),
         (("--paper", "--replications", 3), "either --paper or --replications"),
     ):
         result = run("reproduce", *words, "--out", tmp_path)

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.contenders import Frozen, Past, default_policies
+from invariant_bandits.evaluation.comparison import COMPARED
 from invariant_bandits.evaluation.estimators import logged_value
 from invariant_bandits.evaluation.intervals import estimated
 from invariant_bandits.evaluation.report import verdict
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.paper import PaperWorld
-from logged_worlds import ACTIONS, DIM, GAMMA, World, of_rounds
+from logged_worlds import ACTIONS, DIM, World, of_rounds
 
 ESTIMATORS = ("DR", "SNIPS", "IPS", "replay")
 
@@ -24,17 +25,19 @@ def bare(feedback):
     return Feedback.from_arrays(of_rounds(feedback), feedback.actions, feedback.rewards)
 
 
-def some(*names):
-    every = default_policies()
-    return {name: every[name] for name in names}
+DEFAULT = {find_policy(name).label: Contender(name) for name in COMPARED}
+
+
+def some(*labels):
+    return {label: DEFAULT[label] for label in labels}
 
 
 def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_help():
     """Under uniform logging LinUCB and its kin earn about 1.3 more than the log; uniform play earns the same."""
     result = ib.compare(uniform_log(), jobs=2)
-    assert result.policies == tuple(default_policies())
+    assert result.policies == tuple(DEFAULT)
     assert [(one.policy, one.estimator) for one in result.lines] == [
-        (name, kind) for name in default_policies() for kind in ESTIMATORS
+        (name, kind) for name in DEFAULT for kind in ESTIMATORS
     ]
     for name in result.policies:
         words = result.verdict(name)
@@ -131,7 +134,7 @@ def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
 
 def test_a_maker_that_makes_no_policy_is_named():
     result = ib.compare(uniform_log(200), {"none": lambda past: None})
-    assert "a maker must return a policy, got NoneType" in result.verdict("none")
+    assert "must return a policy with select, propensities, update, got NoneType" in result.verdict("none")
 
 
 def test_the_first_part_may_end_at_a_time():
@@ -174,13 +177,12 @@ def test_verdicts_say_which_side_of_zero_the_interval_is_on(center, words):
     assert verdict(difference.refused("planted")) == "cannot be known, because planted"
 
 
-# -- the contenders --
+# -- what policies start from --
 
 
 def test_a_frozen_policy_decides_as_before_whatever_it_is_told():
-    policy = ib.Greedy(DIM)
-    policy.update(GAMMA, 1.0)
-    frozen, offered = Frozen(policy), np.random.default_rng(0).standard_normal((50, ACTIONS, DIM))
+    frozen = ib.Frozen.from_past(ib.Past.from_feedback(uniform_log(200), 10))
+    offered = np.random.default_rng(0).standard_normal((50, ACTIONS, DIM))
     before = [frozen.select(features) for features in offered]
     for features in offered:
         frozen.update(features[0], -100.0, offered=features, action=0)
@@ -189,7 +191,8 @@ def test_a_frozen_policy_decides_as_before_whatever_it_is_told():
 
 def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
     log = uniform_log(500)
-    past, baseline = Past.of(log, 100)
+    past = ib.Past.from_feedback(log, 100)
+    baseline = past.baseline
     assert baseline == log.rewards.mean()
     gram = log.features.T @ log.features + 0.1 * np.eye(DIM)
     ridge = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
@@ -203,7 +206,7 @@ def test_warm_and_frozen_start_from_ridge_regression_on_the_whole_past():
 def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
     """Noise of 1 over 8,000 rounds of drifting rewards: its standard error is 0.008."""
     logs = PaperWorld(drift=0.0).log(8000, np.random.default_rng(0))
-    past, _ = Past.of(Feedback.from_arrays(logs.offered, logs.actions, logs.rewards), 10)
+    past = ib.Past.from_feedback(Feedback.from_arrays(logs.offered, logs.actions, logs.rewards), 10)
     assert past.noise_scale == pytest.approx(1.0, abs=0.032)
 
 
@@ -211,7 +214,7 @@ def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
     ("message", "changes"),
     [
         ("propensities must be one of 'logged', 'estimated', 'uniform', got 'guessed'", {"propensities": "guessed"}),
-        ("policies must map names to makers", {"policies": {}}),
+        ("policies is empty", {"policies": {}}),
         ("fraction must lie strictly between 0 and 1", {"fit_fraction": 1.0}),
         ("jobs must be a whole number of at least 1", {"jobs": 0}),
     ],

@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.playing import follow, replayed_rounds
+from invariant_bandits.evaluation.playing import replayed_rounds, target_probabilities
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft, softmax
 
@@ -50,7 +50,7 @@ def test_ips_and_snips_are_the_weighted_means_of_the_textbook():
 
 def test_a_followed_policy_learns_every_logged_round_and_a_replayed_one_the_accepted_rounds_only():
     followed, replayed = FirstAction(), FirstAction()
-    chances = follow(followed, small(), baseline=1.0)
+    chances = target_probabilities(followed, small(), baseline=1.0)
     np.testing.assert_array_equal(chances, [1, 0, 1, 0, 1, 0, 0, 1, 0])
     assert followed.told == [(0.0, 0.0, 2, 0), (3.0, 1.0, 2, 1), (4.0, 2.0, 3, 0), (8.0, 3.0, 2, 1)]
     even = small().with_propensities(np.full(4, 0.5))
@@ -61,14 +61,14 @@ def test_a_followed_policy_learns_every_logged_round_and_a_replayed_one_the_acce
 def test_a_round_is_decided_before_it_is_learned():
     """Changing the last reward changes no decision; changing the first may."""
     feedback, _ = World().log(300, np.random.default_rng(0))
-    chances = follow(ib.Greedy(DIM), feedback)
+    chances = target_probabilities(ib.Greedy(DIM), feedback)
     rewards = feedback.rewards.copy()
     rewards[-1] += 100.0
     later = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards)
-    np.testing.assert_array_equal(follow(ib.Greedy(DIM), later), chances)
+    np.testing.assert_array_equal(target_probabilities(ib.Greedy(DIM), later), chances)
     rewards[0] += 100.0
     sooner = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards)
-    assert not np.array_equal(follow(ib.Greedy(DIM), sooner), chances)
+    assert not np.array_equal(target_probabilities(ib.Greedy(DIM), sooner), chances)
 
 
 def test_playing_with_full_information_earns_the_rewards_of_the_own_choices():
@@ -227,4 +227,4 @@ def test_a_target_that_is_no_probability_is_refused(target):
 def test_a_policy_of_other_dimension_is_refused():
     feedback, _ = World().log(10, np.random.default_rng(0))
     with pytest.raises(ib.InputError, match="policy must take 3 features, as the log has, got one that takes 5"):
-        follow(ib.LinUCB(5), feedback)
+        target_probabilities(ib.LinUCB(5), feedback)

@@ -10,7 +10,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.evaluation.estimators import doubly_robust, ips, replay, snips
 from invariant_bandits.evaluation.intervals import estimated
-from invariant_bandits.evaluation.playing import follow
+from invariant_bandits.evaluation.playing import target_probabilities
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
 
 LOGS = 500
@@ -54,7 +54,7 @@ def test_weighted_estimates_cover_the_value_of_a_policy_that_learns_from_the_log
 
     def followed(seed):
         feedback, means = world.log(rounds, np.random.default_rng(seed))
-        return feedback, means, follow(ib.Greedy(DIM), feedback)
+        return feedback, means, target_probabilities(ib.Greedy(DIM), feedback)
 
     values = []
     for run in range(200):

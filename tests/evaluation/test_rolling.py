@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.contenders import Past, default_policies
+from invariant_bandits.evaluation.comparison import COMPARED
 from invariant_bandits.evaluation.playing import played_rewards
 from invariant_bandits.evaluation.rolling import rolling_origins, standard_error
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.policies.registry import Contender, find_policy
 
 ROUNDS = 1500
 GAMMA = np.array([1.0, -1.0])
@@ -26,18 +27,18 @@ def full_log(seed=0, jump=None, **more):
 
 
 def small_policies():
-    every = default_policies()
-    return {name: every[name] for name in ("LinUCB cold", "LinUCB warm", "frozen")}
+    names = {"LinUCB cold": "linucb-cold", "LinUCB warm": "linucb-warm", "frozen": "frozen"}
+    return {label: Contender(name) for label, name in names.items()}
 
 
 def test_every_number_is_that_of_a_play_by_hand_and_shorter_horizons_come_from_the_longest_play():
     feedback = full_log()
     result = rolling_origins(feedback, small_policies(), origins=[700, 900, 1300], horizons=(50, 200))
     for i, start in enumerate((700, 900, 1300)):
-        past, baseline = Past.of(feedback.between(0, start), 200)
+        past = ib.Past.from_feedback(feedback.between(0, start), 200)
         ahead = feedback.between(start, start + 200)
         for name, maker in small_policies().items():
-            rewards = played_rewards(maker(past), ahead, baseline=baseline)
+            rewards = played_rewards(maker(past), ahead, baseline=past.baseline)
             assert result.rewards[name][i].tolist() == [rewards[:50].mean(), rewards.mean()]
         by_round = np.split(ahead.offered_rewards, ahead.starts[1:-1])
         assert result.average[i, 0] == pytest.approx(np.mean([one.mean() for one in by_round[:50]]))
@@ -66,7 +67,7 @@ def test_two_processes_give_the_same_bits():
     both = rolling_origins(
         full_log(), origins=4, horizons=(50,), jobs=2, progress=lambda done, all_: heard.append((done, all_))
     )
-    assert list(alone.rewards) == list(default_policies())
+    assert list(alone.rewards) == [find_policy(name).label for name in COMPARED]
     for name in alone.rewards:
         np.testing.assert_array_equal(alone.rewards[name], both.rewards[name])
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
@@ -99,8 +100,7 @@ def test_standard_errors_allow_for_rounds_that_origins_share():
         values = noise[:, steps].mean(axis=2)
         found = [standard_error(row, origins, 500) for row in values]
         inflation = {100: 4.6, 500: 1.0}[spacing]  # 1 + 2·Σ_k (1 − k/20)(1 − k/5)
-        assert np.mean([error**2 for error, _ in found]) == pytest.approx(inflation / 5 / 20, rel=0.06)
-        assert found[0][1] == pytest.approx(20 / inflation)
+        assert np.mean(np.square(found)) == pytest.approx(inflation / 5 / 20, rel=0.06)
 
 
 BAD = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from invariant_bandits.experiments import claims
+from invariant_bandits.experiments import claims, statistics
 from invariant_bandits.experiments.claims import Bound, Claim, Sample
 from invariant_bandits.simulation.loop import SimulationResult
 
@@ -27,13 +27,13 @@ def growing_as(exponent, n=60, seed=0):
 
 
 def sublinear(cell="cell"):
-    return Claim("c", "s", "q", claims.growth_exponent(cell, "policy"), Bound(high=1.0), (cell,))
+    return Claim("c", "s", "q", statistics.growth_exponent(cell, "policy"), Bound(high=1.0), (cell,))
 
 
 @pytest.mark.parametrize(("exponent", "word"), [(0.5, claims.HOLDS), (1.3, claims.FAILS)])
 def test_the_growth_exponent_that_was_planted_is_found(exponent, word):
     verdict = sublinear().judge({"cell": growing_as(exponent)})
-    assert verdict.statistic == pytest.approx(exponent, abs=1e-9)
+    assert verdict.measured.value == pytest.approx(exponent, abs=1e-9)
     assert verdict.word == word
 
 
@@ -62,7 +62,7 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     covered = 0
     for _ in range(200):
         verdict = claim.judge({"cell": result({"policy": column(rng.normal(3.0, 1.0, 40))})})
-        covered += verdict.low <= 3.0 <= verdict.high
+        covered += verdict.measured.low <= 3.0 <= verdict.measured.high
     assert 170 <= covered <= 199
 
 
@@ -80,18 +80,18 @@ def sweep(function, n=50, noise=0.05, seed=3):
 def test_a_straight_line_is_straight_and_an_arch_is_not():
     cells, line = sweep(lambda x: 3 * x + 1)
     _, arch = sweep(lambda x: (x - 5) ** 2)
-    straight = claims.straightness(cells, "policy")
+    straight = statistics.straightness(cells, "policy")
     assert straight(Sample(line)) > 0.999
     assert straight(Sample(arch)) < 0.1
-    assert claims.trend(cells, "policy")(Sample(line)) == pytest.approx(3.0, abs=0.02)
-    assert claims.ratio_of_trends(cells, "policy", "rival")(Sample(line)) == pytest.approx(0.3, abs=0.002)
+    assert statistics.trend(cells, "policy")(Sample(line)) == pytest.approx(3.0, abs=0.02)
+    assert statistics.ratio_of_trends(cells, "policy", "rival")(Sample(line)) == pytest.approx(0.3, abs=0.002)
 
 
 def test_the_largest_and_smallest_ratio_are_those_of_the_worst_and_best_cell():
     _, line = sweep(lambda x: 3 * x + 1, noise=0.0)
     names = tuple(line)
-    assert claims.largest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(7 / 20)
-    assert claims.smallest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(25 / 80)
+    assert statistics.largest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(7 / 20)
+    assert statistics.smallest_ratio(names, "policy", "rival")(Sample(line)) == pytest.approx(25 / 80)
 
 
 def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest():
@@ -120,6 +120,6 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
     """The ratio of two policies that move together has no spread; drawn apart it would have."""
     values = column(np.random.default_rng(4).uniform(1, 9, 30))
     found = {"cell": result({"policy": 2 * values, "rival": values})}
-    claim = Claim("c", "s", "q", claims.ratio("cell", "policy", "rival"), Bound(high=3.0), ("cell",))
+    claim = Claim("c", "s", "q", statistics.ratio("cell", "policy", "rival"), Bound(high=3.0), ("cell",))
     verdict = claim.judge(found)
-    assert (verdict.low, verdict.high) == pytest.approx((2.0, 2.0))
+    assert (verdict.measured.low, verdict.measured.high) == pytest.approx((2.0, 2.0))

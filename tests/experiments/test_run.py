@@ -16,9 +16,10 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.experiments import cells, report
 from invariant_bandits.experiments import run as reproduction
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.contenders import AUTO, LINUCB, NAMED, Contender
-from invariant_bandits.experiments.figures import catalogue
+from invariant_bandits.experiments.contenders import AUTO, LINUCB, NAMED
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, chosen
 from invariant_bandits.files import FileError
+from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -96,8 +97,8 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path):
 
 
 def test_an_unknown_experiment_is_named_with_those_there_are():
-    with pytest.raises(InputError, match=r"residual-dimension.*got residual"):
-        catalogue.chosen(["residual"])
+    with pytest.raises(InputError, match=r"residual-dimension.*got 'residual'"):
+        chosen(["residual"])
 
 
 def small(policies=(LINUCB,), **options):
@@ -138,7 +139,7 @@ def test_a_damaged_cell_is_played_again(tmp_path):
 
 
 def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
-    for experiment in catalogue.EXPERIMENTS.values():
+    for experiment in EXPERIMENTS:
         named = {cell.name: cell for cell in experiment.cells}
         for claim in experiment.claims:
             assert set(claim.cells) <= set(named), claim.name
@@ -153,4 +154,4 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path, monk
     found = reproduction.read(tmp_path)
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = report.write(found, tmp_path).read_text()
-    assert all(f'id="{name}"' in text for name in catalogue.EXPERIMENTS)
+    assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())

@@ -1,9 +1,16 @@
 """The experiments are those of the paper: their worlds, horizons and policies, read back from the cells."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from invariant_bandits.experiments import contenders, observing
+import invariant_bandits
+from invariant_bandits.experiments import code, contenders, observing
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.figures import (
     dimension,
@@ -13,8 +20,9 @@ from invariant_bandits.experiments.figures import (
     residual_dimension,
     violated_invariance,
 )
-from invariant_bandits.experiments.figures.experiment import Level
+from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
+from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.loop import SimulationResult, play
 
@@ -79,7 +87,7 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
-    made = {name: contender.maker()(episode) for name, contender in contenders.NAMED.items()}
+    made = {name: contender(episode.past) for name, contender in contenders.NAMED.items()}
     for name in (contenders.LINUCB, contenders.ISD_ORACLE, contenders.ISD_ESTIMATED, contenders.GREEDY):
         assert (made[name].ridge, made[name].confidence, made[name].memory) == (0.1, 1 / 50, FOREVER)
     assert made[contenders.SW_LINUCB].memory == SlidingWindow(50)
@@ -89,20 +97,20 @@ def test_contenders_are_what_their_names_say():
     assert made[contenders.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
     assert 0.0 < made[contenders.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
     assert made[contenders.ISD_PUBLISHED].split.distance(made[contenders.ISD_ESTIMATED].split) > 1e-6
-    lifted = contenders.isd_linucb("oracle", window=25)(episode)
+    lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
 def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
-    known = contenders.isd_linucb("known")(episode)
+    known = contenders.NAMED[contenders.ISD_KNOWN](episode.past)
     assert observing.estimated_split(known, episode) == {
         "right split": 1.0,
         "invariant dimensions": 7.0,
         "projection error": pytest.approx(0.0, abs=1e-7),
         "component error": 0.0,
     }
-    assert observing.estimated_split(contenders.linucb()(episode), episode) == {}
+    assert observing.estimated_split(contenders.NAMED[contenders.LINUCB](episode.past), episode) == {}
 
 
 def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_seen():
@@ -113,9 +121,10 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
 
         policy = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
         twin = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
-        watch = observing.Watched(policy, episode)
-        np.testing.assert_array_equal(play(watch, episode), play(twin, episode))
-        return observing.coverage(watch, episode)["rounds covered"]
+        coverage = observing.OBSERVERS["coverage"]
+        probe = coverage.watch(policy, episode)
+        np.testing.assert_array_equal(play(probe, episode), play(twin, episode))
+        return coverage(probe, episode)["rounds covered"]
 
     assert watched(2.0) > 0.95
     assert watched(0.05) < 0.5
@@ -124,23 +133,69 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
 def test_a_level_is_compared_in_standard_errors_of_both_sides():
     values = np.arange(100.0)
     found = {"cell": SimulationResult({"policy": values[:, None]}, np.array([1]))}
-    mean, error, distance = Level("cell", "policy", 40.0).compare(found)
+    mean, error, distance = PublishedResult("cell", "policy", 40.0).compare(found)
     spread = values.std(ddof=1)
     assert (mean, error) == (49.5, pytest.approx(spread / 10))
     assert distance == pytest.approx(9.5 / (spread * np.sqrt(1 / 100 + 1 / 20)))
 
 
-def test_changed_code_makes_a_stored_cell_another_one(monkeypatch):
+PACKAGE = Path(invariant_bandits.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "checks.py",
+        "moments/windowed.py",
+        "moments/power_sums.py",
+        "decomposition/invariance.py",
+        "decomposition/prior.py",
+        "policies/kernels.py",
+        "policies/auto.py",
+        "policies/past.py",
+        "simulation/paper.py",
+        "simulation/loop.py",
+        "experiments/observing.py",
+    ],
+)
+def test_changed_code_makes_a_stored_cell_another_one(changed, tmp_path):
+    """The package is copied, one comment is added to one file, and the fingerprint is computed there."""
+    copy = tmp_path / "invariant_bandits"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def identity():
+        program = (
+            "from invariant_bandits.experiments.cells import Cell\n"
+            "from invariant_bandits.experiments.contenders import NAMED\n"
+            "from invariant_bandits.simulation.episodes import PaperEpisodes\n"
+            "from invariant_bandits.experiments.code import fingerprint\n"
+            "cell = Cell('c', PaperEpisodes(), 10, {'AutoISD': NAMED['AutoISD']})\n"
+            "print(fingerprint(cell.modules()))"
+        )
+        surroundings = os.environ | {"PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings
+        )
+        return done.stdout
+
+    before = identity()
+    with (copy / changed).open("a") as file:
+        file.write("# another comment\n")
+    assert identity() != before
+
+
+def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(monkeypatch):
     cell = Cell("c", PaperEpisodes(), 10, {"LinUCB": contenders.NAMED["LinUCB"]})
     before = cell.identity(2, 1)
-    monkeypatch.setattr("invariant_bandits.experiments.cells._code", lambda: "changed")
+    used = {path.relative_to(PACKAGE).parts[0] for path in code.sources(code.PLAYED_BY + cell.modules())}
+    assert used.isdisjoint({"cli", "reports", "evaluation", "testing.py", "model.py"})
+    monkeypatch.setattr("invariant_bandits.experiments.cells.fingerprint", lambda modules: "changed")
     assert cell.identity(2, 1) != before
 
 
-@pytest.mark.parametrize("kind", list(contenders.KINDS))
-def test_every_kind_of_contender_can_be_made_and_played(kind):
-    options = {"Restart-linUCB": {"every": 10}, "watched": {"policy": "LinUCB"}}.get(kind, {})
+@pytest.mark.parametrize("name", POLICIES.names())
+def test_every_registered_policy_can_be_made_of_an_episodes_past_and_played(name):
     episode = PaperEpisodes(logged=1000).draw(15, np.random.default_rng(4))
-    regret = play(contenders.Contender(kind, options).maker()(episode), episode)
+    regret = play(Contender(name)(episode.past), episode)
     assert (np.diff(regret) >= 0.0).all()
     assert np.isfinite(regret).all()

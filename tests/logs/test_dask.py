@@ -15,8 +15,9 @@ from distributed import Client
 
 import cluster_tasks
 from invariant_bandits import FileError, InputError
-from invariant_bandits.logs import Schema, read_moments
 from invariant_bandits.logs.engines import dask as dask_engine
+from invariant_bandits.logs.reading import read_moments
+from invariant_bandits.logs.schema import Schema
 from log_tables import planted_log, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,10 @@ import pytest
 from pyarrow import csv
 
 from invariant_bandits import FileError, InputError, WindowedMoments
-from invariant_bandits.logs import QualityReport, Schema, read_moments, read_rounds, read_schema
 from invariant_bandits.logs.features import FeatureOptions
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.reading import read_moments, read_rounds, read_schema
+from invariant_bandits.logs.schema import Schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
@@ -297,7 +299,7 @@ def test_files_that_do_not_belong_together_are_named(tmp_path):
     pq.write_table(wide(LOG).drop(["x1"]), tmp_path / "parts" / "9.parquet")
     with pytest.raises(FileError, match=r"9\.parquet lacks the columns x1"):
         read_moments(tmp_path / "parts")
-    with pytest.raises(FileError, match="no Parquet or CSV file"):
+    with pytest.raises(FileError, match="no CSV or Parquet file"):
         read_moments(tmp_path / "nothing")
     (tmp_path / "text.csv").write_bytes(b"")
     with pytest.raises(FileError, match=r"text\.csv is not readable"):

@@ -15,8 +15,9 @@ import pytest
 
 import cluster_tasks
 from invariant_bandits import FileError
-from invariant_bandits.logs import Schema, read_moments
 from invariant_bandits.logs.engines import spark as spark_engine
+from invariant_bandits.logs.reading import read_moments
+from invariant_bandits.logs.schema import Schema
 from log_tables import planted_log, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +141,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
 def test_a_session_of_its_own_is_started_and_ended(tmp_path):
     path = many_row_groups(tmp_path)
     code = (
-        "from invariant_bandits.logs import read_moments; "
+        "from invariant_bandits.logs.reading import read_moments; "
         f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', 'local')); "
         "print(there.moments == here.moments)"
     )

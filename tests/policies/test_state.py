@@ -101,7 +101,7 @@ def rewritten(content, kind="policy", **changes):
         ({"product": "another"}, "not written by"),
         ({"format": "2"}, "newer release"),
         ({"kind": "windowed-moments"}, "holds 'windowed-moments'"),
-        ({"about": {"policy": "Oracle"}}, "does not know"),
+        ({"about": {"policy": "Oracle"}}, "not known here"),
         ({"about": {"settings": {}}}, "does not hold a whole"),
         ({"about": {"settings": {"dim": 7, "memory": {"kind": "Forever"}}}}, "memory.factor"),
         ({"about": {"settings": {"dim": 4, "memory": {"kind": "Elephant"}}}}, "Elephant"),
@@ -116,7 +116,9 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
         from_bytes(rewritten(content, **changes), "changed")
 
 
-@pytest.mark.parametrize("name", ["means", "covariances", "process", "table", "clock", "families", "prior.basis"])
+@pytest.mark.parametrize(
+    "name", ["means", "covariances", "process", "weights", "log_likelihoods", "owners", "counters", "prior.basis"]
+)
 def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
     arrays, about = files.decode(content, "policy", "original")
@@ -144,7 +146,7 @@ def test_other_files_are_refused(tmp_path):
             ib.load(tmp_path / name)
 
 
-def test_only_policies_of_this_library_can_be_saved(tmp_path):
+def test_only_policies_of_registered_classes_can_be_saved(tmp_path):
     with pytest.raises(ib.InputError, match="policy"):
         ib.save(object(), tmp_path / "policy")
     assert not list(tmp_path.iterdir())

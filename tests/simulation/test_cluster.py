@@ -32,9 +32,9 @@ def makers():
     import invariant_bandits as ib
 
     return {
-        "LinUCB": lambda episode: ib.LinUCB(episode.dim),
-        "LinTS": lambda episode: ib.LinTS(episode.dim, seed=3),
-        "AutoISD": lambda episode: ib.AutoISD.from_history(episode.moments),
+        "LinUCB": lambda past: ib.LinUCB(past.dim),
+        "LinTS": lambda past: ib.LinTS(past.dim, seed=3),
+        "AutoISD": lambda past: ib.AutoISD.from_history(past.moments),
     }
 
 
@@ -67,23 +67,23 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, tmp_path)
     fatal = float(EPISODES.draw(20, np.random.default_rng((3, 2))).noise[0])
     mark = tmp_path / "killed"
 
-    def fragile(episode):
+    def fragile(past):
         """Kills the process it runs in, once, in repetition 2."""
         import invariant_bandits as ib
 
-        if float(episode.noise[0]) == fatal and not mark.exists():
+        if float(past.truth.noise[0]) == fatal and not mark.exists():
             mark.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
-        return ib.LinUCB(episode.dim)
+        return ib.LinUCB(past.dim)
 
     there = ib.simulate({"fragile": fragile, **makers()}, client=client, **SETTINGS)
     assert int(mark.read_text()) != os.getpid()
-    here = ib.simulate({"fragile": lambda episode: ib.LinUCB(episode.dim), **makers()}, **SETTINGS)
+    here = ib.simulate({"fragile": lambda past: ib.LinUCB(past.dim), **makers()}, **SETTINGS)
     assert_same(there, here)
 
 
 def test_an_error_on_the_cluster_names_policy_and_repetition(client):
-    def broken(episode):
+    def broken(past):
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
@@ -92,7 +92,7 @@ def test_an_error_on_the_cluster_names_policy_and_repetition(client):
 
 
 def test_a_repetition_that_kills_every_worker_is_named(client):
-    def deadly(episode):
+    def deadly(past):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(distributed.KilledWorker) as caught:
@@ -105,7 +105,7 @@ def test_a_process_that_dies_is_told_with_what_it_left_unfinished():
 
     parent = os.getpid()
 
-    def deadly(episode):
+    def deadly(past):
         assert os.getpid() != parent
         os.kill(os.getpid(), signal.SIGKILL)
 

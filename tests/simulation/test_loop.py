@@ -34,16 +34,16 @@ class Scripted:
             offered[:] = np.nan
 
 
-def oracle(episode):
-    return Scripted(episode.means.argmax(axis=1))
+def oracle(past):
+    return Scripted(past.truth.means.argmax(axis=1))
 
 
-def worst(episode):
-    return Scripted(episode.means.argmin(axis=1))
+def worst(past):
+    return Scripted(past.truth.means.argmin(axis=1))
 
 
-def linucb(episode):
-    return ib.LinUCB(episode.dim, confidence=1 / episode.horizon)
+def linucb(past):
+    return ib.LinUCB(past.dim, confidence=1 / past.horizon)
 
 
 def episode_of(seed, repetition, horizon):
@@ -70,7 +70,7 @@ def test_the_regret_of_the_worst_policy_is_the_sum_of_the_ranges_of_the_means():
 
 def test_a_policy_is_told_the_noisy_reward_of_its_action_and_the_whole_round():
     episode = episode_of(1, 0, 20)
-    policy = worst(episode)
+    policy = worst(episode.past)
     simulation.play(policy, episode)
     assert len(policy.told) == 20
     for t, (features, reward, offered, action) in enumerate(policy.told):
@@ -84,7 +84,7 @@ def test_all_policies_play_the_same_rounds_whatever_the_others_do():
     seen = {}
 
     def watched(name, **settings):
-        def make(episode):
+        def make(past):
             seen.setdefault(name, []).append(Scripted(np.zeros(25, dtype=int), **settings))
             return seen[name][-1]
 
@@ -102,9 +102,9 @@ def test_all_policies_play_the_same_rounds_whatever_the_others_do():
 
 def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas():
     makers = {
-        "LinUCB": lambda episode: ib.LinUCB(episode.dim),
-        "LinTS": lambda episode: ib.LinTS(episode.dim, seed=3),
-        "ISD": lambda episode: ib.ISDLinUCB.from_history(episode.moments, split=episode.logs.split),
+        "LinUCB": lambda past: ib.LinUCB(past.dim),
+        "LinTS": lambda past: ib.LinTS(past.dim, seed=3),
+        "ISD": lambda past: ib.ISDLinUCB.from_history(past.moments, split=past.truth.split),
     }
     one, two = (ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs) for jobs in (1, 2))
     assert list(one.regret) == list(two.regret) == list(makers)
@@ -115,10 +115,10 @@ def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas
 def test_a_slow_repetition_keeps_its_place_among_the_others():
     slow = episode_of(7, 0, 10).noise[0]
 
-    def late(episode):
-        if episode.noise[0] == slow:
+    def late(past):
+        if past.truth.noise[0] == slow:
             time.sleep(0.5)
-        return worst(episode)
+        return worst(past)
 
     makers, settings = {"worst": late}, {"horizon": 10, "replications": 3, "seed": 7}
     one, two = (ib.simulate(makers, EPISODES, jobs=jobs, **settings).final("worst") for jobs in (1, 2))
@@ -159,7 +159,7 @@ def test_without_forking_one_process_does_the_same(monkeypatch):
 
 
 def test_a_maker_that_needs_nothing_of_the_logs_takes_nothing():
-    makers = {"with": lambda episode: ib.LinUCB(episode.dim), "without": lambda: ib.LinUCB(EPISODES.world.dim)}
+    makers = {"with": lambda past: ib.LinUCB(past.dim), "without": lambda: ib.LinUCB(EPISODES.world.dim)}
     result = ib.simulate(makers, EPISODES, horizon=30, replications=2, seed=1)
     np.testing.assert_array_equal(result.regret["with"], result.regret["without"])
 
@@ -182,10 +182,10 @@ def test_a_frame_without_pandas_says_what_is_missing(monkeypatch):
 
 
 BAD = {
-    "not a mapping": ("policies must map names to makers, got list", {"policies": [linucb]}),
+    "not a mapping": ("policy must be one of", {"policies": ["linubc"]}),
     "no policies": ("policies is empty", {"policies": {}}),
     "a policy itself": (
-        r"policies\['LinUCB'\] must be callable, episode -> policy, got LinUCB",
+        r"policies\['LinUCB'\] must be callable, past -> policy, or a registered name, got LinUCB",
         {"policies": {"LinUCB": ib.LinUCB(3)}},
     ),
     "a number as name": ("policies must have strings as names, got 3", {"policies": {3: linucb}}),
@@ -194,10 +194,13 @@ BAD = {
     "no repetitions": ("replications must be a whole number of at least 1, got 0", {"replications": 0}),
     "half a process": ("jobs must be a whole number of at least 1, got 0.5", {"jobs": 0.5}),
     "a negative seed": ("seed must be a whole number of at least 0, got -1", {"seed": -1}),
-    "no policy made": ("its maker must return a policy, got NoneType", {"policies": {"none": lambda episode: None}}),
+    "no policy made": (
+        "its maker must return a policy with select, update, got None",
+        {"policies": {"none": lambda past: None}},
+    ),
     "an action that is not offered": (
         "select must return an action from 0 to 4, got -1",
-        {"policies": {"scripted": lambda episode: Scripted(np.full(5, -1))}},
+        {"policies": {"scripted": lambda past: Scripted(np.full(5, -1))}},
     ),
     "an environment of other length": (
         "environment must draw 5 rounds, got 6",
@@ -216,7 +219,7 @@ def test_bad_input_is_named(message, changes):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
-    def make(episode):
+    def make(past):
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:

@@ -35,7 +35,7 @@ def test_the_traced_probabilities_add_up_and_agree_with_the_explanation():
         policy.update(episode.offered[t, 0], episode.means[t, 0] + episode.noise[t])
     beliefs, explained = policy.beliefs(), policy.explain()
     assert beliefs.pop("log evidence") == explained.log_evidence
-    assert beliefs == explained.families
+    assert beliefs == explained.hypotheses
     assert sum(beliefs.values()) == pytest.approx(1.0)
 
 

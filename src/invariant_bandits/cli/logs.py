@@ -2,83 +2,38 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.cli.common import PROCESSORS, check_target
+from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.cli.log_options import LogOptions, with_log_options
 from invariant_bandits.files import replace_file
 
-console = Console(soft_wrap=True, highlight=False, markup=False)
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
 
-Logs = Annotated[
-    list[str],
-    typer.Argument(metavar="LOGS...", help="Parquet or CSV: files, a folder, or a pattern in quotes."),
-]
-TIME = "Time of a round: timestamps, dates, ISO 8601 text or numbers."
-Column = typer.Option
-Time = Annotated[str | None, Column("--time", metavar="COLUMN", help=f"{TIME} 'none': there is none (all columns).")]
-Reward = Annotated[str | None, Column("--reward", metavar="COLUMN", help="Reward of the chosen action.")]
-Features = Annotated[
-    list[str] | None,
-    Column("--features", metavar="COLUMNS", help="Columns or patterns ('x*'), separated by commas, or several times."),
-]
-OneHot = Annotated[
-    list[str] | None,
-    Column("--one-hot", metavar="COLUMNS", help="Features that are categories although they hold numbers."),
-]
-Action = Annotated[str | None, Column("--action", metavar="COLUMN", help="Chosen action: index or label.")]
-Propensity = Annotated[
-    str | None, Column("--propensity", metavar="COLUMN", help="Probability with which the action was chosen.")
-]
-Position = Annotated[str | None, Column("--position", metavar="COLUMN", help="Position at which it was shown.")]
-RoundId = Annotated[
-    str | None, Column("--round", metavar="COLUMN", help="Tells rounds apart where each has one row per action.")
-]
-Chosen = Annotated[str | None, Column("--chosen", metavar="COLUMN", help="Marks the row of the chosen action.")]
-Offered = Annotated[
-    str | None, Column("--offered", metavar="COLUMN", help="Features of all offered actions, lists of lists.")
-]
-Rewards = Annotated[
-    str | None, Column("--rewards", metavar="COLUMN", help="Rewards of all offered actions, lists of numbers.")
-]
-FullInformation = Annotated[
-    bool, typer.Option("--full-information", help="One row per offered action, and every row has its reward.")
-]
-SchemaFile = Annotated[
-    Path | None, typer.Option("--schema", metavar="FILE.toml", help="What the columns mean; options go before it.")
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a log with any bad row instead of counting them.")]
-Centre = Annotated[
-    bool, typer.Option("--centre", help="Subtract the mean of the round's offered actions from their features.")
-]
-Standardise = Annotated[
-    str, typer.Option("--standardise", help="none, scale (unit standard deviation), or 'scale and shift'.")
-]
-Interactions = Annotated[
-    list[str] | None,
-    typer.Option("--interactions", metavar="A:B", help="Products of columns, separated by commas, or several times."),
-]
-MaxCategories = Annotated[
-    int, typer.Option("--max-categories", min=1, help="Categories per column, the most frequent; others count as none.")
-]
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Where the HTML report goes.")]
 
 
+@with_log_options
 def fit(
-    logs: Logs,
+    log: LogOptions,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where the model goes.")],
     policy: Annotated[
         str,
-        typer.Option(help="auto-isd, isd-linucb, isd-lints, linucb, lints (these two learn all logs), linucb-cold."),
+        typer.Option(
+            help="auto-isd; isd-linucb, isd-lints; linucb, lints, greedy, which learn all logs; linucb-cold; or any"
+            " other registered policy."
+        ),
     ] = "auto-isd",
     windows: Annotated[
         int | None, typer.Option(min=2, help="Windows of equally many rows; 8 if nothing is said.")
@@ -101,70 +56,46 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the cluster, tcp://… or spark://…; without it one is started here.")
     ] = None,
-    strict: Strict = False,
-    centre: Centre = False,
-    standardise: Standardise = "none",
-    interactions: Interactions = None,
-    max_categories: MaxCategories = 50,
-    schema: SchemaFile = None,
-    time_column: Time = None,
-    reward: Reward = None,
-    features: Features = None,
-    one_hot: OneHot = None,
-    action: Action = None,
-    propensity: Propensity = None,
-    position: Position = None,
-    round_id: RoundId = None,
-    chosen: Chosen = None,
-    offered: Offered = None,
-    rewards: Rewards = None,
-    full_information: FullInformation = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
 
     The meaning of the columns is guessed from names and types, and shown; options correct it.
     """
     page_path = out.with_suffix(".html") if report is None else report
-    _check_target(out, "--out")
-    _check_target(page_path, "--report")
+    check_target(out, "--out")
+    check_target(page_path, "--report")
     if page_path == out:
         raise InputError(f"--out and --report must be different files, got {out} for both")
     began = time.perf_counter()
-    with _working("looking at the columns"):
-        from invariant_bandits.fitting import fit_logs
-        from invariant_bandits.logs import read_schema
-        from invariant_bandits.logs.features import FeatureOptions
-        from invariant_bandits.reports import model_page
-
-        options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
-        source = _source(logs)
-        roles = _roles(
-            time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
-        )
-        known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(f"{known.describe()}\n")
+    opened = _opened(log)
     with _reading() as progress:
+        from invariant_bandits.model import fit_logs
+
         model = fit_logs(
-            source,
-            known,
+            opened,
             policy=policy,
             windows=windows,
             every=every,
             edges=None if edges is None else _edges(edges),
-            features=options,
+            features=log.feature_options(),
             engine=engine,
             address=address,
-            strict=strict,
+            strict=log.strict,
             exploration=exploration,
             confidence=confidence,
             progress=progress,
         )
     if value:
-        with _working("asking what the policy would have earned"):
+        with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
 
-            model = replace(model, value=expected_value(source, known, policy, features=options))
-    with _working("writing the model and its report"):
+            value_words = expected_value(
+                model, opened, exploration=exploration, confidence=confidence, features=log.feature_options()
+            )
+            model = replace(model, value=value_words)
+    with console.status("writing the model and its report"):
+        from invariant_bandits.reports import model_page
+
         page = model_page.report(model)
         model.save(out)
         replace_file(page_path, page.encode())
@@ -173,7 +104,7 @@ def fit(
     console.print(f"\nmodel: {out}\nreport: {page_path}\n{model.quality.rows:,} rows in {seconds:.1f} s")
 
 
-def inspect_model(
+def inspect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit`.")],
     report: Report = None,
 ) -> None:
@@ -184,14 +115,19 @@ def inspect_model(
     loaded = Model.load(model)
     console.print(model_page.text(loaded))
     if report is not None:
-        _check_target(report, "--report")
+        check_target(report, "--report")
         replace_file(report, model_page.report(loaded).encode())
         console.print(f"\nreport: {report}")
 
 
+@with_log_options
 def evaluate(
-    logs: Logs,
+    log: LogOptions,
     fit_fraction: Annotated[float, typer.Option(help="Share of the rounds that policies are fitted on.")] = 0.5,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="A registered policy to evaluate, several times; eight of them if not given."),
+    ] = None,
     propensities: Annotated[
         str, typer.Option(help="logged; estimated, by a logistic model; uniform, if you know that logging was.")
     ] = "logged",
@@ -201,125 +137,63 @@ def evaluate(
     latest: Annotated[int | None, typer.Option(min=20, help="Only so many of the last rounds.")] = None,
     windows: Annotated[int, typer.Option(min=2, help="Windows of the rounds that policies are fitted on.")] = 8,
     report: Report = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = PROCESSORS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
-    strict: Strict = False,
-    centre: Centre = False,
-    standardise: Standardise = "none",
-    interactions: Interactions = None,
-    max_categories: MaxCategories = 50,
-    schema: SchemaFile = None,
-    time_column: Time = None,
-    reward: Reward = None,
-    features: Features = None,
-    one_hot: OneHot = None,
-    action: Action = None,
-    propensity: Propensity = None,
-    position: Position = None,
-    round_id: RoundId = None,
-    chosen: Chosen = None,
-    offered: Offered = None,
-    rewards: Rewards = None,
-    full_information: FullInformation = False,
 ) -> None:
-    """Would it have helped? Fits eight policies on the first part of a log and evaluates them on the rest, once.
+    """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
     The log must have its offered actions. What cannot be known from it is refused, with the reason.
     """
     if report is not None:
-        _check_target(report, "--report")
-    with _working("looking at the columns"):
-        from invariant_bandits.evaluation.comparison import compare
-        from invariant_bandits.evaluation.logged import read_feedback
-        from invariant_bandits.logs import read_schema
-        from invariant_bandits.logs.features import FeatureOptions
-        from invariant_bandits.reports import evaluation_page
-
-        options = FeatureOptions(_split(interactions), standardise, centre, max_categories)
-        source = _source(logs)
-        roles = _roles(
-            time_column, reward, action, propensity, position, round_id, chosen, offered, rewards, full_information
-        )
-        known = read_schema(source, _overrides(schema, roles, features, one_hot))
-    console.print(f"{known.describe()}\n")
+        check_target(report, "--report")
+    opened = _opened(log)
     with _reading() as progress:
+        from invariant_bandits.evaluation.logged import read_feedback
+
         began = time.perf_counter()
         read = read_feedback(
-            source,
-            known,
-            features=options,
+            opened,
+            features=log.feature_options(),
             fit_fraction=fit_fraction,
             windows=windows,
             latest=latest,
-            strict=strict,
+            strict=log.strict,
             seed=seed,
             progress=lambda rows: progress(rows, None, time.perf_counter() - began),
         )
-    with Progress(
-        BarColumn(), TextColumn("{task.description}"), console=console, auto_refresh=False, transient=True
-    ) as bar:
-        task = bar.add_task("playing policies", total=None)
+    with _playing() as played:
+        from invariant_bandits.evaluation.comparison import compare
+
         result = compare(
             read.feedback,
+            policy or None,
             fit_fraction=fit_fraction,
             windows=read.windows,
             propensities=propensities,
             with_direct=direct,
             seed=seed,
             jobs=jobs,
-            progress=lambda done, total: bar.update(
-                task, completed=done, total=total, description=f"{done} of {total} policies", refresh=True
-            ),
+            progress=played,
         )
+    from invariant_bandits.reports import evaluation_page
+
     console.print(evaluation_page.text(result, read))
     if report is not None:
         replace_file(report, evaluation_page.report(result, read).encode())
         console.print(f"\nreport: {report}")
 
 
-def _check_target(path: Path, option: str) -> None:
-    """Fail before hours of reading, not after."""
-    if path.is_dir():
-        raise InputError(f"{option} must be a file, but {path} is a folder")
-    if not path.parent.is_dir():
-        raise InputError(f"{option}: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{option}: the folder {path.parent} cannot be written to")
+COMMANDS: tuple[Callable[..., None], ...] = (fit, inspect, evaluate)
 
 
-def _source(logs: Sequence[str]) -> str | list[str]:
-    return logs[0] if len(logs) == 1 else list(logs)
+def _opened(log: LogOptions) -> Log:
+    """The log, opened once for everything that follows; says what its columns were taken for."""
+    with console.status("looking at the columns"):
+        from invariant_bandits.logs.log import open_log
 
-
-def _split(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Words of options that may be repeated and may hold commas."""
-    return tuple(word.strip() for one in given or () for word in one.split(",") if word.strip())
-
-
-def _roles(*given: Any) -> dict[str, Any]:
-    """Fields of a Schema that options gave; 'none' says that the log has no such column."""
-    names = ("time", "reward", "action", "propensity", "position", "round", "chosen", "offered", "rewards")
-    *columns, full_information = given
-    roles: dict[str, Any] = {
-        name: None if column == "none" else column
-        for name, column in zip(names, columns, strict=True)
-        if column is not None
-    }
-    return roles | ({"full_information": True} if full_information else {})
-
-
-def _overrides(
-    file: Path | None, roles: dict[str, Any], features: Sequence[str] | None, one_hot: Sequence[str] | None
-) -> dict[str, Any]:
-    from invariant_bandits.logs.schema import toml_overrides
-
-    told = {} if file is None else toml_overrides(file)
-    told |= roles
-    if features:
-        told["features"] = _split(features)
-    if one_hot:
-        told["categorical"] = _split(one_hot)
-    return told
+        opened = open_log(log.source, log.overrides())
+    console.print(f"{opened.schema.describe()}\n")
+    return opened
 
 
 def _edges(given: str) -> list[Any]:
@@ -331,10 +205,14 @@ def _edges(given: str) -> list[Any]:
 
 
 @contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A spinner for what takes longer than a moment."""
-    with console.status(what):
-        yield
+def _playing() -> Iterator[Callable[[int, int], None]]:
+    """A bar with policies done, as a function of (done, all)."""
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("playing policies", total=None)
+        yield lambda done, total: bar.update(
+            task, completed=done, total=total, description=f"{done} of {total} policies", refresh=True
+        )
 
 
 @contextmanager

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.checks import InputError, one_of, whole_number
 from invariant_bandits.evaluation.calibration import Calibration, calibration
-from invariant_bandits.evaluation.contenders import COLD, Maker, Past, checked_policies, made
-from invariant_bandits.evaluation.estimators import direct, doubly_robust, exact, ips, logged_value, replay, snips
+from invariant_bandits.evaluation.estimators import logged_value
 from invariant_bandits.evaluation.intervals import Estimate, estimated
-from invariant_bandits.evaluation.playing import follow
 from invariant_bandits.evaluation.propensities import estimate_propensities
+from invariant_bandits.evaluation.registry import ESTIMATORS, Question, RegisteredEstimator, chosen_estimators
 from invariant_bandits.evaluation.report import report, verdict
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.parallel import finished
+from invariant_bandits.parallel import map_unordered
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import Maker, checked_makers
 
+COMPARED = (
+    *("auto-isd", "isd-linucb", "linucb-cold", "linucb-warm"),
+    *("sw-linucb", "d-linucb", "frozen", "uniform"),
+)
+"""The policies that are compared if none are named. Cold LinUCB begins with nothing, warm LinUCB has learned every
+logged round, sliding window and discount are cold and remember about one window of the moments, frozen is a regression
+on the logged rounds that never learns again."""
+REFERENCE = "LinUCB cold"
 SOURCES = ("logged", "estimated", "uniform")
 NO_PROPENSITIES = "the log has no propensities"
 WITHOUT_PROPENSITIES = (
@@ -34,7 +43,21 @@ ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One policy by one estimator: its value, and its paired differences to the reference policy and to the log."""
+    """One policy by one estimator.
+
+    Attributes
+    ----------
+    policy : str
+        Name of the policy.
+    estimator : str
+        Name of the estimator.
+    value : Estimate
+        Reward per round.
+    against_reference : Estimate
+        Paired difference to the reference policy, per round.
+    against_log : Estimate
+        Paired difference to what the log earned, per round.
+    """
 
     policy: str
     estimator: str
@@ -42,14 +65,32 @@ class Line:
     against_reference: Estimate
     against_log: Estimate
 
+    @property
+    def assumption(self) -> str | None:
+        """What the numbers rest on beyond the log. None where they rest on the log alone."""
+        return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Every policy by every estimator that the log allows.
 
-    lines: policy by estimator, the estimator to believe first; agreement: policy -> how often it would have done what
-    the log did (None with full information); logged: what the logging policy earned in the same rounds; calibration:
-    of the propensities, if there are any; notes: what can and cannot be known.
+    Attributes
+    ----------
+    lines : tuple of Line
+        Policy by estimator, the preferred estimator first.
+    logged : Estimate
+        What the logging policy earned in the same rounds, per round.
+    reference : str or None
+        The policy that differences are taken to.
+    agreement : policy -> float or None
+        Share of the rounds in which it would have done what the log did. None with full information.
+    fitted_rounds : int
+        How many rounds the policies were fitted on.
+    calibration : Calibration or None
+        Of the propensities, if there are any.
+    notes : tuple of str
+        What can and cannot be known.
     """
 
     lines: tuple[Line, ...]
@@ -66,7 +107,7 @@ class Comparison:
         return tuple(self.agreement)
 
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
-        """One line; without `estimator` that of the one to believe first, None if nothing can be estimated."""
+        """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:
@@ -74,7 +115,11 @@ class Comparison:
         line = self.line(policy)
         if line is None:
             return f"cannot be known, because {NO_PROPENSITIES}"
-        return verdict(line.against_log, assumed=line.estimator == "direct")
+        return verdict(line.against_log, line.estimator if line.assumption is not None else None)
+
+    def assumptions(self) -> dict[str, str]:
+        """Estimator -> what it assumes, for those in the comparison that assume anything."""
+        return {line.estimator: line.assumption for line in self.lines if line.assumption is not None}
 
     def rows(self) -> list[dict[str, Any]]:
         """Tidy rows: one per policy, estimator and quantity (value, against log, against reference)."""
@@ -107,14 +152,16 @@ class Comparison:
 
 def compare(
     feedback: Feedback,
-    policies: Mapping[str, Maker] | None = None,
+    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
     *,
     fit_fraction: float = 0.5,
     fit_until: Any = None,
     windows: int = 8,
+    edges: Any = None,
     propensities: str = "logged",
+    estimators: Sequence[str] | None = None,
     with_direct: bool = False,
-    reference: str = COLD,
+    reference: str = REFERENCE,
     confidence: float = 0.95,
     seed: int = 0,
     jobs: int = 1,
@@ -122,18 +169,57 @@ def compare(
 ) -> Comparison:
     """Fit every policy on the first part of the log and evaluate it on the rest, in time order, once.
 
-    policies: name -> maker, called with the Past and returning a fresh policy; the default ones if not given.
-    fit_fraction of the rounds are the first part, or those before the time fit_until. propensities: "logged";
-    "estimated", by a conditional logistic model; or "uniform", if the caller knows that logging was. With full
-    information policies are simply played (`exact`); with propensities they are estimated by DR, SNIPS, IPS and replay;
-    with_direct adds the direct method. reference: the policy that differences are taken to, where it is among them.
-    jobs: processes, forked; progress: called with (policies done, all).
+    Parameters
+    ----------
+    feedback : Feedback
+        The logged rounds.
+    policies : name -> maker, or registered names, optional
+        A maker is called with the Past and returns a fresh policy. The name of a registered policy will do for one.
+        COMPARED if not given.
+    fit_fraction : float
+        Share of the rounds, the first ones, that policies are fitted on.
+    fit_until : number or datetime, optional
+        Policies are fitted on the rounds before this time, instead of `fit_fraction`.
+    windows : int
+        Into how many the first part is cut.
+    edges : array, shape (m + 1,), optional
+        Times that bound the windows, instead of `windows`.
+    propensities : "logged", "estimated" or "uniform"
+        "estimated" by a conditional logistic model. "uniform" if the caller knows that logging was.
+    estimators : sequence of str, optional
+        Which registered estimators to ask. If not given all that the log allows and that assume nothing beyond it:
+        with full information policies are simply played (exact), with propensities DR, SNIPS, IPS and replay.
+    with_direct : bool
+        Ask also those that assume something, such as the direct method.
+    reference : str
+        The policy that differences are taken to, where it is among them.
+    confidence : float
+        Coverage of the intervals, such as 0.95.
+    seed : int
+        Of what an estimator draws.
+    jobs : int
+        Processes, forked.
+    progress : callable, optional
+        Called with (policies done, all).
+
+    Returns
+    -------
+    Comparison
+        With values, paired differences and verdicts.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(600, 3, 2))
+    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> result = ib.compare(feedback, ["linucb-warm", "uniform"], windows=4)
+    >>> result.verdict("LinUCB warm").startswith("yes, by")
+    True
     """
     one_of("propensities", propensities, SOURCES)
-    makers = checked_policies(policies)
+    makers = checked_makers(COMPARED if policies is None else policies)
     whole_number("jobs", jobs, 1)
     earlier, later = feedback.split(fit_fraction) if fit_until is None else feedback.split(time=fit_until)
-    past, baseline = Past.of(earlier, later.rounds, windows)
+    past = Past.from_feedback(earlier, later.rounds, windows, edges)
     full = later.offered_rewards is not None
     checked, notes = None, list[str]()
     if not full:
@@ -141,40 +227,20 @@ def compare(
         checked = None if later.propensities is None else calibration(later)
         if later.propensities is None:
             notes.append(WITHOUT_PROPENSITIES)
-    logged = logged_value(later, confidence=confidence)
+    asked = chosen_estimators(estimators, later, with_direct)
 
     def evaluated(name: str) -> tuple[dict[str, Estimate], float | None]:
-        try:
-            if full:
-                return {"exact": exact(later, made(makers[name], past), baseline=baseline, confidence=confidence)}, None
-            target = follow(made(makers[name], past), later, baseline=baseline)
-            result = {}
-            if later.propensities is not None:
-                other = made(makers[name], past)
-                result = _weighted_estimates(earlier, later, target, confidence)
-                result["replay"] = replay(later, other, seed=seed, baseline=baseline, confidence=confidence)
-            if with_direct:
-                result["direct"] = direct(later, target, earlier=earlier, confidence=confidence)
-            return result, float(target[later.logged_rows].mean())
-        except InputError as error:
-            return {"none": _impossible(later, f"{name} could not be fitted or played: {error}", confidence)}, None
-        except Exception as error:
-            error.add_note(f"while evaluating policy {name!r}")
-            raise
+        question = Question(makers[name], past, earlier, later, confidence=confidence, seed=seed)
+        return _evaluated(name, question, asked)
 
     found: list[tuple[dict[str, Estimate], float | None]] = [({}, None)] * len(makers)
-    for done, (index, outcome) in enumerate(finished(evaluated, list(makers), jobs), start=1):
+    for done, (index, outcome) in enumerate(map_unordered(evaluated, list(makers), jobs), start=1):
         found[index] = outcome
         if progress is not None:
             progress(done, len(makers))
-    estimates = {name: result for name, (result, _) in zip(makers, found, strict=True)}
-    if checked is not None and checked.flagged and checked.worst is not None:
-        reason = f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
-        estimates = {
-            name: {kind: one if kind == "direct" else one.refused(reason) for kind, one in result.items()}
-            for name, result in estimates.items()
-        }
+    estimates = {name: _trusted(result, checked) for name, (result, _) in zip(makers, found, strict=True)}
     chosen = reference if reference in makers else None
+    logged = logged_value(later, confidence=confidence)
     return Comparison(
         lines=tuple(_lines(estimates, logged, chosen)),
         logged=logged,
@@ -186,6 +252,33 @@ def compare(
     )
 
 
+def _evaluated(
+    name: str, question: Question, asked: list[RegisteredEstimator]
+) -> tuple[dict[str, Estimate], float | None]:
+    """The answers of all estimators about one policy, and how often it would have done what the log did."""
+    later = question.later
+    try:
+        answers = {one.name: one.estimate(question) for one in asked}
+        if later.offered_rewards is not None:
+            return answers, None
+        return answers, float(question.target[later.logged_rows].mean())
+    except InputError as error:
+        reason = f"{name} could not be fitted or played: {error}"
+        return {"none": _impossible(later, reason, question.confidence)}, None
+    except Exception as error:
+        error.add_note(f"while evaluating policy {name!r}")
+        raise
+
+
+def _trusted(answers: Mapping[str, Estimate], checked: Calibration | None) -> dict[str, Estimate]:
+    """The same answers; those that rest on propensities refuse to conclude where these were found to be wrong."""
+    if checked is None or not checked.flagged or checked.worst is None:
+        return dict(answers)
+    reason = f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
+    without = {one.name for one in ESTIMATORS if one.needs == "nothing"}
+    return {name: one if name in without else one.refused(reason) for name, one in answers.items()}
+
+
 def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple[Feedback, list[str]]:
     if source == "uniform":
         return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
@@ -194,15 +287,6 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         words = "propensities: estimated by a conditional logistic model from earlier choices; they assume that the"
         return later.with_propensities(fitted), [f"{words} log shows all that the logging policy looked at"]
     return later, []
-
-
-def _weighted_estimates(earlier: Feedback, later: Feedback, target: Array, confidence: float) -> dict[str, Estimate]:
-    """The estimators that use propensities, the one to believe first."""
-    return {
-        "DR": doubly_robust(later, target, earlier=earlier, confidence=confidence),
-        "SNIPS": snips(later, target, confidence=confidence),
-        "IPS": ips(later, target, confidence=confidence),
-    }
 
 
 def _impossible(later: Feedback, reason: str, confidence: float) -> Estimate:

@@ -1,9 +1,9 @@
 """Off-policy estimators: what a target policy would have earned per round, from rounds that another policy chose.
 
-The target is given as `target` (rows,), its probability of every offered action in every round, as `playing.follow`
-returns it: the value estimated is then the mean over rounds of the value of the policy as it was in that round, having
-learned from the log up to there. `replay` and `exact` take the policy itself. All assume that the log holds everything
-that the logging policy looked at.
+The target is given as `target` (rows,), its probability of every offered action in every round, as
+`playing.target_probabilities` returns it: the value estimated is then the mean over rounds of the value of the policy
+as it was in that round, having learned from the log up to there. `replay` and `exact` take the policy itself. All
+assume that the log holds everything that the logging policy looked at.
 
 An estimator refuses to conclude, with an infinite interval and its reasons, if
 * the weighted rounds are worth fewer than MIN_EFFECTIVE rounds of the target's own, or one round carries more than
@@ -19,6 +19,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
+from invariant_bandits.evaluation.registry import estimator
 from invariant_bandits.evaluation.reward_model import predict_rewards
 from invariant_bandits.logs.feedback import Feedback
 
@@ -33,10 +34,25 @@ DIRECT_ASSUMPTION = (
 )
 
 
+@estimator("IPS", rank=2)
 def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
     """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
 
-    Right if the propensities are. Its variance grows with the weights and with the mean reward.
+    Unbiased if the propensities are right. Its variance grows with the weights and with the mean reward.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -45,10 +61,11 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
     return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("SNIPS", rank=1)
 def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
-    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w.
+    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w. Parameters as in `ips`.
 
-    Right in large samples if the propensities are right up to a factor; unmoved by a constant added to all rewards.
+    Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that constant.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -56,13 +73,29 @@ def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Est
     return estimated([gains], [weights], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("DR", rank=0)
 def doubly_robust(
     feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95
 ) -> Estimate:
     """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
 
     Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks only).
-    The first block has no past but `earlier`; without it q̂ = 0 there, which is IPS.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    earlier : Feedback, optional
+        Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -73,11 +106,27 @@ def doubly_robust(
     return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
 
 
+@estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
 def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
     """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
 
-    Rounds of the first block, which has no past but `earlier`, are left out without it. The interval includes the
-    sampling error of a linear model, not what a wrong one gets wrong.
+    The interval includes the sampling error of a linear model, not what a wrong one gets wrong.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    earlier : Feedback, optional
+        Rounds before these. The first block has no other past: without them its rounds are left out.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     target = checked_target(feedback, target)
     model = predict_rewards(feedback, earlier)
@@ -93,13 +142,32 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
     )
 
 
+@estimator("replay", takes="policy", rank=3)
 def replay(
     feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
 
-    Right if the propensities are and the world does not change with time; what is estimated is the policy's mean
-    reward over as many rounds of its own as were accepted. The policy learns: hand over a fresh one.
+    Right if the propensities are and the environment does not change with time. What is estimated is the policy's mean
+    reward over as many rounds of its own as were accepted.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    policy : Player
+        It learns: hand over a fresh one.
+    seed : int
+        Draws which matching rounds are accepted.
+    baseline : float
+        Taken off the rewards that the policy is told.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
     weights = np.zeros(feedback.rounds)
@@ -112,10 +180,27 @@ def replay(
     )
 
 
+@estimator("exact", needs="rewards", takes="policy", rank=0)
 def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
 
-    The interval says how far other rounds like these could differ. Hand over a fresh policy.
+    The interval says how far other rounds like these could differ.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with the rewards of all offered actions.
+    policy : Player
+        It learns: hand over a fresh one.
+    baseline : float
+        Taken off the rewards that the policy is told.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     gains = played_rewards(policy, feedback, baseline=baseline)
     n = feedback.rounds
@@ -123,7 +208,7 @@ def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confiden
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
-    """What the logging policy itself earned."""
+    """What the logging policy itself earned per round."""
     n = feedback.rounds
     return estimated([feedback.rewards], [np.ones(n)], effective_sample=float(n), confidence=confidence)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.evaluation.comparison import compare
-from invariant_bandits.evaluation.contenders import AUTO, COLD, FROZEN, ISD, WARM, Maker, default_policies
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.evaluation.comparison import Comparison, compare
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs.features import FeatureOptions
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.logs.schema import Schema
+from invariant_bandits.model import Model, fitted_contender, keeps_baseline
+from invariant_bandits.policies.registry import find_policy
 
 LATEST = 20_000
-KINDS = {"auto-isd": AUTO, "isd-linucb": ISD, "isd-lints": ISD, "linucb": WARM, "lints": WARM, "linucb-cold": COLD}
-"""Which of the compared policies stands for a fitted one."""
 NO_OFFERED = "the log has the chosen actions only, so what others would have earned cannot be known"
 NO_PROPENSITIES = (
     "the log has no propensities, so what other actions would have earned cannot be known without an assumption;"
@@ -23,42 +26,104 @@ NO_PROPENSITIES = (
 
 
 def expected_value(
-    source: Any, schema: Schema, policy: str, *, features: FeatureOptions | None = None, latest: int = LATEST
+    model: Model,
+    source: Any,
+    *,
+    exploration: float | None = None,
+    confidence: float = 0.01,
+    features: FeatureOptions | None = None,
+    latest: int = LATEST,
 ) -> dict[str, Any]:
-    """Plain values: what a policy of this kind would have earned in the later half of the last rounds of the log.
+    """What the model's policy would have earned in the later half of the last rounds of its log, as plain values.
 
-    It is fitted on the earlier half. `known` says whether there is an answer; if not, `reason` says why.
+    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression that never
+    learns again is evaluated beside it.
+
+    Parameters
+    ----------
+    model : Model
+        As `fit_logs` returned it.
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Its log.
+    exploration : float, optional
+        As `fit_logs` was given it.
+    confidence : float
+        As `fit_logs` was given it.
+    features : FeatureOptions, optional
+        As `fit_logs` was given them.
+    latest : int
+        How many of the last rounds to look at.
+
+    Returns
+    -------
+    dict
+        `known` says whether there is an answer. If not, `reason` says why.
     """
-    if not schema.has_offered:
-        return {"known": False, "reason": NO_OFFERED}
-    if schema.propensity is None and schema.rewards is None and not schema.full_information:
-        return {"known": False, "reason": NO_PROPENSITIES}
-    makers = default_policies()
-    chosen: Mapping[str, Maker] = {name: makers[name] for name in dict.fromkeys((KINDS[policy], FROZEN))}
+    schema = model.schema
+    missing = _missing(schema)
+    if missing is not None:
+        return {"known": False, "reason": missing}
+    entry = find_policy(model.policy_name)
+    chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
+    chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
     try:
-        read = read_feedback(source, schema, features=features, latest=latest)
-        result = compare(read.feedback, chosen, windows=read.windows)
+        read = read_feedback(source, schema, features=features, windows=model.moments.windows, latest=latest)
+        feedback = read.feedback if keeps_baseline(model.policy_name) else _centred(read.feedback)
+        edges = _edges_within(model.moments.edges, feedback)
+        result = compare(feedback, chosen, windows=read.windows, edges=edges)
     except InputError as error:
         return {"known": False, "reason": str(error)}
-    lines = []
-    for name in chosen:
-        line = result.line(name)
-        if line is not None:
-            gain = line.against_log
-            lines.append(
-                {
-                    "policy": name,
-                    "estimator": line.estimator,
-                    "gain": float(gain.value) if gain.concludes else None,
-                    "low": float(gain.low) if gain.concludes else None,
-                    "high": float(gain.high) if gain.concludes else None,
-                    "verdict": result.verdict(name),
-                }
-            )
     return {
         "known": True,
         "fitted_rounds": result.fitted_rounds,
         "played_rounds": result.logged.rounds,
         "logged": str(result.logged),
-        "lines": lines,
+        "lines": [found for name in chosen if (found := _plain_line(result, name)) is not None],
     }
+
+
+def _missing(schema: Schema) -> str | None:
+    """Why the log cannot tell; None if it can."""
+    if not schema.has_offered:
+        return NO_OFFERED
+    if schema.propensity is None and schema.rewards is None and not schema.full_information:
+        return NO_PROPENSITIES
+    return None
+
+
+def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
+    line = result.line(name)
+    if line is None:
+        return None
+    gain = line.against_log
+    return {
+        "policy": name,
+        "estimator": line.estimator,
+        "gain": float(gain.value) if gain.concludes else None,
+        "low": float(gain.low) if gain.concludes else None,
+        "high": float(gain.high) if gain.concludes else None,
+        "verdict": result.verdict(name),
+    }
+
+
+def _centred(feedback: Feedback) -> Feedback:
+    """Features less the mean of those chosen in the earlier half, as a model without an intercept has them."""
+    earlier, _ = feedback.split(0.5)
+    return replace(feedback, offered=np.ascontiguousarray(feedback.offered - earlier.features.mean(axis=0)))
+
+
+def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not by time.
+
+    The model's own edges as far as they lie within; the half begins and ends where its rounds do.
+    """
+    if edges is None or feedback.times is None:
+        return None
+    times = feedback.split(0.5)[0].times
+    assert times is not None
+    inner = edges[(edges > times[0]) & (edges <= times[-1])]
+    kept, least = [times[0]], fewest_rounds(feedback.dim)
+    for edge in inner:
+        if (times < edge).sum() - (times < kept[-1]).sum() >= least and (times >= edge).sum() >= least:
+            kept.append(edge)
+    return np.array([*kept, times[-1]]) if len(kept) > 1 else None

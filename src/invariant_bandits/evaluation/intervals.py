@@ -1,9 +1,9 @@
-"""Estimate: a value with an interval, or a refusal with its reasons; intervals by a bootstrap of blocks of time.
+"""Estimate: a value with an interval, or a refusal with its reasons. Intervals come from a bootstrap of blocks of time.
 
 Every estimator here is a ratio Σ gain_t / Σ weight_t over rounds. Neighbouring rounds may depend on each other, so the
-unit that is resampled is a block of consecutive rounds; the statistic that is resampled is studentised (Hall 1992),
+unit that is resampled is a block of consecutive rounds. The statistic that is resampled is studentised (Hall 1992),
 which corrects the skewness of importance weights. Each end is the wider one of this and of Student's t over blocks: the
-first alone covered 94 to 96 % at nominal 95 %, depending on the world.
+first alone covered 94 to 96 % at nominal 95 %, depending on the environment.
 """
 
 from __future__ import annotations
@@ -25,12 +25,29 @@ SEED = 20_261_130
 class Estimate:
     """A value per round, its interval, and what it rests on.
 
-    value: the estimate (NaN if there is nothing to average); low, high: the interval at `confidence`, infinite if the
-    estimator refuses to conclude; standard_error; effective_sample: how many rounds of the target policy's own the
-    weighted rounds are worth; rounds: how many were read; reasons: why nothing can be concluded (empty: it can);
-    notes: what else to know; gains, weights (n,): contributions of the rounds, whose ratio of sums is the value;
-    model_errors (B, p): what the error of a model adds, one vector of independent standard errors per block, blocks
-    being fully dependent.
+    Attributes
+    ----------
+    value : float
+        The estimate, NaN if there is nothing to average.
+    low, high : float
+        The interval at `confidence`, infinite if the estimator refuses to conclude.
+    standard_error : float
+        Of the value.
+    effective_sample : float
+        How many rounds of the target policy's own the weighted rounds are worth.
+    rounds : int
+        How many rounds n were read.
+    reasons : tuple of str
+        Why nothing can be concluded. Empty: it can.
+    notes : tuple of str
+        What else to know.
+    confidence : float
+        Coverage of the interval.
+    gains, weights : array, shape (n,)
+        Contributions of the rounds, whose ratio of sums is the value.
+    model_errors : array, shape (B, p)
+        What the error of a model adds: one vector of independent standard errors per block, blocks being fully
+        dependent.
     """
 
     value: float
@@ -84,9 +101,34 @@ def estimated(
     notes: tuple[str, ...] = (),
     model_errors: Array | None = None,
 ) -> Estimate:
-    """The ratio Σ gains / Σ weights, each (n,); of two pairs, the difference of the first ratio and the second.
+    """The ratio Σ gains / Σ weights with its interval, or the difference of two such ratios.
 
-    model_errors: as in Estimate; their lengths are added up, and that to the blocks' standard error in quadrature.
+    Parameters
+    ----------
+    gains : list of one or two arrays, shape (n,)
+        Numerators, by round.
+    weights : list of as many arrays, shape (n,)
+        Denominators, by round.
+    effective_sample : float
+        How many rounds of the target policy's own the weighted rounds are worth.
+    confidence : float
+        Coverage of the interval.
+    reasons : tuple of str
+        Why nothing can be concluded. With any the interval is infinite.
+    notes : tuple of str
+        What else to know.
+    model_errors : array, shape (B, p), optional
+        As in Estimate. Their lengths are added up, and that to the blocks' standard error in quadrature.
+
+    Returns
+    -------
+    Estimate
+        Of the ratio, or of the first less the second.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.evaluation.intervals import estimated
+    >>> estimated([np.tile([0.0, 1.0], 50)], [np.ones(100)], effective_sample=100.0).value
+    0.5
     """
     probability("confidence", confidence)
     n = len(gains[0])

@@ -10,8 +10,16 @@ if TYPE_CHECKING:
     from invariant_bandits.evaluation.comparison import Comparison
 
 
-def verdict(difference: Estimate, *, assumed: bool = False) -> str:
-    """Would it have helped? Given the paired difference to the log; `assumed`: by the direct method."""
+def verdict(difference: Estimate, assuming: str | None = None) -> str:
+    """Would it have helped? In plain words.
+
+    Parameters
+    ----------
+    difference : Estimate
+        Paired difference to the log.
+    assuming : str, optional
+        The estimator that gave it, if it assumes more than the log.
+    """
     if not difference.concludes:
         return f"cannot be known, because {'; '.join(difference.reasons)}"
     interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
@@ -21,13 +29,14 @@ def verdict(difference: Estimate, *, assumed: bool = False) -> str:
         words = f"no, it would have lost {-difference.value:.3g} {interval}"
     else:
         words = f"no difference can be seen: {difference.value:+.3g} {interval}"
-    return f"if the direct method's assumption holds: {words}" if assumed else words
+    return words if assuming is None else f"if the {assuming} method's assumption holds: {words}"
 
 
 def report(comparison: Comparison) -> str:
     """Tables, one verdict per policy, and what the numbers rest on."""
-    logged = comparison.logged
+    logged, first = comparison.logged, comparison.policies[0]
     lines = [
+        f"{first} against what the log did: {comparison.verdict(first)}.",
         f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
         f"The log itself earned {logged} per round.",
     ]
@@ -47,8 +56,7 @@ def report(comparison: Comparison) -> str:
     if comparison.calibration is not None:
         state = "flagged as wrong" if comparison.calibration.flagged else "nothing speaks against them"
         lines += ["", f"Propensities: {state} (p = {comparison.calibration.p_value:.2g})."]
-    used = [note for one in comparison.lines if one.estimator == "direct" for note in one.value.notes]
-    notes = list(comparison.notes) + [f"direct: {note}" for note in dict.fromkeys(used)]
+    notes = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
     return "\n".join([*lines, "", *(f"Note: {note}." for note in notes)])
 
 

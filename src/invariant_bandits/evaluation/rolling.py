@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
-from invariant_bandits.evaluation.contenders import Maker, Past, checked_policies, made
-from invariant_bandits.evaluation.playing import played_rewards
+from invariant_bandits.evaluation.comparison import COMPARED
+from invariant_bandits.evaluation.playing import played_rows
 from invariant_bandits.logs.feedback import Feedback, Whole
-from invariant_bandits.parallel import finished
+from invariant_bandits.parallel import map_unordered
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import EVALUATES, Maker, build_policy, checked_makers
 
 HORIZONS = (100, 500, 2000)
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean over origins of one policy's mean reward minus another's, and its standard error.
+    """Mean over origins of one policy's mean reward minus another's.
 
-    independent_origins: how many origins that share no rounds these are worth; see `standard_error`.
+    Attributes
+    ----------
+    policy, reference : str
+        Whose reward, less whose.
+    horizon : int
+        Rounds played from each origin.
+    mean : float
+        Of the differences, per round.
+    standard_error : float
+        Of the mean.
+    origins : int
+        Number of origins.
     """
 
     policy: str
@@ -30,16 +43,26 @@ class PairedDifference:
     mean: float
     standard_error: float
     origins: int
-    independent_origins: float
 
 
 @dataclass(frozen=True, eq=False)
 class Rolling:
     """What every policy earned from every origin.
 
-    origins (N,): first round played; dates (N,): its time, if known; horizons (H,): rounds played;
-    rewards: policy -> (N, H) mean reward per round; average (N, H): mean over all offered actions of those rounds, what
-    a random choice would have earned.
+    Attributes
+    ----------
+    origins : array of int, shape (N,)
+        First round played.
+    dates : array, shape (N,), or None
+        Its time, if known.
+    horizons : tuple of int, length H
+        Rounds played.
+    rewards : policy -> array, shape (N, H)
+        Mean reward per round.
+    average : array, shape (N, H)
+        Mean over all offered actions of those rounds, what a random choice would have earned.
+    chosen_rows : policy -> array of int, shape (N, rounds of the longest horizon)
+        Rows of the feedback's offered actions that were chosen.
     """
 
     origins: Whole
@@ -47,6 +70,7 @@ class Rolling:
     horizons: tuple[int, ...]
     rewards: Mapping[str, Array]
     average: Array
+    chosen_rows: Mapping[str, Whole]
 
     def rows(self) -> list[dict[str, Any]]:
         """One line per origin, horizon and policy."""
@@ -66,8 +90,8 @@ class Rolling:
         result = []
         for h, horizon in enumerate(self.horizons):
             values = self.rewards[policy][:, h] - self.rewards[reference][:, h]
-            error, worth = standard_error(values, self.origins, horizon)
-            result.append(PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values), worth))
+            error = standard_error(values, self.origins, horizon)
+            result.append(PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values)))
         return result
 
     def summary(self, reference: str | None = None) -> str:
@@ -84,73 +108,154 @@ class Rolling:
         return "\n".join(lines)
 
 
-def standard_error(values: Array, origins: Whole, horizon: int) -> tuple[float, float]:
-    """Standard error of the mean of values (N,), and how many independent ones they are worth.
+def standard_error(values: Array, origins: Whole, horizon: int) -> float:
+    """Standard error of the mean of values that come from overlapping stretches of rounds.
 
     Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation ρ of
     their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
     σ²(N − A)/(N − 1). Dependence beyond shared rounds, such as what two fits have in common, is not allowed
     for.
+
+    Parameters
+    ----------
+    values : array, shape (N,)
+        One per origin.
+    origins : array of int, shape (N,)
+        First round of each.
+    horizon : int
+        Rounds played from each.
     """
     n = len(values)
     apart = np.abs(origins[:, None] - origins[None, :])
     inflation = float(np.maximum(0.0, 1.0 - apart / horizon).sum()) / n
-    return float(values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n)), n / inflation
+    return float(values.std(ddof=1) * np.sqrt((n - 1) / (n - inflation) * inflation / n))
 
 
 def rolling_origins(
     feedback: Feedback,
-    policies: Mapping[str, Maker] | None = None,
+    policies: Mapping[str, Maker | str] | Sequence[str] | None = None,
     *,
     origins: int | Sequence[int] = 20,
     horizons: Sequence[int] = HORIZONS,
     first: float = 0.5,
     windows: int = 8,
+    past_of: Callable[[Feedback, int], Past] | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rolling:
-    """From each origin fit every policy on all rounds before it and play the rounds that follow; needs all rewards.
+    """From each origin fit every policy on all rounds before it and play the rounds that follow.
 
-    policies: name -> maker, called with the Past; the default ones if not given. origins: how many, evenly spaced from
-    `first` of the rounds to the last that leaves the longest horizon, or the rounds themselves. One play of the
-    longest horizon gives the shorter ones too. jobs: processes, forked. progress: called with (origins done, all).
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds whose rewards are all known.
+    policies : name -> maker, or registered names, optional
+        As in `compare`.
+    origins : int or sequence of int
+        How many, evenly spaced from `first` of the rounds to the last that leaves the longest horizon, or the rounds
+        themselves.
+    horizons : sequence of int
+        Rounds to play. One play of the longest gives the shorter ones too.
+    first : float
+        Share of the rounds that lie before the first origin, strictly between 0 and 1.
+    windows : int
+        Into how many the rounds before an origin are cut.
+    past_of : callable, optional
+        (rounds before the origin, longest horizon) -> Past, instead of `Past.from_feedback`.
+    jobs : int
+        Processes, forked.
+    progress : callable, optional
+        Called with (origins done, all).
+
+    Returns
+    -------
+    Rolling
+        What every policy earned from every origin.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(600, 3, 2))
+    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> result = ib.rolling_origins(feedback, ["linucb", "uniform"], origins=4, horizons=[50, 100], windows=4)
+    >>> result.origins.tolist(), result.rewards["LinUCB"].shape
+    ([300, 367, 433, 500], (4, 2))
+    >>> result.difference("LinUCB", "uniform")[1].mean > 0
+    True
     """
-    makers = checked_policies(policies)
+    makers = checked_makers(COMPARED if policies is None else policies)
     lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")
     if feedback.offered_rewards is None:
         raise InputError("offered_rewards are missing: rolling origins need the rewards of all offered actions")
     starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
-
-    def from_origin(start: int) -> tuple[dict[str, Array], Array]:
-        ahead = feedback.between(start, start + lengths[-1])
-        past, baseline = Past.of(feedback.between(0, start), lengths[-1], windows)
-        earned = {}
-        for name, maker in makers.items():
-            try:
-                earned[name] = _means(played_rewards(made(maker, past), ahead, baseline=baseline), lengths)
-            except Exception as error:
-                error.add_note(f"while playing policy {name!r} from round {start}")
-                raise
-        return earned, _means(ahead.sums_per_round(np.asarray(ahead.offered_rewards)) / ahead.counts, lengths)
-
-    shape = (len(starts), len(lengths))
-    rewards, average = {name: np.empty(shape) for name in makers}, np.empty(shape)
     whole_number("jobs", jobs, 1)
-    for done, (index, (earned, mean)) in enumerate(finished(from_origin, starts.tolist(), jobs), start=1):
-        average[index] = mean
-        for name, values in earned.items():
-            rewards[name][index] = values
+
+    def from_origin(start: int) -> dict[str, Whole]:
+        return play_from(feedback, makers, start, start + lengths[-1], windows=windows, past_of=past_of)
+
+    rows = {name: np.empty((len(starts), lengths[-1]), dtype=np.int64) for name in makers}
+    for done, (index, chosen) in enumerate(map_unordered(from_origin, starts.tolist(), jobs), start=1):
+        for name, values in chosen.items():
+            rows[name][index] = values
         if progress is not None:
             progress(done, len(starts))
-    dates = None if feedback.times is None else feedback.times[starts]
-    return Rolling(starts, dates, lengths, rewards, average)
+    every = feedback.sums_per_round(feedback.offered_rewards) / feedback.counts
+    return Rolling(
+        starts,
+        None if feedback.times is None else feedback.times[starts],
+        lengths,
+        {name: _means(feedback.offered_rewards[chosen], lengths) for name, chosen in rows.items()},
+        _means(np.stack([every[start : start + lengths[-1]] for start in starts]), lengths),
+        rows,
+    )
+
+
+def play_from(
+    feedback: Feedback,
+    makers: Mapping[str, Maker],
+    start: int,
+    stop: int,
+    *,
+    windows: int = 8,
+    past_of: Callable[[Feedback, int], Past] | None = None,
+) -> dict[str, Whole]:
+    """What every policy chooses from one origin, fitted on all rounds before it.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds whose rewards are all known.
+    makers : name -> maker
+        As `checked_makers` returns them.
+    start, stop : int
+        First round played, and the one after the last.
+    windows : int
+        Into how many the rounds before the origin are cut.
+    past_of : callable, optional
+        (rounds before the origin, rounds to play) -> Past, instead of `Past.from_feedback`.
+
+    Returns
+    -------
+    name -> array of int, shape (stop − start,)
+        Rows of the feedback's offered actions that were chosen.
+    """
+    earlier, ahead = feedback.between(0, start), feedback.between(start, stop)
+    past = Past.from_feedback(earlier, stop - start, windows) if past_of is None else past_of(earlier, stop - start)
+    chosen = {}
+    for name, maker in makers.items():
+        try:
+            rows = played_rows(build_policy(maker, past, EVALUATES), ahead, baseline=past.baseline)
+        except Exception as error:
+            error.add_note(f"while playing policy {name!r} from round {start}")
+            raise
+        chosen[name] = feedback.starts[start] + rows
+    return chosen
 
 
 def _means(values: Array, lengths: tuple[int, ...]) -> Array:
-    """Means of the first so many of values (n,)."""
-    return np.array([values[:length].mean() for length in lengths])
+    """Means over the first so many of values (N, n), one column per length (N, H)."""
+    return np.stack([values[:, :length].mean(axis=1) for length in lengths], axis=1)
 
 
 def _checked_origins(origins: int | Sequence[int], first: float, longest: int, rounds: int) -> Whole:

@@ -1,1 +1,6 @@
-"""One module per experiment: its settings, how one repetition runs, and what is claimed of the results."""
+"""The paper reproduced, and more: cells, claims, grids, runs and their report; figures and slow studies in rooms of
+their own.
+
+Settings, playing and analysis are kept apart: a cell must not know its claims, a claim must not know how its cells are
+played, and nothing here knows the command.
+"""

@@ -6,17 +6,19 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.experiments.contenders import Contender
+from invariant_bandits.experiments.code import fingerprint
 from invariant_bandits.experiments.observing import OBSERVERS
 from invariant_bandits.files import FileError, replace_file
-from invariant_bandits.simulation.loop import Environment, SimulationResult, simulate
+from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.simulation.loop import Environment, simulate
+from invariant_bandits.simulation.registry import described
+from invariant_bandits.simulation.results import SimulationResult
 
 KEPT_ROUNDS = 50
 TIMINGS = "timings.json"
@@ -46,11 +48,7 @@ class Cell:
         }
 
     def _world(self) -> dict[str, Any]:
-        environment: Any = self.environment
-        kind = f"{type(environment).__module__}.{type(environment).__qualname__}".replace(
-            ".simulation.", ".environments."
-        )
-        return {"environment": {"kind": kind, **asdict(environment)}, "horizon": self.horizon}
+        return {"environment": described(self.environment), "horizon": self.horizon}
 
     def seed(self, seed: int) -> int:
         """The cell's own seed."""
@@ -59,8 +57,18 @@ class Cell:
 
     def identity(self, replications: int, seed: int) -> str:
         """A fingerprint of all that determines the result."""
-        everything = {**self.settings(), "replications": replications, "seed": seed, "code": _code()}
+        everything = {
+            **self.settings(),
+            "replications": replications,
+            "seed": seed,
+            "code": fingerprint(self.modules()),
+        }
         return hashlib.sha256(_plain(everything)).hexdigest()[:12]
+
+    def modules(self) -> tuple[str, ...]:
+        """Modules that define its policies and its world, one's own included."""
+        kinds = [find_policy(who.kind).kind for who in self.policies.values()]
+        return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""
@@ -112,7 +120,7 @@ def run(
 
 def _load_compiled_code(cell: Cell, loaded: set[str]) -> None:
     """Play a few rounds of what has not been played yet here, so that forked workers inherit the compiled code."""
-    fresh = {name: who.maker() for name, who in cell.policies.items() if repr(who) not in loaded}
+    fresh = {name: who for name, who in cell.policies.items() if repr(who) not in loaded}
     if fresh:
         simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
     loaded.update(map(repr, cell.policies.values()))
@@ -151,7 +159,7 @@ def _play(
     cell: Cell, replications: int, seed: int, jobs: int, client: Any, note: Callable[[int, int], None]
 ) -> SimulationResult:
     return simulate(
-        {name: contender.maker() for name, contender in cell.policies.items()},
+        dict(cell.policies),
         cell.environment,
         cell.horizon,
         replications,
@@ -161,19 +169,6 @@ def _play(
         progress=note,
         observe=None if cell.observe is None else OBSERVERS[cell.observe],
     )
-
-
-@cache
-def _code() -> str:
-    """A fingerprint of the code that results depend on: a changed policy is not mistaken for the stored one."""
-    root = Path(__file__).parent.parent
-    rooms = ("moments", "decomposition", "policies", "simulation")
-    files = [root / "checks.py"] + [path for room in rooms for path in (root / room).rglob("*.py")]
-    files += [root / "experiments" / name for name in ("contenders.py", "observing.py")]
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _plain(settings: Mapping[str, Any]) -> bytes:

@@ -4,39 +4,33 @@ replications = 50
 horizon = 500
 seed = 1
 
-[environment]                    # fields of PaperEpisodes; a list means: each of these
+[environment]                    # kind = "paper" if nothing is said; its fields; a list means: each of these
 logged = [1000, 8000]
 violation = [0.0, 2.0]
-[environment.world]              # fields of PaperWorld
+[environment.world]              # fields of a part of it
 drift = 1.0
 
-[policies.LinUCB]                # the name is the kind, unless `kind` says otherwise
+[policies.linucb]                # the name is that of a registered policy, unless `kind` says otherwise
 [policies."LinUCB, tuned"]
-kind = "LinUCB"
+kind = "linucb"
 exploration = 0.3
-[policies."my own"]
-kind = "mymodule:make"           # called with the options, returns episode -> policy
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.contenders import Contender
-from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
-from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.simulation.registry import ENVIRONMENTS
 
 TOP = {"replications", "horizon", "seed", "environment", "policies"}
-SEQUENCES = {"blocks"}
-KINDS = {"paper": PaperEpisodes, "hypercube": HypercubeEpisodes}
 
 
 @dataclass(frozen=True)
@@ -67,13 +61,10 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
     if not config.get("policies"):
         raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
     policies = {name: _contender(name, options) for name, options in config["policies"].items()}
-    for contender in policies.values():
-        contender.maker()
     environment = dict(config.get("environment", {}))
-    kind = environment.pop("kind", "paper")
-    if kind not in KINDS:
-        raise InputError(f"environment.kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    horizons = _choices("horizon", config.get("horizon", 500))
+    kind = ENVIRONMENTS.find(environment.pop("kind", "paper")).kind
+    horizons = config.get("horizon", 500)
+    horizons = horizons if isinstance(horizons, list) else [horizons]
     cells = []
     for horizon, (words, world) in product(horizons, _worlds(kind, environment)):
         parts = [*words, *([f"horizon={horizon}"] if len(horizons) > 1 else [])]
@@ -90,28 +81,35 @@ def _contender(name: str, options: Any) -> Contender:
     if not isinstance(options, Mapping):
         raise InputError(f"policies.{name} must be a table of options, got {options!r}")
     rest = dict(options)
-    return Contender(str(rest.pop("kind", name)), rest)
+    policy = find_policy(str(rest.pop("kind", name)))
+    policy.check(rest)
+    return Contender(policy.name, rest)
 
 
-def _worlds(kind: str, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
+def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
     """(what is particular about it, environment) for every combination of the lists."""
-    inner = environment.pop("world", {})
-    if kind != "paper" and inner:
-        raise InputError(f"environment.world belongs to the kind 'paper', not to {kind!r}")
-    outer_names = {field.name for field in fields(KINDS[kind])} - {"world"}
-    _known(environment, outer_names, "environment")
-    _known(inner, {field.name for field in fields(PaperWorld)}, "environment.world")
-    choices = {("", name): _choices(name, value) for name, value in environment.items()}
-    choices |= {("world.", name): _choices(name, value) for name, value in inner.items()}
+    parts = {field.name: type(_default(field)) for field in fields(kind) if is_dataclass(_default(field))}
+    tables = {name: environment.pop(name) for name in parts if name in environment}
+    _known(environment, {field.name for field in fields(kind)}, "environment")
+    choices = {("", name): _choices(kind, name, value) for name, value in environment.items()}
+    for part, table in tables.items():
+        _known(table, {field.name for field in fields(parts[part])}, f"environment.{part}")
+        choices |= {(part, name): _choices(parts[part], name, value) for name, value in table.items()}
     worlds = []
     for values in product(*choices.values()):
         settings = dict(zip(choices, values, strict=True))
-        words = [f"{name}={_plain(value)}" for (_, name), value in settings.items() if len(choices[_, name]) > 1]
-        outer = {name: value for (part, name), value in settings.items() if not part}
-        if kind == "paper":
-            outer["world"] = _built(PaperWorld, {name: value for (part, name), value in settings.items() if part})
-        worlds.append((words, _built(KINDS[kind], outer)))
+        words = [f"{key[1]}={_plain(value)}" for key, value in settings.items() if len(choices[key]) > 1]
+        own = {name: value for (part, name), value in settings.items() if not part}
+        for part in tables:
+            inner = {name: value for (where, name), value in settings.items() if where == part}
+            own[part] = _built(parts[part], inner)
+        worlds.append((words, _built(kind, own)))
     return worlds
+
+
+def _default(field: Any) -> Any:
+    """What a field of a dataclass is if nothing is said."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _built(kind: Any, settings: dict[str, Any]) -> Any:
@@ -121,9 +119,9 @@ def _built(kind: Any, settings: dict[str, Any]) -> Any:
         raise InputError(f"environment: {error}") from None
 
 
-def _choices(name: str, value: Any) -> list[Any]:
+def _choices(kind: Any, name: str, value: Any) -> list[Any]:
     """The values an entry may take: a list means each of them, but for entries that are sequences themselves."""
-    if name in SEQUENCES:
+    if any(field.name == name and isinstance(_default(field), tuple) for field in fields(kind)):
         nested = isinstance(value, list) and value and isinstance(value[0], list)
         return [tuple(each) for each in value] if nested else [tuple(value)]
     if not isinstance(value, list):

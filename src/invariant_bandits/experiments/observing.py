@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.simulation.episodes import Episode
-
-Observer = Callable[[Any, Episode], Mapping[str, float]]
+from invariant_bandits.simulation.loop import Observer
 
 
 def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
@@ -28,7 +27,7 @@ def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
     }
 
 
-class Watched:
+class CoverageProbe:
     """A policy whose confidence widths are compared with the truth in every round before it decides."""
 
     def __init__(self, policy: Policy, episode: Episode) -> None:
@@ -49,12 +48,19 @@ class Watched:
         self.policy.update(features, reward, offered=offered, action=action)
 
 
-def coverage(policy: Any, episode: Episode) -> dict[str, float]:
+class Coverage:
     """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered actions."""
-    return {"covered": float(policy.uncovered == 0), "rounds covered": 1.0 - policy.uncovered / policy.rounds}
+
+    def watch(self, policy: Policy, episode: Episode) -> CoverageProbe:
+        """What plays in the policy's place."""
+        return CoverageProbe(policy, episode)
+
+    def __call__(self, probe: CoverageProbe, episode: Episode) -> dict[str, float]:
+        """What the probe has seen."""
+        return {"covered": float(probe.uncovered == 0), "rounds covered": 1.0 - probe.uncovered / probe.rounds}
 
 
 OBSERVERS: Mapping[str, Observer] = {
     "split": estimated_split,
-    "coverage": coverage,
+    "coverage": Coverage(),
 }

@@ -19,8 +19,7 @@ from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.claims import Claim, Results, Verdict
-from invariant_bandits.experiments.figures.catalogue import cells_of, chosen
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import Experiment, cells_of, chosen
 from invariant_bandits.files import FileError, replace_file
 from invariant_bandits.reports.plots import THEMES, save
 
@@ -102,7 +101,7 @@ def read(folder: Path, jobs: int = 1) -> Reproduction:
     def judged(experiment: Experiment) -> list[tuple[int, Verdict]]:
         return [(place, claim.judge(results)) for place, claim in enumerate(experiment.claims)]
 
-    found = dict(parallel.finished(judged, experiments, jobs))
+    found = dict(parallel.map_unordered(judged, experiments, jobs))
     verdicts = {
         experiment.name: [(experiment.claims[place], verdict) for place, verdict in found[index]]
         for index, experiment in enumerate(experiments)
@@ -120,7 +119,11 @@ def write_claims(reproduction: Reproduction, folder: Path) -> Path:
             "source": claim.source,
             "quantity": claim.quantity,
             "bound": str(claim.bound),
-            **asdict(verdict),
+            "word": verdict.word,
+            "statistic": verdict.measured.value,
+            "low": verdict.measured.low,
+            "high": verdict.measured.high,
+            "repetitions": verdict.repetitions,
         }
         for name, judged in reproduction.verdicts.items()
         for claim, verdict in judged
@@ -140,7 +143,7 @@ def write_figures(reproduction: Reproduction, folder: Path, jobs: int = 1) -> li
         figure = experiment.draw(reproduction.results, theme)
         return save(figure, folder / FIGURES / f"{experiment.name}-{theme}", formats)
 
-    return [path for _, paths in parallel.finished(draw, tasks, jobs) for path in paths]
+    return [path for _, paths in parallel.map_unordered(draw, tasks, jobs) for path in paths]
 
 
 def _write_run(folder: Path, run: Run) -> None:

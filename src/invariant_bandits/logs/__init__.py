@@ -1,46 +1,8 @@
-"""Logs as people have them (Parquet, CSV, frames) → moments per window and rounds, with what was wrong counted.
+"""Logs as people have them: files, tables and frames become moments per window, and rounds.
 
-The names are imported when first used; pyarrow is needed for all of them.
+A newcomer begins in `reading` (the questions one may ask of a log) and `log` (an opened log, looked at once). `schema`
+says what the columns mean and `features` what becomes of them, `formats` has one module per format, `quality` counts
+what was wrong, `engines` runs the same function here or on a cluster, `pruning` makes every window estimable, and
+`feedback` holds rounds in memory. What is made of moments and rounds is none of this room's business: it must not know
+subspaces or policies. Names are imported from their modules; most of them need pyarrow.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from invariant_bandits.logs.quality import QualityReport as QualityReport
-    from invariant_bandits.logs.reading import LogMoments as LogMoments
-    from invariant_bandits.logs.reading import read_feature_map as read_feature_map
-    from invariant_bandits.logs.reading import read_moments as read_moments
-    from invariant_bandits.logs.reading import read_rounds as read_rounds
-    from invariant_bandits.logs.reading import read_schema as read_schema
-    from invariant_bandits.logs.rounds import Rounds as Rounds
-    from invariant_bandits.logs.schema import Schema as Schema
-    from invariant_bandits.logs.schema import infer_schema as infer_schema
-
-_HOMES = {
-    "LogMoments": "reading",
-    "QualityReport": "quality",
-    "Rounds": "rounds",
-    "Schema": "schema",
-    "infer_schema": "schema",
-    "read_feature_map": "reading",
-    "read_moments": "reading",
-    "read_rounds": "reading",
-    "read_schema": "reading",
-}
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

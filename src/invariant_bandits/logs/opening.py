@@ -1,67 +1,61 @@
-"""Which source is behind what the user gave: paths, tables, frames or dictionaries."""
+"""Which source is behind what the user gave: paths, or what is in memory; the registered formats decide."""
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.obp import ObpSource
-from invariant_bandits.logs.sources import SAMPLE_ROWS, CsvSource, ParquetSource, Source, TableSource
+from invariant_bandits.logs.formats.registry import FORMATS, format_of_file, format_of_object
+from invariant_bandits.logs.sources import Source
 
 
 def open_source(source: Any) -> Source:
-    """The source behind a path, folder or pattern (Parquet, CSV), an Arrow table, a frame or an obp feedback dict."""
-    import pyarrow as pa
+    """The source behind a path, folder or pattern, several of them, or an object that some format accepts.
 
-    if isinstance(source, ParquetSource | CsvSource | TableSource | ObpSource):
-        return source
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Source
+        Files must have the suffix of a registered format, all of them the same one; a folder is searched for them,
+        hidden files left aside. Files are in the order of their names.
+
+    >>> import pyarrow as pa
+    >>> open_source(pa.table({"reward": [1.0, 0.0], "x": [0.5, 2.0]})).total_rows
+    2
+    """
     if isinstance(source, str | PathLike):
-        return _open_paths(str(source), _files_of(str(source)))
+        return _open_files(str(source), _files_of(str(source)))
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):
-        return _open_paths("source", [name for one in source for name in _files_of(str(one))])
-    if isinstance(source, Mapping):
-        return ObpSource(source)
-    if isinstance(source, pa.Table):
-        return TableSource(source)
-    if isinstance(source, pa.RecordBatch):
-        return TableSource(pa.Table.from_batches([source]))
-    if type(source).__module__.partition(".")[0] == "pandas":
-        return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
-    if hasattr(source, "__arrow_c_stream__"):
-        return TableSource(pa.table(source), "frame")
-    raise InputError(
-        "source must be a path, a folder, a pattern, an Arrow table, a pandas or Polars frame or an obp feedback"
-        f" dictionary, got {type(source).__name__}"
-    )
-
-
-def sample_of(source: Source, rows: int = SAMPLE_ROWS) -> Any:
-    """The first rows, an Arrow table."""
-    import pyarrow as pa
-
-    for task in source.tasks:
-        for _, batch in source.batches(task, source.arrow_schema.names):
-            return pa.Table.from_batches([batch.slice(0, rows)])
-    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
+        return _open_files("source", [name for one in source for name in _files_of(str(one))])
+    if isinstance(source, Source):
+        return source
+    found = format_of_object(source)
+    if found is None:
+        known = _either(["a path", "a folder", "a pattern", *_labels(in_memory=True)])
+        raise InputError(f"source must be {known}, got {type(source).__name__}")
+    return found.kind(source)
 
 
 def _files_of(given: str) -> list[str]:
-    path = Path(given)
-    if path.is_dir():
-        found = sorted(str(one) for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path)))
-        found = [name for name in found if _kind(name) is not None]
-    elif path.is_file():
+    if Path(given).is_dir():
+        found = _files_below(Path(given))
+    elif Path(given).is_file():
         found = [given]
     else:
         found = sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
     if not found:
-        raise FileError(f"{given}: no Parquet or CSV file is there")
+        raise FileError(f"{given}: no {_either(_labels(in_memory=False))} file is there")
     return found
+
+
+def _files_below(folder: Path) -> list[str]:
+    """Files of a registered format in a folder and those below it."""
+    visible = (one for one in folder.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(folder)))
+    return sorted(name for name in map(str, visible) if format_of_file(name) is not None)
 
 
 def _is_hidden(path: Path) -> bool:
@@ -69,16 +63,22 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.parts)
 
 
-def _open_paths(given: str, paths: list[str]) -> Source:
-    kinds = {_kind(path) for path in paths}
-    if kinds == {"parquet"}:
-        return ParquetSource(tuple(paths))
-    if kinds == {"csv"}:
-        return CsvSource(tuple(paths))
-    raise FileError(f"{given}: files must be all Parquet (.parquet, .pq) or all CSV (.csv, .csv.gz), got {paths[:3]}")
+def _open_files(given: str, paths: list[str]) -> Source:
+    kinds = {format_of_file(path) for path in paths}
+    found = kinds.pop()
+    if kinds or found is None:
+        by_label = sorted(FORMATS, key=lambda one: one.label)
+        known = _either(f"all {one.label} ({', '.join(one.suffixes)})" for one in by_label if one.suffixes)
+        raise FileError(f"{given}: files must be {known}, got {paths[:3]}")
+    return found.kind(tuple(paths))
 
 
-def _kind(path: str) -> str | None:
-    if path.endswith((".parquet", ".pq")):
-        return "parquet"
-    return "csv" if path.endswith((".csv", ".csv.gz")) else None
+def _labels(*, in_memory: bool) -> list[str]:
+    """What the formats of files, or of what is in memory, are called, in the order of the alphabet."""
+    return sorted(one.label for one in FORMATS if (one.accepts is not None) == in_memory)
+
+
+def _either(words: Iterable[str]) -> str:
+    """'a, b or c'."""
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last

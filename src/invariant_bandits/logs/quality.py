@@ -1,15 +1,87 @@
-"""What was wrong with a log: rows counted by reason, with the first examples; nothing disappears silently."""
+"""What was wrong with a log: rows counted by reason, with the first examples; nothing disappears silently.
+
+`RowProblems` belongs to one batch while it is decoded, `QualityReport` to the whole log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from invariant_bandits.checks import InputError
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
 
 EXAMPLES = 5
 KEPT = ("out of order in time", "unknown category")
+
+
+class RowProblems:
+    """What is wrong with each of n rows: the first reason to leave it out, if there is one.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows n.
+
+    Attributes
+    ----------
+    codes : array, shape (n,)
+        Index of a row's reason within `reasons`; 0 if nothing is wrong.
+    reasons : list of str
+        The reasons in the order in which they were met, after an empty one.
+    kept : dict of str to array, shape (n,)
+        By reason, a mask of rows that are used although something is strange about them.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.codes = np.zeros(rows, dtype=np.int64)
+        self.reasons = [""]
+        self.kept: dict[str, Array] = {}
+
+    def leave_out(self, rows: Array, reason: str) -> None:
+        """Rows where the mask `rows` (n,) is true cannot be used; those with an earlier reason keep it."""
+        if not rows.any():
+            return
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        self.codes[rows & (self.codes == 0)] = self.reasons.index(reason)
+
+    def keep(self, rows: Array, reason: str) -> None:
+        """Rows where the mask `rows` (n,) is true are strange, but can be used."""
+        if rows.any():
+            self.kept[reason] = rows
+
+    @property
+    def found(self) -> bool:
+        """Whether any row cannot be used."""
+        return len(self.reasons) > 1
+
+    @property
+    def usable(self) -> Array:
+        """Mask (n,) of the rows without a problem."""
+        return np.asarray(self.codes == 0)
+
+    def by_reason(self) -> Iterator[tuple[str, Array]]:
+        """(reason, mask (n,) of the rows that are left out for it)."""
+        for code, reason in enumerate(self.reasons[1:], start=1):
+            yield reason, self.codes == code
+
+    def of_groups(self, starts: Array) -> RowProblems:
+        """Problems of groups of rows that begin at `starts`: one of the problems of its rows."""
+        groups = RowProblems(len(starts))
+        groups.kept = self.kept
+        if self.found and len(starts):
+            groups.codes, groups.reasons = np.maximum.reduceat(self.codes, starts), list(self.reasons)
+        return groups
+
+    def leave_out_at(self, where: Array, parts: RowProblems) -> None:
+        """Leave out the rows `where` (a mask, or indices) for the problems of the parts that they are made of."""
+        for reason, bad_parts in parts.by_reason():
+            bad = np.zeros(len(self.codes), dtype=bool)
+            bad[where] = bad_parts
+            self.leave_out(bad, reason)
 
 
 @dataclass
@@ -26,27 +98,43 @@ class QualityReport:
 
     Rounds that are out of order in time or have an unknown category are counted and kept (order does not matter where
     windows are bounded by time; an unknown category is all zeros); every other problem leaves the round out.
+
+    Parameters
+    ----------
+    rows : int
+        Rows read, used or not.
+    rounds : int
+        Rounds used.
+    problems : dict of str to Problem
+        What was found, by reason.
+
+    >>> report = QualityReport(rows=10, rounds=9)
+    >>> report.add("missing reward", "log.csv", [7])
+    >>> print(report.describe())
+    10 rows read, 9 rounds used, 1 left out
+              1  missing reward (left out); first: log.csv row 7
     """
 
     rows: int = 0
     rounds: int = 0
     problems: dict[str, Problem] = field(default_factory=dict)
 
-    def add(self, reason: str, file: str, rows: Iterable[int], count: int | None = None) -> None:
-        """Count `rows` of `file` under `reason`; `count` if there are more than those given."""
+    def add(self, reason: str, file: str, rows: Iterable[int]) -> None:
+        """Count `rows` of `file` under `reason`."""
         rows = [int(row) for row in rows]
-        problem = self.problems.setdefault(reason, Problem())
-        problem.count += len(rows) if count is None else count
-        problem.examples += [(file, row) for row in rows[: max(0, EXAMPLES - len(problem.examples))]]
+        self._count(reason, len(rows), [(file, row) for row in rows])
 
     def merge(self, later: QualityReport) -> None:
         """Add what was found in a later part of the log."""
         self.rows += later.rows
         self.rounds += later.rounds
         for reason, found in later.problems.items():
-            problem = self.problems.setdefault(reason, Problem())
-            problem.count += found.count
-            problem.examples += found.examples[: max(0, EXAMPLES - len(problem.examples))]
+            self._count(reason, found.count, found.examples)
+
+    def _count(self, reason: str, count: int, examples: list[tuple[str, int]]) -> None:
+        problem = self.problems.setdefault(reason, Problem())
+        problem.count += count
+        problem.examples += examples[: max(0, EXAMPLES - len(problem.examples))]
 
     @staticmethod
     def is_kept(reason: str) -> bool:
@@ -76,6 +164,11 @@ class QualityReport:
         """Raise InputError if anything was found (`strict`)."""
         if not self.clean:
             raise InputError(f"the log has problems and strict was asked for:\n{self.describe()}")
+
+    def require_rounds(self) -> None:
+        """Raise InputError if no round is usable."""
+        if self.rounds == 0:
+            raise InputError(f"the log has no usable round:\n{self.describe()}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -1,50 +1,47 @@
-"""From a log to moments, or to rounds: the entry points."""
+"""From a log to its schema, its moments, its rounds or its features: the questions one may ask."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from os import PathLike
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import engines
-from invariant_bandits.logs.decoding import MICROSECONDS, as_utc
-from invariant_bandits.logs.features import Column, Dropped, FeatureMap, FeatureOptions
-from invariant_bandits.logs.obp import ObpSource
-from invariant_bandits.logs.opening import open_source, sample_of
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.rounds import Reader, Rounds, vector_width
-from invariant_bandits.logs.schema import (
-    Schema,
-    are_flags,
-    infer_schema,
-    is_list,
-    is_text,
-    is_time,
-    is_vector,
-    toml_overrides,
-)
-from invariant_bandits.logs.sources import Source
+from invariant_bandits.logs.reader import reader_of
+from invariant_bandits.logs.rounds import Rounds
+from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.logs.summary import Plan, Total
-from invariant_bandits.logs.survey import Survey, calendar_edges, survey
+from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.moments.windows import checked_edges
 
-DEFAULT_WINDOWS = 8
 Progress: TypeAlias = Callable[[int, int | None, float], None]
-SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
+"""Called with the rows read so far, all rows if their number is known, and the seconds passed."""
 
 
 @dataclass(frozen=True)
 class LogMoments:
-    """What was read: moments per window of the mapped features, and everything needed to say where they came from.
+    """Moments that were read from a log, and everything needed to say where they came from.
 
-    edges: times that bound the windows, None if they are equal shares of the rows; dropped: features that were left
-    out and why; seconds: how long reading took.
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments per window of the mapped features.
+    schema : Schema
+        What the columns mean.
+    feature_map : FeatureMap
+        What became of them.
+    quality : QualityReport
+        Rows read, rounds used, and what was wrong.
+    dropped : tuple of Dropped
+        Features that were left out and why.
+    edges : array, shape (windows + 1,), or None
+        Times that bound the windows; None if they are equal shares of the rows.
     """
 
     moments: WindowedMoments
@@ -53,17 +50,11 @@ class LogMoments:
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
-    seconds: float
 
     @property
     def rows(self) -> int:
         """Rows read, used or not."""
         return self.quality.rows
-
-    @property
-    def rows_per_second(self) -> float:
-        """Speed of reading."""
-        return self.rows / self.seconds if self.seconds > 0.0 else float("inf")
 
     def describe(self) -> str:
         """Schema, quality and features in words."""
@@ -75,11 +66,20 @@ class LogMoments:
 
 
 def read_schema(source: Any, schema: SchemaLike = None) -> Schema:
-    """The schema of a log: a whole Schema is checked; otherwise inferred, but for the fields that `schema` gives.
+    """What the columns of a log mean.
 
-    They are a mapping, or the path of a TOML file.
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        A whole Schema is checked; fields that are known are taken, and the others are inferred.
+
+    >>> import pyarrow as pa
+    >>> read_schema(pa.table({"clicked": [True, False], "price": [2.0, 3.0]}))
+    Schema(reward='clicked', features=('price',), ...)
     """
-    return _schema_of(open_source(source), schema)
+    return open_log(source, schema).schema
 
 
 def read_moments(
@@ -97,51 +97,65 @@ def read_moments(
 ) -> LogMoments:
     """Moments per window of a log of any size, in bounded memory.
 
-    source: a Parquet or CSV file, folder or pattern, an Arrow table, a pandas or Polars frame, an obp feedback
-    dictionary. schema: a Schema, the fields of it that are known (a mapping, or the path of a TOML file), or None to
-    infer all of it. Windows: a number of equal shares of the rows (8 if nothing is given), or of length `every`
-    ("7d", "1mo", a number), or between explicit `edges`. features: options, or a map that was learned before.
-    engine, address: see `logs.engines.run`. strict: refuse a log with any problem. progress(rows, total or None,
-    seconds) is called after every part.
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean: all of it, the fields that are known, or nothing; the rest is inferred.
+    windows : int, optional
+        Number of windows that are equal shares of the rows; 8 if nothing is said about windows.
+    every : str or number, optional
+        Length of the windows instead: "30min", "12h", "7d", "2w", "1mo", "1y", or a number if the times are numbers.
+    edges : array, shape (windows + 1,), optional
+        Times that bound the windows instead.
+    features : FeatureOptions, FeatureMap or None
+        What to make of the columns, or a map that was learned before.
+    engine : str, distributed.Client or SparkSession
+        Where the log is read: "local", "dask", "spark", or a cluster that is there; see `logs.engines.run`.
+    address : str, optional
+        Address of the cluster.
+    strict : bool
+        Whether to refuse a log with any problem.
+    progress : callable (rows, total or None, seconds), optional
+        Called after every part.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> x = np.random.default_rng(0).normal(size=(400, 2))
+    >>> read = ib.read_moments(pa.table({"reward": x.sum(axis=1), "a": x[:, 0], "b": x[:, 1]}), windows=4)
+    >>> read.moments
+    WindowedMoments(dim=2, windows=4, rounds=400, of chosen actions)
+    >>> read.feature_map.names
+    ('a', 'b')
     """
     began = time.perf_counter()
     if sum(given is not None for given in (windows, every, edges)) > 1:
         raise InputError("give only one of windows, every and edges")
-    opened = open_source(source)
-    known = _schema_of(opened, schema)
-    if known.one_row_per_action and known.chosen is None:
+    log = open_log(source, schema)
+    if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
-    if known.time is None and (every is not None or edges is not None):
-        raise InputError("schema: time is missing; every and edges need it")
-    dates = _times_are_dates(opened, known)
-    bounds = None if edges is None else _edges(edges, dates)
-    by_count = every is None and edges is None
-    found = survey(opened, known, dates=dates, times=every is not None, rows=by_count)
-    if every is not None:
-        bounds = calendar_edges(every, found.first_time, found.last_time)
-    count = len(bounds) - 1 if bounds is not None else whole_number("windows", windows or DEFAULT_WINDOWS, 1)
-    if by_count and count > found.total_rows:
-        raise InputError(f"windows must be at most the number of rows, {found.total_rows}, got {count}")
-    options = FeatureOptions() if features is None else features
-    reader = _reader(opened, known, dates, found, options)
-    plan = Plan(reader, count, found.total_rows, bounds)
+    cut = windows_of(log, windows, every, edges)
+    plan = Plan(reader_of(log, features or FeatureOptions()), cut, log.survey().total_rows)
     total = Total(plan)
-    for part in engines.run(engine, address, found.tasks, plan):
+    for part in engines.run(engine, address, log.survey().tasks, plan):
         total.add(part)
         if progress is not None:
-            progress(total.report.rows, found.total_rows or opened.total_rows, time.perf_counter() - began)
+            progress(total.report.rows, plan.total_rows, time.perf_counter() - began)
     if strict:
         total.report.refuse_problems()
-    if total.report.rounds == 0:
-        raise InputError(f"the log has no usable round:\n{total.report.describe()}")
-    feature_map, dropped = reader.feature_map, list[Dropped]()
-    if isinstance(options, FeatureMap):
-        feature_map = options
-    else:
-        feature_map, dropped = feature_map.learned(total.moments, options)
+    total.report.require_rounds()
+    feature_map, dropped = _learned(features, plan.reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
-    seconds = time.perf_counter() - began
-    return LogMoments(moments, known, feature_map, total.report, tuple(dropped), bounds, seconds)
+    return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
+
+
+def _learned(
+    features: FeatureOptions | FeatureMap | None, expanding: FeatureMap, moments: WindowedMoments
+) -> tuple[FeatureMap, list[Dropped]]:
+    """(the map that was given, or what the moments of the expanded features teach, the features left out)."""
+    if isinstance(features, FeatureMap):
+        return features, []
+    return expanding.learned(moments, features or FeatureOptions())
 
 
 def read_rounds(
@@ -151,95 +165,49 @@ def read_rounds(
     *,
     report: QualityReport | None = None,
 ) -> Iterator[Rounds]:
-    """Batches of rounds in the order of the log, features mapped; problems are counted in `report`.
+    """Batches of rounds in the order of the log, features mapped.
 
-    feature_map: as learned by `read_moments`; options without scaling, or None, are enough for a first look.
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; what is not said is inferred.
+    feature_map : FeatureMap, FeatureOptions or None
+        As learned by `read_moments`; options without scaling, or None, are enough for a first look.
+    report : QualityReport, optional
+        Where problems are counted while rounds are read.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})
+    >>> [batch.features.tolist() for batch in ib.read_rounds(table)]
+    [[[2.0], [3.0]]]
     """
-    opened = open_source(source)
-    known = _schema_of(opened, schema)
-    dates = _times_are_dates(opened, known)
+    log = open_log(source, schema)
     if isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none":
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
-    found = survey(opened, known, dates=dates, times=False, rows=False)
-    reader = _reader(opened, known, dates, found, feature_map or FeatureOptions())
+    reader = reader_of(log, feature_map or FeatureOptions())
     report = QualityReport() if report is None else report
-    for task in found.tasks:
+    for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
             offered = None if rounds.offered is None else reader.feature_map.finish(rounds.offered)
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
 
 
 def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOptions | None = None) -> FeatureMap:
-    """The map that expands the columns of a log into features, categories included; nothing is scaled or left out."""
-    opened = open_source(source)
-    known = _schema_of(opened, schema)
-    found = survey(opened, known, dates=False, times=False, rows=False)
-    return _reader(opened, known, False, found, options or FeatureOptions()).feature_map
+    """The map that expands the columns of a log into features; nothing is scaled or left out.
 
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; what is not said is inferred.
+    options : FeatureOptions, optional
+        Interactions, centring, and how many categories a column may have.
 
-def _schema_of(source: Source, schema: SchemaLike) -> Schema:
-    if isinstance(schema, Schema):
-        return schema.resolved(source.arrow_schema)
-    if isinstance(source, ObpSource):
-        return source.schema
-    known = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
-    return infer_schema(source.arrow_schema, sample_of(source), **known)
-
-
-def _times_are_dates(source: Source, schema: Schema) -> bool:
-    if schema.time is None:
-        return False
-    kind = source.arrow_schema.field(schema.time).type
-    if not is_text(kind):
-        return is_time(kind)
-    for word in sample_of(source).column(schema.time).drop_null().to_pylist():
-        try:
-            float(word)
-        except ValueError:
-            return True
-        return False
-    return True
-
-
-def _reader(
-    source: Source, schema: Schema, dates: bool, found: Survey, features: FeatureOptions | FeatureMap
-) -> Reader:
-    """How to read rounds; the map expands columns, what is learned from moments comes later."""
-    if isinstance(features, FeatureMap):
-        feature_map = features
-    else:
-        feature_map = FeatureMap(_columns(source, schema, found, features), features.interactions, features.centre)
-    if feature_map.centre and not schema.has_offered:
-        raise InputError("centre: the log has no offered actions, so there is no mean of a round to subtract")
-    flag = True
-    if schema.chosen is not None and schema.action is not None:
-        flag = are_flags(sample_of(source).column(schema.chosen))
-    return Reader(source, schema, feature_map, dates, flag, found.duplicates)
-
-
-def _columns(source: Source, schema: Schema, found: Survey, options: FeatureOptions) -> tuple[Column, ...]:
-    names = schema.features if schema.offered is None else (schema.offered,)
-    columns = []
-    for name in names:
-        kind = source.arrow_schema.field(name).type
-        if name in schema.categorical:
-            columns.append(Column(name, categories=found.most_frequent(name, options.max_categories)))
-        elif is_list(kind):
-            if not is_vector(kind) and not is_vector(kind.value_type):
-                raise InputError(f"column {name!r} must hold lists of numbers, got {kind}")
-            columns.append(Column(name, width=vector_width(sample_of(source).column(name))))
-        elif is_time(kind):
-            raise InputError(f"column {name!r} holds {kind}, which is no feature; make numbers or categories of it")
-        else:
-            columns.append(Column(name))
-    return tuple(columns)
-
-
-def _edges(edges: Any, dates: bool) -> Array:
-    if not dates:
-        return checked_edges(edges)
-    given = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
-    try:
-        return checked_edges(np.array(given, dtype=MICROSECONDS))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"edges must be dates because the times are, got {edges!r}: {error}") from None
+    >>> import pyarrow as pa
+    >>> read_feature_map(pa.table({"reward": [1.0, 0.0], "country": ["DE", "FR"]})).names
+    ('country=DE', 'country=FR')
+    """
+    return reader_of(open_log(source, schema), options or FeatureOptions()).feature_map

@@ -11,8 +11,10 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.rounds import Reader, Rounds
+from invariant_bandits.logs.reader import Reader
+from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.windows import Windows
 from invariant_bandits.moments.windowed import WindowedMoments
 
 OUT_OF_ORDER = "out of order in time"
@@ -20,35 +22,61 @@ OUT_OF_ORDER = "out of order in time"
 
 @dataclass(frozen=True)
 class Plan:
-    """How tasks become moments: a reader of rounds, and windows by edges in time or as so many shares of the rows."""
+    """How tasks become moments.
+
+    Parameters
+    ----------
+    reader : Reader
+        How rounds are read.
+    windows : Windows
+        Which windows they are added to.
+    total_rows : int or None
+        Rows of the log; needed where windows are equal shares of them.
+    """
 
     reader: Reader
-    windows: int
-    total_rows: int
-    edges: Array | None = None
+    windows: Windows
+    total_rows: int | None
 
     def empty_moments(self) -> WindowedMoments:
         """Moments of no rounds."""
         dim = len(self.reader.feature_map.expanded_names)
         offered = self.reader.schema.has_offered
-        if self.edges is not None:
-            return WindowedMoments.empty(dim, edges=self.edges, offered=offered)
-        return WindowedMoments.empty(dim, self.windows, offered=offered)
+        if self.windows.edges is not None:
+            return WindowedMoments.empty(dim, edges=self.windows.edges, offered=offered)
+        return WindowedMoments.empty(dim, self.windows.count, offered=offered)
 
     def place(self, task: Task, rounds: Rounds) -> Array:
-        """The window of each round; −1 outside the edges."""
-        if self.edges is None:
+        """The window of each round (n,); −1 outside the edges."""
+        edges = self.windows.edges
+        if edges is None:
             position = task.position - task.first_row + rounds.rows
-            return position * self.windows // self.total_rows
+            return position * self.windows.count // self.total_rows
         times = rounds.times
         assert times is not None
-        window = np.minimum(np.searchsorted(self.edges, times, side="right") - 1, self.windows - 1)
-        return np.where(times > self.edges[-1], -1, window)
+        window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
+        return np.where(times > edges[-1], -1, window)
 
 
 @dataclass
 class Part:
-    """Moments of the windows from `first_window` on, in order; None if no round was usable."""
+    """What one task contributes.
+
+    Parameters
+    ----------
+    report : QualityReport
+        Rows read, rounds used, and what was wrong.
+    first_window : int
+        The window that `moments` begin with.
+    moments : WindowedMoments or None
+        Moments of the windows that have rounds, in order; None if no round was usable.
+    first_time, last_time : number or None
+        Times of the first and the last usable round in the order of the task; microseconds if they are dates.
+    first_row : int
+        Row of the first usable round in `file`.
+    file : str
+        Path of the file, or a name for what is in memory.
+    """
 
     report: QualityReport = field(default_factory=QualityReport)
     first_window: int = 0
@@ -96,10 +124,7 @@ def summarise(task: Task, plan: Plan) -> Part:
     moments = plan.empty_moments()
     for rounds in plan.reader.rounds(task, part.report):
         window = plan.place(task, rounds)
-        if (window < 0).any():
-            part.report.add("outside the window edges", task.file, rounds.rows[window < 0])
-            part.report.rounds -= int((window < 0).sum())
-            rounds, window = rounds.where(window >= 0), window[window >= 0]
+        rounds, window = _within_edges(rounds, window, part.report)
         if not len(rounds):
             continue
         _note_order(part, rounds)
@@ -115,6 +140,16 @@ def summarise(task: Task, plan: Plan) -> Part:
         part.first_window = int(used[0])
         part.moments = moments.stretch(int(used[0]), int(used[-1]) + 1)
     return part
+
+
+def _within_edges(rounds: Rounds, window: Array, report: QualityReport) -> tuple[Rounds, Array]:
+    """The rounds that have a window, and their windows; the others are counted."""
+    outside = window < 0
+    if not outside.any():
+        return rounds, window
+    report.add("outside the window edges", rounds.file, rounds.rows[outside])
+    report.rounds -= int(outside.sum())
+    return rounds.where(~outside), window[~outside]
 
 
 def answer(task: Task, plan: Plan) -> bytes:

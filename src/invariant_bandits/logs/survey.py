@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decoding
-from invariant_bandits.logs.decoding import Marks
+from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Source, Task
 
 MOST_CATEGORIES = 100_000
 
 
-@dataclass
+@dataclass(frozen=True)
 class Survey:
     """What the first pass found.
 
-    tasks: those of the source, with their positions in the whole log; duplicates: positions of the first row of every
-    round whose id had come before (eight bytes per round are kept to find them); categories: counts per column.
+    Parameters
+    ----------
+    tasks : tuple of Task
+        Those of the source, with their positions in the whole log where rows were counted.
+    total_rows : int or None
+        Rows of the log; None if nobody has counted them yet.
+    time_span : (earliest, latest) or None
+        Of the usable times, (None, None) if there is none; None if nobody has asked yet.
+    duplicates : array or None
+        Positions of the first row of every round whose id had come before.
+    categories : mapping of str to Counter
+        Rows per category, by column.
     """
 
     tasks: tuple[Task, ...]
-    total_rows: int
-    first_time: Any = None
-    last_time: Any = None
+    total_rows: int | None
+    time_span: tuple[Any, Any] | None = None
     duplicates: Array | None = None
-    categories: dict[str, Counter[str]] = field(default_factory=dict)
+    categories: Mapping[str, Counter[str]] = field(default_factory=dict)
 
     def most_frequent(self, column: str, most: int) -> tuple[str, ...]:
         """The most frequent categories of a column, at most so many, in the order of the alphabet."""
@@ -39,60 +49,161 @@ class Survey:
         return tuple(sorted(ranked[:most]))
 
 
-def survey(source: Source, schema: Schema, *, dates: bool, times: bool, rows: bool) -> Survey:
-    """Read what is needed: `times` for calendar windows, `rows` for windows of equal counts."""
-    columns = [name for name in (schema.round, schema.time if times else None) if name is not None]
-    columns += schema.categorical
-    if not columns and (source.total_rows is not None or not rows):
-        return Survey(tuple(source.tasks), source.total_rows or 0)
-    columns = columns or [schema.reward]
-    found = Survey((), 0, categories={name: Counter() for name in schema.categorical})
-    ids: list[Array] = []
-    starts: list[Array] = []
-    for task in source.tasks:
-        task = replace(task, position=found.total_rows)
-        found.tasks += (task,)
-        end = task.first_row
-        previous: Any = None
-        for row, batch in source.batches(task, columns):
-            end = row + len(batch)
-            if schema.round is not None and len(batch):
-                values = _hashes(batch.column(schema.round))
-                begins = np.ones(len(batch), dtype=bool)
-                if schema.one_row_per_action:
-                    before = ~values[0] if previous is None else previous
-                    begins = values != np.concatenate([[before], values[:-1]])
-                ids.append(values[begins])
-                starts.append(task.position + row - task.first_row + np.flatnonzero(begins))
-                previous = values[-1]
-            if times and schema.time is not None:
-                _widen(found, batch.column(schema.time), schema.time, dates)
-            for name in schema.categorical:
-                _count(found.categories[name], name, batch.column(name))
-        skipped = source.skipped(task)
-        end = max([end, *(row + 1 for row in skipped)])
-        found.total_rows += end - task.first_row
-    if ids:
-        found.duplicates = _repeated(np.concatenate(ids), np.concatenate(starts), schema, found.tasks)
+def survey(
+    source: Source, schema: Schema, *, dates: bool, times: bool, rows: bool, known: Survey | None = None
+) -> Survey:
+    """Read what is needed and not yet `known`; nothing is read if nothing is needed.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows come from.
+    schema : Schema
+        What the columns mean; categories and ids of rounds are always looked at.
+    dates : bool
+        Whether times are dates, not numbers.
+    times : bool
+        Whether the earliest and latest time are needed (calendar windows).
+    rows : bool
+        Whether the number of rows is needed (windows of equal counts).
+    known : Survey, optional
+        What was found before.
+    """
+    questions = _questions(schema, dates, times, known)
+    found = Survey(tuple(source.tasks), source.total_rows) if known is None else known
+    if not questions and (found.total_rows is not None or not rows):
+        return found
+    tasks, total = _ask(source, questions, schema.reward)
+    found = replace(found, tasks=tasks, total_rows=total)
+    for one in questions:
+        found = one.answered(found)
     return found
 
 
-def _widen(found: Survey, column: Any, name: str, dates: bool) -> None:
-    marks = Marks(len(column))
-    values = decoding.times(column, name, dates, marks)[marks.codes == 0]
-    if len(values):
-        found.first_time = values.min() if found.first_time is None else min(found.first_time, values.min())
-        found.last_time = values.max() if found.last_time is None else max(found.last_time, values.max())
+class _Question(Protocol):
+    """Something that is found out by looking at some columns."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+    def see(self, task: Task, row: int, batch: Any) -> None: ...
+
+    def answered(self, found: Survey) -> Survey: ...
 
 
-def _count(counts: Counter[str], name: str, column: Any) -> None:
-    import pyarrow as pa
+def _questions(schema: Schema, dates: bool, times: bool, known: Survey | None) -> list[_Question]:
+    """What is not known yet: rounds and categories at the first time, times when they are asked for."""
+    questions: list[_Question] = []
+    if schema.round is not None and known is None:
+        questions.append(_RoundIds(schema.round, schema.one_row_per_action))
+    if schema.time is not None and times and (known is None or known.time_span is None):
+        questions.append(_TimeSpan(schema.time, dates))
+    if schema.categorical and known is None:
+        questions.append(_Categories(schema.categorical))
+    return questions
 
-    for pair in column.cast(pa.string()).value_counts().to_pylist():
-        if pair["values"] is not None:
-            counts[pair["values"]] += pair["counts"]
-    if len(counts) > MOST_CATEGORIES:
-        raise InputError(f"column {name!r} has more than {MOST_CATEGORIES:,} categories: it is no categorical feature")
+
+def _ask(source: Source, questions: Sequence[_Question], any_column: str) -> tuple[tuple[Task, ...], int]:
+    """Show every batch to every question; returns the tasks with their positions, and the number of rows."""
+    columns = [name for one in questions for name in one.columns] or [any_column]
+    tasks: list[Task] = []
+    total = 0
+    for task in source.tasks:
+        tasks.append(replace(task, position=total))
+        end = task.first_row
+        for row, batch in source.batches(task, columns):
+            end = row + len(batch)
+            for one in questions:
+                one.see(tasks[-1], row, batch)
+        end = max([end, *(row + 1 for row in source.skipped(task))])
+        total += end - task.first_row
+    return tuple(tasks), total
+
+
+class _RoundIds:
+    """Which rounds come again; eight bytes per round are kept to find them."""
+
+    def __init__(self, column: str, several_rows: bool) -> None:
+        self.columns, self.several_rows = [column], several_rows
+        self.ids: list[Array] = []
+        self.starts: list[Array] = []
+        self._task: Task | None = None
+        self._previous: Any = None
+
+    def see(self, task: Task, row: int, batch: Any) -> None:
+        if not len(batch):
+            return
+        ids = _hashes(batch.column(self.columns[0]))
+        begins = np.ones(len(ids), dtype=bool)
+        if self.several_rows:
+            before = self._previous if task is self._task else ~ids[0]
+            begins = ids != np.concatenate([[before], ids[:-1]])
+        self.ids.append(ids[begins])
+        self.starts.append(task.position + row - task.first_row + np.flatnonzero(begins))
+        self._task, self._previous = task, ids[-1]
+
+    def answered(self, found: Survey) -> Survey:
+        return replace(found, duplicates=self._duplicates(found.tasks))
+
+    def _duplicates(self, tasks: Sequence[Task]) -> Array | None:
+        """Positions of the rounds whose id came before, None if there is none.
+
+        A round may continue in the next row group of its file; there it is no second round.
+        """
+        if not self.ids:
+            return None
+        ids, starts = np.concatenate(self.ids), np.concatenate(self.starts)
+        order = np.argsort(ids, kind="stable")
+        again = np.zeros(len(ids), dtype=bool)
+        again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
+        if self.several_rows:
+            continued = np.zeros(len(ids), dtype=bool)
+            continued[1:] = ids[1:] == ids[:-1]
+            inner = [task.position for task in tasks if task.part > 0]
+            again &= ~(continued & np.isin(starts, inner))
+        return np.sort(starts[again]) if again.any() else None
+
+
+class _TimeSpan:
+    """The earliest and the latest usable time."""
+
+    def __init__(self, column: str, dates: bool) -> None:
+        self.columns, self.dates = [column], dates
+        self.first: Any = None
+        self.last: Any = None
+
+    def see(self, task: Task, row: int, batch: Any) -> None:
+        name, problems = self.columns[0], RowProblems(len(batch))
+        times = decoding.times(batch.column(name), name, self.dates, problems)[problems.usable]
+        if len(times):
+            self.first = times.min() if self.first is None else min(self.first, times.min())
+            self.last = times.max() if self.last is None else max(self.last, times.max())
+
+    def answered(self, found: Survey) -> Survey:
+        return replace(found, time_span=(self.first, self.last))
+
+
+class _Categories:
+    """How many rows each category of each column has."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in columns}
+
+    def see(self, task: Task, row: int, batch: Any) -> None:
+        import pyarrow as pa
+
+        for name, counts in self.counts.items():
+            for pair in batch.column(name).cast(pa.string()).value_counts().to_pylist():
+                if pair["values"] is not None:
+                    counts[pair["values"]] += pair["counts"]
+            if len(counts) > MOST_CATEGORIES:
+                raise InputError(
+                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: it is no categorical feature"
+                )
+
+    def answered(self, found: Survey) -> Survey:
+        return replace(found, categories=self.counts)
 
 
 def _hashes(column: Any) -> Array:
@@ -102,58 +213,3 @@ def _hashes(column: Any) -> Array:
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     return np.fromiter((hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column))
-
-
-def _repeated(ids: Array, starts: Array, schema: Schema, tasks: tuple[Task, ...]) -> Array | None:
-    """Starts of the rounds whose id came before.
-
-    A round may continue in the next row group of its file; there it is no second round.
-    """
-    order = np.argsort(ids, kind="stable")
-    again = np.zeros(len(ids), dtype=bool)
-    again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
-    if schema.one_row_per_action:
-        continued = np.zeros(len(ids), dtype=bool)
-        continued[1:] = ids[1:] == ids[:-1]
-        inner = [task.position for task in tasks if task.part > 0]
-        again &= ~(continued & np.isin(starts, inner))
-    return np.sort(starts[again]) if again.any() else None
-
-
-def calendar_edges(every: Any, first: Any, last: Any) -> Array:
-    """Edges of windows of length `every` that cover the times from `first` to `last`.
-
-    every: "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at
-    midnight UTC, months on their first day.
-    """
-    if first is None:
-        raise InputError("every needs times: the log has no time column, or no usable time in it")
-    if not isinstance(first, np.datetime64):
-        return _numeric_edges(every, float(first), float(last))
-    number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
-    units = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
-    unit = units.get(str(every)[len(number) :])
-    if unit is None or not number.isdigit() or int(number) < 1:
-        raise InputError(f"every must be a whole number and one of {', '.join(units)}, such as '7d', got {every!r}")
-    steps, unit = (7 * int(number), "D") if unit == "W" else (int(number), unit)
-    origin, end = (int(time.astype(f"datetime64[{unit}]").astype(np.int64)) for time in (first, last))
-    whole = (end - origin) // steps + 1
-    edges = origin + steps * np.arange(min(whole, 10_001) + 1)
-    return _few_enough(every, whole, edges.astype(f"datetime64[{unit}]").astype(decoding.MICROSECONDS))
-
-
-def _numeric_edges(every: Any, first: float, last: float) -> Array:
-    try:
-        step = float(every)
-    except (TypeError, ValueError):
-        raise InputError(f"every must be a number because the times are numbers, got {every!r}") from None
-    if not step > 0.0 or not np.isfinite(step):
-        raise InputError(f"every must be positive, got {every!r}")
-    whole = int((last - first) // step) + 1
-    return _few_enough(every, whole, first + step * np.arange(min(whole, 10_001) + 1))
-
-
-def _few_enough(every: Any, windows: int, edges: Array) -> Array:
-    if windows > 10_000:
-        raise InputError(f"every={every!r} makes {windows:,} windows; at most 10,000 are meant")
-    return edges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,19 +12,25 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import mixture_kernels as kernels
+from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
     best_of_values,
+    certain,
     chosen_array,
     not_negative,
     offered_array,
+    refuse_offered,
+    refuse_round,
     reward_number,
     too_large,
 )
-from invariant_bandits.policies.hypotheses import FAMILIES, INVARIANCE_HOLDS, Hypothesis, default_hypotheses
+from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
 
+kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 DEFAULT_EXPLORATION = 0.5
 DEFAULT_SHARE = 1e-5
 
@@ -33,13 +39,22 @@ DEFAULT_SHARE = 1e-5
 class Belief:
     """What AutoISD believes now.
 
-    families: probability of each of the four; log_evidence: log of the likelihood ratio of broken against held
-    invariance; alarm: whether it ever passed log(1/alarm_level); shifts, errors (p,): for every direction of the basis
-    how far its coefficient stands from the mean of the logs, and the standard deviation of that; names: its main
-    features.
+    Attributes
+    ----------
+    hypotheses : dict
+        Probability of each of the four.
+    log_evidence : float
+        Log of the likelihood ratio of broken against held invariance.
+    alarm : bool
+        Whether that ever passed log(1/alarm_level).
+    shifts, errors : (p,)
+        For every direction of the basis how far its coefficient stands from the mean of the logs, and the standard
+        deviation of that.
+    names : list of str
+        The main features of every direction.
     """
 
-    families: dict[str, float]
+    hypotheses: dict[str, float]
     log_evidence: float
     alarm: bool
     alarm_level: float
@@ -50,7 +65,7 @@ class Belief:
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
-        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.families.items()]
+        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
         verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
         lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
         size = np.abs(self.shifts) / self.errors
@@ -63,17 +78,31 @@ class Belief:
         return "\n".join(lines)
 
 
+@policy("auto-isd", label="AutoISD")
 class AutoISD:
-    """Weighs four stories of what changed since the logs, and acts on all of them.
+    """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or
     more Kalman filters over the coefficients (and the reward baseline), weighted by how well they predicted so far. The
     score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1) standard deviations of the mixture
     (law of total variance), more where the online rounds say little about the action. Start it with `from_history`.
 
-    prior: what the logs teach. intercept: keep the reward baseline as a coordinate of its own. confidence: η.
-    share: part of the weights that returns to the prior weights each round. alarm_level: probability of a false alarm,
-    over all rounds together, if invariance holds. hypotheses: others than the default ones.
+    Parameters
+    ----------
+    prior : DriftPrior
+        What the logs teach.
+    intercept : bool
+        Keep the reward baseline as a coordinate of its own.
+    exploration : float
+        Factor on the widths.
+    confidence : float
+        η, the probability of failure.
+    share : float
+        Part of the weights that returns to the prior weights each round.
+    alarm_level : float
+        Probability of a false alarm, over all rounds together, if invariance holds.
+    members : sequence of Member, optional
+        Others than the default ones.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -88,6 +117,8 @@ class AutoISD:
     True
     """
 
+    keeps_baseline = True
+
     def __init__(
         self,
         prior: DriftPrior,
@@ -97,7 +128,7 @@ class AutoISD:
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
-        hypotheses: Sequence[Hypothesis] | None = None,
+        members: Sequence[Member] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
             raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one")
@@ -110,8 +141,7 @@ class AutoISD:
         if self.share >= 1.0:
             raise InputError(f"share must be below 1, got {share!r}")
         self.alarm_level = probability("alarm_level", alarm_level)
-        chosen = default_hypotheses(prior, intercept=self.intercept) if hypotheses is None else list(hypotheses)
-        self._begin(chosen)
+        self._begin(default_members(prior, intercept=self.intercept) if members is None else list(members))
 
     @classmethod
     def from_history(
@@ -136,56 +166,75 @@ class AutoISD:
             alarm_level=alarm_level,
         )
 
-    def _begin(self, hypotheses: Sequence[Hypothesis]) -> None:
-        d = self.dim + self.intercept
-        if not hypotheses or any(len(one.mean) != d for one in hypotheses):
-            raise InputError(f"hypotheses must not be empty and must have {d} coordinates each")
-        weights = np.array([one.weight for one in hypotheses])
-        weights = weights / weights.sum()
-        self._clock = np.zeros(2)
-        self._families = [FAMILIES.index(one.family) for one in hypotheses]
-        self._means = np.stack([one.mean for one in hypotheses])
-        self._covariances = np.stack([one.covariance for one in hypotheses])
-        self._process = np.stack([one.process for one in hypotheses])
-        held = np.array([float(one.family in INVARIANCE_HOLDS) for one in hypotheses])
-        self._table = np.stack([weights, weights, np.zeros(len(weights)), held])
-        self._settle()
+    @classmethod
+    def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
+        """Learn the drift prior along the directions of the past's decomposition, then start.
 
-    def _settle(self) -> None:
+        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not given.
+        """
+        if windows is not None:
+            past = past.in_windows(windows)
+        prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
+        return cls(prior, **{"confidence": past.confidence, **options})
+
+    def _begin(self, members: Sequence[Member]) -> None:
+        d = self.dim + self.intercept
+        if not members or any(len(one.mean) != d for one in members):
+            raise InputError(f"members must not be empty and must have {d} coordinates each")
+        weights = np.array([one.weight for one in members])
+        self._owners = np.array([HYPOTHESES.index(one.hypothesis) for one in members], dtype=np.int64)
+        self._means = np.stack([one.mean for one in members])
+        self._covariances = np.stack([one.covariance for one in members])
+        self._process = np.stack([one.process for one in members])
+        self._prior_weights = weights / weights.sum()
+        self._weights = self._prior_weights.copy()
+        self._log_likelihoods = np.zeros(len(weights))
+        self._rounds, self._peak_evidence = 0, 0.0
+        self._derive()
+
+    def _derive(self) -> None:
         """What follows from the state: the blend, the multiplier, and the filter that knows online rounds alone."""
         self._basis = np.ascontiguousarray(self.prior.basis)
+        self._holds = np.isin(self._owners, [HYPOTHESES.index(name) for name in INVARIANCE_HOLDS]).astype(np.int64)
         self._blend = np.empty((self._means.shape[1] + 1, self._means.shape[1]))
-        kernels.blend_filters(self._means, self._covariances, self._table, self._blend)
+        kernels.blend_filters(self._means, self._covariances, self._weights, self._blend)
         self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
         still = self._process.sum(axis=1) == 0.0
-        widest = np.where(still, np.array(self._families), -1)
-        self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._families))
+        widest = np.where(still, self._owners, -1)
+        self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._owners))
         self._multiplier = self.exploration * self._radius
         # Actions hardly tried are judged more generously, but never beyond what exploration 1 grants to all.
-        self._most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
+        most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
+        noise = self.prior.noise_variance
+        # What the compiled loops take, put together once; arrays are changed in place.
+        self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag, noise)
+        filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
+        self._learning: Any = (
+            self._basis,
+            *filters,
+            self._log_likelihoods,
+            self._holds,
+            self._blend,
+            noise,
+            self.share,
+        )
 
     # -- deciding --
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
-        noise, rounds = self.prior.noise_variance, self._clock[0]
         try:
-            action: int = kernels.choose(features, *state, noise, rounds, self._multiplier)
-        except TypeError:
-            features = offered_array(features, self.dim)
-            action = kernels.choose(features, *state, noise, rounds, self._multiplier)
-        if action < 0:
-            self._refuse(features)
-        return action
+            action: int = kernels.choose(features, *self._scoring, float(self._rounds), self._multiplier)
+        except TypeError:  # another type or layout than the compiled loop takes
+            return self.select(offered_array(features, self.dim))
+        return action if action >= 0 else refuse_offered(features, self.dim)
 
     def scores(self, features: Any) -> Scores:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
-        if kernels.score(features, *state, self.prior.noise_variance, float(self.rounds), parts) < 0:
-            self._refuse(features)
+        if kernels.score(features, *self._scoring, float(self._rounds), parts) < 0:
+            refuse_offered(features, self.dim)
         return Scores(parts[0], self._radius * np.sqrt(parts[1] * parts[2]))
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
@@ -194,8 +243,7 @@ class AutoISD:
         rounds, actions, _ = features.shape
         flat = features.reshape(-1, self.dim)
         parts = np.empty((3, len(flat)))
-        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
-        if kernels.score(flat, *state, self.prior.noise_variance, float(self.rounds), parts) < 0:
+        if kernels.score(flat, *self._scoring, float(self._rounds), parts) < 0:
             finite_array("features", features, ("N", "K", self.dim))
             raise too_large()
         values = parts[0] + self._multiplier * np.sqrt(parts[1] * parts[2])
@@ -203,40 +251,32 @@ class AutoISD:
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
-        features = offered_array(features, self.dim)
-        result = np.zeros(len(features))
-        result[self.select(features)] = 1.0
-        return result
-
-    def _refuse(self, features: Any) -> NoReturn:
-        offered_array(features, self.dim)
-        raise too_large()
+        return certain(self.select(features), len(features))
 
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
-        state = (self._basis, self._means, self._covariances, self._process, self._table, self._blend, self._clock)
-        noise = self.prior.noise_variance
         try:
-            status = kernels.learn(features, reward, *state, noise, self.share)
-        except TypeError:
-            features, reward = chosen_array(features, self.dim), reward_number(reward)
-            status = kernels.learn(features, reward, *state, noise, self.share)
-        if status < 0:
-            chosen_array(features, self.dim)
-            reward_number(reward)
-            raise too_large()
+            evidence: float = kernels.learn(features, reward, *self._learning)
+        except TypeError:  # another type or layout than the compiled loop takes
+            self.update(chosen_array(features, self.dim), reward_number(reward))
+            return
+        if evidence != evidence:
+            refuse_round(features, reward, self.dim)
+        self._rounds += 1
+        if evidence > self._peak_evidence:
+            self._peak_evidence = evidence
 
     @property
     def alarm(self) -> bool:
         """Whether invariance was ever rejected, at `alarm_level` over all rounds together."""
-        return bool(self._clock[1] >= np.log(1.0 / self.alarm_level))
+        return self._peak_evidence >= float(np.log(1.0 / self.alarm_level))
 
     @property
     def rounds(self) -> int:
         """Rounds learned online."""
-        return int(self._clock[0])
+        return self._rounds
 
     @property
     def coefficients(self) -> Array:
@@ -244,12 +284,17 @@ class AutoISD:
         return np.asarray(self.prior.basis @ self._blend[0, : self.dim])
 
     def beliefs(self) -> dict[str, float]:
-        """What a simulation traces: the probability of each family, and the log evidence against invariance."""
-        return self._family_weights() | {"log evidence": float(kernels.log_evidence(self._table))}
+        """What a simulation traces: the probability of each hypothesis, and the log evidence against invariance."""
+        return self._hypothesis_weights() | {"log evidence": self.log_evidence}
 
-    def _family_weights(self) -> dict[str, float]:
-        weights = np.bincount(self._families, weights=self._table[0], minlength=len(FAMILIES))
-        return dict(zip(FAMILIES, weights.tolist(), strict=True))
+    def _hypothesis_weights(self) -> dict[str, float]:
+        weights = np.bincount(self._owners, weights=self._weights, minlength=len(HYPOTHESES))
+        return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
+
+    @property
+    def log_evidence(self) -> float:
+        """Log of the likelihood ratio of broken against held invariance, now."""
+        return float(kernels.log_evidence(self._prior_weights, self._log_likelihoods, self._holds))
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes now; print it for a text, read its fields for numbers."""
@@ -258,8 +303,8 @@ class AutoISD:
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
         main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
         return Belief(
-            families=self._family_weights(),
-            log_evidence=float(kernels.log_evidence(self._table)),
+            hypotheses=self._hypothesis_weights(),
+            log_evidence=self.log_evidence,
             alarm=self.alarm,
             alarm_level=self.alarm_level,
             shifts=self._blend[0, : self.dim] - self.prior.mean,
@@ -280,18 +325,21 @@ class AutoISD:
         """The prior's arrays and the state of every filter."""
         prior = {f"prior.{name}": value for name, value in asdict(self.prior).items() if isinstance(value, np.ndarray)}
         return prior | {
-            "families": np.array(self._families, dtype=np.int64),
+            "owners": self._owners,
             "means": self._means,
             "covariances": self._covariances,
             "process": self._process,
-            "table": self._table,
-            "clock": self._clock,
+            "weights": self._weights,
+            "prior_weights": self._prior_weights,
+            "log_likelihoods": self._log_likelihoods,
+            "peak_evidence": np.array([self._peak_evidence]),
+            "counters": np.array([self._rounds], dtype=np.int64),
         }
 
     @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        given = dict(settings)
+        given, arrays = dict(settings), _named(arrays)
         scalars = given.pop("prior")
         known = {one.name for one in fields(DriftPrior)}
         stored = {name.removeprefix("prior."): a for name, a in arrays.items() if name.startswith("prior.")}
@@ -300,27 +348,46 @@ class AutoISD:
         whole: dict[str, Any] = {**scalars, **stored}
         _check_shapes(arrays, stored, bool(given.get("intercept")))
         policy = cls(DriftPrior(**whole), **given)
-        policy._families = [int(family) for family in arrays["families"]]
-        policy._means, policy._covariances = arrays["means"].copy(), arrays["covariances"].copy()
-        policy._process, policy._table = arrays["process"].copy(), arrays["table"].copy()
-        policy._clock = arrays["clock"].copy()
-        policy._settle()
+        for name in ("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods"):
+            setattr(policy, f"_{name}", arrays[name].copy())
+        policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])
+        policy._derive()
         return policy
 
     def __repr__(self) -> str:
-        return f"AutoISD(dim={self.dim}, hypotheses={len(self._families)}, rounds={self.rounds})"
+        return f"AutoISD(dim={self.dim}, members={len(self._owners)}, rounds={self.rounds})"
+
+
+def _named(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The arrays under their names of today; files of version 0.1 packed several into a "table" and a "clock"."""
+    if "table" not in arrays:
+        return arrays
+    rest = {name: array for name, array in arrays.items() if name not in ("table", "clock", "families")}
+    table, clock = arrays["table"], arrays["clock"]
+    if table.ndim != 2 or len(table) != 4 or clock.shape != (2,):
+        raise InputError(f"table and clock must have shapes (4, members) and (2,), got {table.shape}, {clock.shape}")
+    return rest | {
+        "owners": arrays["families"],
+        "weights": table[0],
+        "prior_weights": table[1],
+        "log_likelihoods": table[2],
+        "peak_evidence": clock[1:],
+        "counters": clock[:1].astype(np.int64),
+    }
 
 
 def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
     """Raise unless the stored arrays fit together: compiled loops would not notice."""
-    p, filters = len(prior["mean"]), len(arrays["families"])
+    p, members = len(prior["mean"]), len(arrays["owners"])
     d = p + intercept
     squares = ("basis", "mean_covariance", "pooled_covariance")
     shapes: dict[str, tuple[int, ...]] = {f"prior.{name}": (p, p) if name in squares else (p,) for name in prior}
-    shapes |= {"means": (filters, d), "process": (filters, d), "covariances": (filters, d, d)}
-    shapes |= {"table": (4, filters), "clock": (2,)}
+    shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
+    shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods"), (members,))
     for name, shape in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.float64:
             raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")
-    if arrays["families"].dtype != np.int64 or not np.isin(arrays["families"], np.arange(len(FAMILIES))).all():
-        raise InputError(f"families must be whole numbers below {len(FAMILIES)}")
+    if arrays["owners"].dtype != np.int64 or not np.isin(arrays["owners"], np.arange(len(HYPOTHESES))).all():
+        raise InputError(f"owners must be whole numbers below {len(HYPOTHESES)}")
+    if arrays["counters"].shape != (1,) or arrays["counters"].dtype != np.int64:
+        raise InputError("counters must be one whole number")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
+from invariant_bandits.policies.past import Past
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """What a policy thinks of the offered actions.
 
-    mean (K,): expected rewards; width (K,): radius × norm of the confidence set, before the factor `exploration`;
-    propensities (K,): probabilities of being chosen, where the policy randomises and they are known exactly.
+    Attributes
+    ----------
+    mean : array, shape (K,)
+        Expected rewards.
+    width : array, shape (K,)
+        Radius × norm of the confidence set, in units of the reward, before the factor `exploration`.
+    propensities : array, shape (K,), or None
+        Probabilities of being chosen, where the policy randomises and they are known exactly.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> scores = ib.LinUCB(2, noise_scale=0.1).scores(np.eye(2))
+    >>> isinstance(scores, ib.Scores), scores.mean.tolist(), scores.width.round(2).tolist()
+    (True, [0.0, 0.0], [1.96, 1.96])
     """
 
     mean: Array
@@ -29,9 +40,20 @@ class Scores:
 class Policy(Protocol):
     """Chooses one of K offered actions from their features and learns from its reward.
 
-    `select` never changes the policy; only `update` does. `update` takes what else is known of the round where a policy
-    can use it: `offered` (K, p) all features of the round, `action` the index that was played.
-    `settings` and `arrays` are its whole state: `rebuilt` from them, it continues bit for bit.
+    `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the policies
+    that can use it: `offered` (K, p), all features of the round, and `action`, the index that was played. `settings`
+    and `arrays` are the whole state: `rebuilt` from them, a policy continues bit for bit.
+
+    Attributes
+    ----------
+    dim : int
+        Number of features p.
+    rounds : int
+        Rounds learned so far.
+
+    >>> import invariant_bandits as ib
+    >>> isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
+    (True, False)
     """
 
     dim: int
@@ -62,6 +84,10 @@ class Policy(Protocol):
         """Everything else, as arrays by name."""
 
     @classmethod
+    def from_past(cls, past: Past, **options: Any) -> Self:
+        """A fresh policy that knows the past."""
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these `settings` and `arrays`."""
 
@@ -69,8 +95,12 @@ class Policy(Protocol):
 class Draws:
     """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same decision.
 
-    Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored. `seed` is a
-    whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
+    Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored.
+
+    Parameters
+    ----------
+    seed : int or numpy.random.Generator
+        A whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
     """
 
     def __init__(self, seed: int | np.random.Generator) -> None:
@@ -84,7 +114,7 @@ class Draws:
         self._generator = np.random.Generator(self._source)
 
     def at(self, rounds: int, purpose: int = 0) -> np.random.Generator:
-        """The stream of the decision after `rounds` learned rounds; other purposes have streams of their own.
+        """The stream of the decision after `rounds` learned rounds. Other purposes have streams of their own.
 
         One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
         before asking again.
@@ -119,8 +149,28 @@ def too_large() -> InputError:
     return InputError("features and reward must be smaller: the sum of their squares must stay below 1e200")
 
 
+def refuse_offered(features: Any, dim: int) -> NoReturn:
+    """Say what is wrong with offered features (K, p) that a compiled loop has refused."""
+    offered_array(features, dim)
+    raise too_large()
+
+
+def refuse_round(features: Any, reward: Any, dim: int) -> NoReturn:
+    """Say what is wrong with a chosen action (p,) and its reward that a compiled loop has refused."""
+    chosen_array(features, dim)
+    reward_number(reward)
+    raise too_large()
+
+
+def certain(action: int, actions: int) -> Array:
+    """Probabilities (K,) of a policy that does not randomise: one for its action."""
+    result = np.zeros(actions)
+    result[action] = 1.0
+    return result
+
+
 def best_of_values(values: Array) -> np.ndarray[Any, Any]:
-    """Index of the largest of each row of values (N, K), the first in a tie; refuses what `select` would refuse."""
+    """Index of the largest of each row of values (N, K), the first in a tie. Refuses what `select` would refuse."""
     if not (np.abs(values) < 1e100).all():
         raise too_large()
     return np.asarray(values.argmax(axis=1))
@@ -136,12 +186,3 @@ def not_negative(name: str, value: float) -> float:
     if value == 0:
         return 0.0
     return number_between(name, value, 0.0, np.inf)
-
-
-def make_from(maker: Any, known: Any) -> Any:
-    """Call a maker with what is known, for instance an episode, or without it if it takes nothing."""
-    try:
-        takes_nothing = not inspect.signature(maker).parameters
-    except (TypeError, ValueError):
-        takes_nothing = False
-    return maker() if takes_nothing else maker(known)

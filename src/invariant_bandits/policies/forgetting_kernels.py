@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V2
-
-V3 = float64[:, :, ::1]
+from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V2, V3
 
 
 @njit(types.void(IN1, V3, V2, float64), **OPTIONS)

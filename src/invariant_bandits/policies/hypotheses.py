@@ -1,6 +1,7 @@
-"""What may have changed since the logs: the hypotheses that AutoISD weighs, each a Gaussian belief that may wander.
+"""What may have changed since the logs: the hypotheses that AutoISD weighs, each with one or more members.
 
-Coordinates: along the columns of the prior's basis, then the reward baseline, if it is kept.
+A member is a Gaussian belief that may wander. Coordinates: along the columns of the prior's basis, then the reward
+baseline, if it is kept.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.prior import DriftPrior
 
-FAMILIES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
-FAMILY_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
-INVARIANCE_HOLDS = FAMILIES[:2]
+HYPOTHESES = ("nothing changed", "drift as in the logs", "invariance broken", "logs useless")
+HYPOTHESIS_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
+INVARIANCE_HOLDS = HYPOTHESES[:2]
 
 DRIFT_FACTORS = (1.0, 4.0, 16.0)
 DRIFT_RATES = (0.0, 1e-3, 1e-2, 5e-2)
@@ -28,13 +29,22 @@ MOVING_BASELINE_WEIGHT = {True: 0.8, False: 0.02}
 
 
 @dataclass(frozen=True, eq=False)
-class Hypothesis:
-    """Coefficients start as N(mean, covariance) and wander by N(0, diag(process)) each round; d coordinates.
+class Member:
+    """Coefficients start as N(mean, covariance) and wander by N(0, diag(process)) each round.
 
-    family: one of FAMILIES; weight: its prior probability.
+    Parameters
+    ----------
+    hypothesis : str
+        Which of HYPOTHESES it belongs to.
+    weight : float
+        Its prior probability.
+    mean : (d,)
+    covariance : (d, d)
+    process : (d,)
+        Variances of the steps.
     """
 
-    family: str
+    hypothesis: str
     weight: float
     mean: Array
     covariance: Array
@@ -44,44 +54,44 @@ class Hypothesis:
         d = len(self.mean)
         if self.covariance.shape != (d, d) or self.process.shape != (d,):
             raise InputError(
-                f"a hypothesis over {d} coordinates needs covariance ({d}, {d}) and process ({d},),"
+                f"a member over {d} coordinates needs covariance ({d}, {d}) and process ({d},),"
                 f" got {self.covariance.shape} and {self.process.shape}"
             )
         if not self.weight > 0 or (self.process < 0).any():
-            raise InputError("a hypothesis needs a positive weight and process variances of at least 0")
-        if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
+            raise InputError("a member needs a positive weight and process variances of at least 0")
+        if self.hypothesis not in HYPOTHESES:
+            raise InputError(f"hypothesis must be one of {', '.join(HYPOTHESES)}, got {self.hypothesis!r}")
 
 
-def default_hypotheses(prior: DriftPrior, *, intercept: bool) -> list[Hypothesis]:
-    """The hypotheses of AutoISD: four families, each with a still and, if there is a baseline, a moving one.
+def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
+    """The members of AutoISD's four hypotheses; if there is a baseline, each with a still and a moving one.
 
     Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
     squared coefficient along each direction.
     """
     result = []
-    for family, weight in zip(FAMILIES, FAMILY_WEIGHTS, strict=True):
-        members = list(_coefficients(family, prior))
+    for hypothesis, weight in zip(HYPOTHESES, HYPOTHESIS_WEIGHTS, strict=True):
+        members = list(_coefficients(hypothesis, prior))
         for mean, covariance, process in members:
             share = weight / len(members)
             if intercept:
-                result += _with_baseline(family, share, mean, covariance, process, prior)
+                result += _with_baseline(hypothesis, share, mean, covariance, process, prior)
             else:
-                result.append(Hypothesis(family, share, mean, covariance, process))
+                result.append(Member(hypothesis, share, mean, covariance, process))
     return result
 
 
-def _coefficients(family: str, prior: DriftPrior) -> Iterator[tuple[Array, Array, Array]]:
-    """Mean, covariance and process variances of the coefficients for every member of a family."""
+def _coefficients(hypothesis: str, prior: DriftPrior) -> Iterator[tuple[Array, Array, Array]]:
+    """Mean, covariance and process variances of the coefficients for every member of a hypothesis."""
     still = np.zeros(len(prior.mean))
     drift, unit = np.diag(prior.drift), np.diag(prior.unit)
-    if family == "nothing changed":
+    if hypothesis == "nothing changed":
         yield prior.pooled, prior.pooled_covariance, still
-    elif family == "drift as in the logs":
+    elif hypothesis == "drift as in the logs":
         for factor in DRIFT_FACTORS:
             for rate in DRIFT_RATES:
                 yield prior.mean, factor * drift + prior.mean_covariance, rate * factor * prior.drift
-    elif family == "invariance broken":
+    elif hypothesis == "invariance broken":
         for size in BREAK_SIZES:
             yield prior.mean, 4.0 * drift + prior.mean_covariance + size * unit, still
     else:
@@ -90,13 +100,13 @@ def _coefficients(family: str, prior: DriftPrior) -> Iterator[tuple[Array, Array
 
 
 def _with_baseline(
-    family: str, weight: float, mean: Array, covariance: Array, process: Array, prior: DriftPrior
-) -> list[Hypothesis]:
-    """The hypothesis with a baseline that moves, and with one that does not."""
+    hypothesis: str, weight: float, mean: Array, covariance: Array, process: Array, prior: DriftPrior
+) -> list[Member]:
+    """The member with a baseline that moves, and with one that does not."""
     noise = prior.noise_variance
-    if family == "logs useless":
+    if hypothesis == "logs useless":
         level, doubt = 0.0, FLAT * noise + prior.baseline**2
-    elif family == "nothing changed":
+    elif hypothesis == "nothing changed":
         level, doubt = prior.baseline, prior.baseline_error
     else:
         level, doubt = prior.baseline, prior.baseline_error + prior.baseline_variance
@@ -107,6 +117,6 @@ def _with_baseline(
     moving = MOVING_BASELINE_WEIGHT[prior.baseline_moves]
     start = np.append(mean, level)
     return [
-        Hypothesis(family, weight * moving, start, wide, np.append(process, BASELINE_RATE * noise)),
-        Hypothesis(family, weight * (1.0 - moving), start, wide, np.append(process, 0.0)),
+        Member(hypothesis, weight * moving, start, wide, np.append(process, BASELINE_RATE * noise)),
+        Member(hypothesis, weight * (1.0 - moving), start, wide, np.append(process, 0.0)),
     ]

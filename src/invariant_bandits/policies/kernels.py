@@ -26,6 +26,7 @@ IN1 = types.Array(float64, 1, "C", readonly=True)
 IN2 = types.Array(float64, 2, "C", readonly=True)
 V1 = float64[::1]
 V2 = float64[:, ::1]
+V3 = float64[:, :, ::1]
 
 # Sums may be reordered and fused; NaN and infinity keep their meaning, because the checks rest on it.
 OPTIONS: dict[str, Any] = {

@@ -7,38 +7,43 @@ LinUCB is the case without an invariant part, z = φ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict
 
 import numpy as np
 
-from invariant_bandits.checks import Array, finite_array, probability, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
+    certain,
     chosen_array,
     not_negative,
     offered_array,
     positive,
+    refuse_offered,
+    refuse_round,
     reward_number,
     too_large,
 )
 from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
+    GrowingState,
     Memory,
-    Restart,
     SlidingWindow,
     checked_memory,
     memory_from_settings,
     memory_to_settings,
 )
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import policy
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
 
 
-class Common(TypedDict, total=False):
+class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
 
     ridge: float
@@ -46,15 +51,35 @@ class Common(TypedDict, total=False):
     noise_scale: float
     norm_bound: float
     feature_bound: float
+
+
+class Common(Estimation, total=False):
+    """The same for policies that explore."""
+
     exploration: float
 
 
 class LinearPolicy:
     """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
 
-    dim: number of features p; ridge λ; confidence η, the probability of failure; noise_scale σ; norm_bound M ≥ ‖γ‖;
-    feature_bound L ≥ ‖φ‖ (used by the radii of SlidingWindow and Discount); exploration: factor on widths;
-    lift (p, 1 + q + r): columns [β | U_res | W], see `kernels`, with residual_dim = q.
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    ridge : float
+        Regulariser λ.
+    confidence : float
+        Probability of failure η.
+    noise_scale : float
+        Standard deviation σ of a reward, in its unit.
+    norm_bound, feature_bound : float
+        M ≥ ‖γ‖, and L ≥ ‖φ‖, which the radii of SlidingWindow and Discount use.
+    exploration : float
+        Factor on the widths.
+    memory : Memory
+        What of the online past counts.
+    lift, residual_dim : array, shape (p, 1 + q + r), and int q, optional
+        Columns [β | U_res | W], see `kernels`. None: no invariant part, q = p.
     """
 
     def __init__(
@@ -85,25 +110,65 @@ class LinearPolicy:
         self._factor = self._memory.factor
         self._refresh(0.0)
 
+    # -- starting --
+
+    @classmethod
+    def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
+        """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
+
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
+        """
+        policy = cls(past.dim, **{**past.settings(), **options})
+        if warm is not False:
+            policy._learn_past(past, None if warm is True else warm)
+        return policy
+
+    def _learn_past(self, past: Past, latest: int | None) -> None:
+        """Learn every logged round, or the latest: row by row where the rows are at hand, else from their moments."""
+        if past.logs is None:
+            if latest is not None:
+                raise InputError("warm: the logged rounds are not at hand, only the moments of all of them")
+            self._learn_moments(past)
+            return
+        rows, rewards = past.logs.features, past.logs.rewards
+        first = 0 if latest is None else max(0, len(rows) - latest)
+        for features, reward in zip(rows[first:], rewards[first:].tolist(), strict=True):
+            LinearPolicy.update(self, features, reward)
+
+    def _learn_moments(self, past: Past) -> None:
+        """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to rounding."""
+        if type(self._memory) is not GrowingState:
+            raise InputError(f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}")
+        moments = past.moments
+        gram = moments.second_moment() + self.ridge * np.eye(self.dim)
+        weights = moments.counts[:, None] * moments.feature_mean
+        pull = moments.cross.sum(axis=0) + weights.T @ (moments.reward_mean - past.baseline)
+        try:
+            root = np.linalg.cholesky(gram)
+        except np.linalg.LinAlgError:
+            raise InputError(
+                "features must be of similar size: their Gram matrix is singular in double precision"
+            ) from None
+        counters = np.array([moments.rounds, moments.rounds], dtype=np.int64)
+        factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
+        self._restore({"counters": counters, "memory.factor": factor})
+
     # -- deciding --
 
     def select(self, features: Any) -> int:
         """Index of the action with the highest upper confidence bound, given features (K, p)."""
         try:
             action: int = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
-        except TypeError:
-            features = offered_array(features, self.dim)
-            action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
-        if action < 0:
-            self._refuse_offered(features)
-        return action
+        except TypeError:  # another type or layout than the compiled loop takes
+            return LinearPolicy.select(self, offered_array(features, self.dim))
+        return action if action >= 0 else refuse_offered(features, self.dim)
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the actions with features (K, p); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         if kernels.score(features, self._lift, self._factor, parts) < 0:
-            self._refuse_offered(features)
+            refuse_offered(features, self.dim)
         width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
@@ -127,11 +192,8 @@ class LinearPolicy:
         return chosen
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
-        features = offered_array(features, self.dim)
-        result = np.zeros(len(features))
-        result[self.select(features)] = 1.0
-        return result
+        """Probabilities (K,) of the next choice: one for what `select` returns, as the policy does not randomise."""
+        return certain(self.select(features), len(features))
 
     def _panel(self) -> Array:
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""
@@ -141,23 +203,16 @@ class LinearPolicy:
         component, residual, spread = self._lift[:, 0], self._lift[:, 1 : 1 + q], self._lift[:, 1 + q :]
         return np.column_stack([component + residual @ estimate, residual @ root, spread])
 
-    def _refuse_offered(self, features: Any) -> NoReturn:
-        offered_array(features, self.dim)
-        raise too_large()
-
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
             volume = self._memory.learn(features, reward, self._lift)
-        except TypeError:
-            features, reward = chosen_array(features, self.dim), reward_number(reward)
-            volume = self._memory.learn(features, reward, self._lift)
+        except TypeError:  # another type or layout than the compiled loop takes
+            volume = self._memory.learn(chosen_array(features, self.dim), reward_number(reward), self._lift)
         if volume < 0.0:
-            chosen_array(features, self.dim)
-            reward_number(reward)
-            raise too_large()
+            refuse_round(features, reward, self.dim)
         self.rounds += 1
         self._refresh(volume)
 
@@ -239,8 +294,11 @@ class LinearPolicy:
         return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"
 
 
+@policy("linucb-warm", label="LinUCB warm", warm=True)
+@policy("linucb-cold", label="LinUCB cold", warm=False)
+@policy("linucb", label="LinUCB")
 class LinUCB(LinearPolicy):
-    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius.
+    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -275,39 +333,3 @@ class LinUCB(LinearPolicy):
             memory=memory,
             exploration=exploration,
         )
-
-
-class SWLinUCB(LinearPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019)."""
-
-    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=SlidingWindow(window), **common)
-        self.window = window
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "window": self.window, **self._common()}
-
-
-class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019)."""
-
-    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Discount(discount), **common)
-        self.discount = discount
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "discount": self.discount, **self._common()}
-
-
-class RestartLinUCB(LinearPolicy):
-    """LinUCB that starts afresh every so many rounds (Zhao et al. 2020)."""
-
-    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Restart(every), **common)
-        self.every = every
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "every": self.every, **self._common()}

@@ -1,7 +1,7 @@
 """The compiled inner loops of a mixture of Kalman filters: plain functions on arrays.
 
-State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), and a
-table (4, C) of weights, prior weights, log evidence, and whether the filter holds the logs' invariance (1 or 0).
+State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), weights and
+prior weights (C,), log-likelihoods (C,), and whether a filter holds the logs' invariance (C,), 1 or 0.
 Covariances are kept as lower triangles. `blend` (d + 1, d) is the mixture's mean (first row) and its covariance by the
 law of total variance: deciding needs nothing else of the filters.
 Coordinates of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
@@ -15,23 +15,12 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, types
 
-WRONG_SHAPE = -1
-NOT_FINITE = -2
-LARGEST_SQUARE = 1e200
+from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
+
 NEGLIGIBLE = 1e-9
 LAG_FROM = 3.0
-
-IN1 = types.Array(float64, 1, "C", readonly=True)
-IN2 = types.Array(float64, 2, "C", readonly=True)
-V1 = float64[::1]
-V2 = float64[:, ::1]
-V3 = float64[:, :, ::1]
-OPTIONS: dict[str, Any] = {
-    "cache": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "nsz"},
-}
+REFUSED = np.nan
+INT1 = int64[::1]
 
 
 @njit(types.boolean(IN1, IN2, V1), **OPTIONS)
@@ -69,7 +58,7 @@ def score(
     """Mean, variance and lag of every action; X (K, p), parts (3, K).
 
     Lag: √(t·zᵀP_u z/(3d·s²)), from 1 to `most`, P_u of the filter `reference`, which knows online rounds alone. After t
-    rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows with √t.
+    rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1. For an action hardly tried it grows with √t.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
@@ -113,18 +102,18 @@ def choose(
     return chosen
 
 
-@njit(types.void(V2, V3, V2, V2), **OPTIONS)
-def blend_filters(M: Any, P: Any, table: Any, blend: Any) -> Any:
-    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles; zero weights cost nothing."""
+@njit(types.void(V2, V3, V1, V2), **OPTIONS)
+def blend_filters(M: Any, P: Any, weights: Any, blend: Any) -> Any:
+    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles. Zero weights cost nothing."""
     C, d = M.shape
     for i in range(d + 1):
         for j in range(d):
             blend[i, j] = 0.0
     for c in range(C):
         for i in range(d):
-            blend[0, i] += table[0, c] * M[c, i]
+            blend[0, i] += weights[c] * M[c, i]
     for c in range(C):
-        w = table[0, c]
+        w = weights[c]
         if w < NEGLIGIBLE:
             continue
         for i in range(d):
@@ -133,27 +122,27 @@ def blend_filters(M: Any, P: Any, table: Any, blend: Any) -> Any:
                 blend[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - blend[0, j])
 
 
-@njit(float64(V2), **OPTIONS)
-def log_evidence(table: Any) -> Any:
+@njit(float64(V1, V1, INT1), **OPTIONS)
+def log_evidence(prior_weights: Any, log_likelihoods: Any, holds: Any) -> Any:
     """Log likelihood ratio of the filters that break invariance against those that hold it, each side a mixture.
 
     Prior weights on both sides make it a test martingale if the second is true: it ever exceeds 1/α with probability at
     most α (Ville 1939). Zero if one side is empty.
     """
     top = -np.inf
-    for c in range(table.shape[1]):
-        top = max(top, table[2, c])
+    for c in range(len(holds)):
+        top = max(top, log_likelihoods[c])
     sums = np.zeros((2, 2))
-    for c in range(table.shape[1]):
-        side = int(table[3, c])
-        sums[side, 0] += table[1, c]
-        sums[side, 1] += table[1, c] * np.exp(max(table[2, c] - top, -700.0))
+    for c in range(len(holds)):
+        side = 1 if holds[c] else 0
+        sums[side, 0] += prior_weights[c]
+        sums[side, 1] += prior_weights[c] * np.exp(max(log_likelihoods[c] - top, -700.0))
     if sums[0, 0] == 0.0 or sums[1, 0] == 0.0:
         return 0.0
     return np.log(sums[0, 1] / sums[0, 0]) - np.log(sums[1, 1] / sums[1, 0])
 
 
-@njit(int64(IN1, float64, IN2, V2, V3, V2, V2, V2, V1, float64, float64), **OPTIONS)
+@njit(float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, float64, float64), **OPTIONS)
 def learn(
     x: Any,
     reward: float,
@@ -161,23 +150,25 @@ def learn(
     M: Any,
     P: Any,
     q: Any,
-    table: Any,
+    weights: Any,
+    prior_weights: Any,
+    log_likelihoods: Any,
+    holds: Any,
     blend: Any,
-    clock: Any,
     noise: float,
     share: float,
 ) -> Any:
-    """One round for every filter, then the weights, the blend, and the clock: rounds and the peak of log evidence.
+    """One round for every filter, then the weights and the blend. Returns the log evidence, or NaN if it is refused.
 
     Filter c: S = s² + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). Weights: w ∝ w·N(e; 0, S),
     of which `share` returns to the prior weights.
     """
     C, d = M.shape
     if len(x) != V.shape[0]:
-        return WRONG_SHAPE
+        return REFUSED
     z = np.empty(d)
     if not _coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
-        return NOT_FINITE
+        return REFUSED
     g = np.empty(d)
     largest = -np.inf
     for c in range(C):
@@ -202,16 +193,14 @@ def learn(
                 P[c, i, j] -= scaled * g[j]
             P[c, i, i] += q[c, i]
         likelihood = -0.5 * (np.log(S) + e * e * gain)
-        table[2, c] += likelihood
-        table[0, c] = np.log(table[0, c]) + likelihood
-        largest = max(largest, table[0, c])
+        log_likelihoods[c] += likelihood
+        weights[c] = np.log(weights[c]) + likelihood
+        largest = max(largest, weights[c])
     total = 0.0
     for c in range(C):
-        table[0, c] = np.exp(table[0, c] - largest)
-        total += table[0, c]
+        weights[c] = np.exp(weights[c] - largest)
+        total += weights[c]
     for c in range(C):
-        table[0, c] = (1.0 - share) * table[0, c] / total + share * table[1, c]
-    blend_filters(M, P, table, blend)
-    clock[0] += 1.0
-    clock[1] = max(clock[1], log_evidence(table))
-    return 0
+        weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
+    blend_filters(M, P, weights, blend)
+    return log_evidence(prior_weights, log_likelihoods, holds)

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from invariant_bandits import files
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
 from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.registry import find_policy, name_of
 
 KIND = "policy"
-HOMES = {
-    "AutoISD": "auto",
-    "BOBLinUCB": "bandit_over_bandit",
-    "DLinUCB": "linear",
-    "DisjointLinUCB": "baselines",
-    "EpsilonGreedy": "baselines",
-    "Greedy": "baselines",
-    "ISDLinTS": "isd",
-    "ISDLinUCB": "isd",
-    "LinTS": "thompson",
-    "LinUCB": "linear",
-    "RestartLinUCB": "linear",
-    "SWLinUCB": "linear",
-    "Uniform": "baselines",
-}
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
-    """Write the whole state of `policy` to `path`, replacing it in one step."""
+    """Write the whole state of a policy to a file, replacing it in one step.
+
+    Parameters
+    ----------
+    policy : Policy
+        Of a registered class.
+    path : str or PathLike
+        Where the file will be.
+
+    >>> import tempfile, invariant_bandits as ib
+    >>> policy = ib.LinUCB(2)
+    >>> policy.update([1.0, 0.0], 1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ib.save(policy, f"{folder}/policy.bin")
+    ...     ib.load(f"{folder}/policy.bin")
+    LinUCB(dim=2, memory=Forever(), rounds=1)
+    """
     files.replace_file(path, to_bytes(policy))
 
 
 def to_bytes(policy: Policy) -> bytes:
     """The content of a file that holds the whole state of `policy`."""
-    name = type(policy).__name__
-    if name not in HOMES:
-        raise InputError(f"policy must be one of {', '.join(HOMES)}, got {name}")
+    name = name_of(policy)
     return files.encode(KIND, policy.arrays(), {"policy": name, "settings": policy.settings()})
 
 
 def load(path: str | PathLike[str]) -> Policy:
     """Read a policy written by `save`: its next decisions are bit for bit those of the saved one.
 
-    A truncated, altered, foreign or newer file raises FileError.
+    Parameters
+    ----------
+    path : str or PathLike
+        The file. If it is truncated, altered, foreign or newer, FileError is raised.
+
+    Returns
+    -------
+    Policy
+        Of the class that was saved.
+
+    >>> import pathlib, tempfile, invariant_bandits as ib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "policy.bin")
+    ...     ib.save(ib.LinUCB(2), path)
+    ...     _ = path.write_bytes(path.read_bytes()[:-1])
+    ...     ib.load(path)
+    Traceback (most recent call last):
+    invariant_bandits.files.FileError: ...
     """
     return from_bytes(Path(path).read_bytes(), str(path))
 
@@ -54,12 +69,12 @@ def load(path: str | PathLike[str]) -> Policy:
 def from_bytes(content: bytes, name: str) -> Policy:
     """The policy in the content of a file; `name` is for messages."""
     arrays, about = files.decode(content, KIND, name)
-    policy: Any = about.get("policy")
-    if policy not in HOMES:
-        raise FileError(f"{name} holds a policy {policy!r} that this version does not know")
     try:
-        home = import_module(f"invariant_bandits.policies.{HOMES[policy]}")
-        result: Policy = getattr(home, policy).rebuilt(about["settings"], arrays)
-    except (ImportError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{name} does not hold a whole {policy}: {error}") from None
+        kind = find_policy(str(about.get("policy"))).kind
+    except InputError as error:
+        raise FileError(f"{name} holds a policy that is not known here: {error}") from None
+    try:
+        result: Policy = kind.rebuilt(about["settings"], arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{name} does not hold a whole {kind.__name__}: {error}") from None
     return result

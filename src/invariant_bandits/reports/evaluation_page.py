@@ -8,7 +8,7 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Cell, Mark
-from invariant_bandits.reports.sections import Section, as_page, as_text, number
+from invariant_bandits.reports.sections import Section, as_page, lines_of, number
 
 TITLE = "Would it have helped?"
 UNKNOWN = Mark("cannot be known", "unsure")
@@ -25,12 +25,15 @@ CALIBRATION = (
 
 def report(result: Comparison, read: LoggedFeedback) -> str:
     """The HTML page, self-contained."""
-    return as_page(TITLE, headline(result), sections(result, read, pictures=True))
+    return as_page(TITLE, headline(result), sections(result, read))
 
 
 def text(result: Comparison, read: LoggedFeedback) -> str:
-    """The same for the terminal."""
-    return as_text(TITLE, headline(result), sections(result, read))
+    """For the terminal: the comparison's own words, then what is known of the log beyond it."""
+    found = [] if result.calibration is None else [_calibration(result.calibration, read.feature_map.names)]
+    notes = _sentences([*read.notes, *(f"left out: {one}" for one in read.dropped)])
+    found += [Section("How the log was read", notes)] if notes else []
+    return "\n".join([result.summary(), *lines_of([*found, _quality(read)])])
 
 
 def headline(result: Comparison) -> str:
@@ -42,21 +45,27 @@ def headline(result: Comparison) -> str:
     )
 
 
-def sections(result: Comparison, read: LoggedFeedback, *, pictures: bool = False) -> list[Section]:
-    """Verdicts, all estimates, the propensities, and what the numbers rest on."""
-    found = [_verdicts(result, pictures)]
+def sections(result: Comparison, read: LoggedFeedback) -> list[Section]:
+    """Verdicts with a picture, all estimates, the propensities, and what the numbers rest on."""
+    found = [_verdicts(result)]
     if result.lines:
         found.append(_estimates(result))
     if result.calibration is not None:
         found.append(_calibration(result.calibration, read.feature_map.names))
     notes = [*result.notes, *read.notes, *(f"left out: {one}" for one in read.dropped)]
-    direct = [note for line in result.lines if line.estimator == "direct" for note in line.value.notes]
-    notes += [f"direct method: {note}" for note in dict.fromkeys(direct)]
-    found.append(Section("What the numbers rest on", [f"{note[0].upper()}{note[1:]}." for note in notes]))
-    return [*found, Section("Data quality", read.quality.describe().splitlines())]
+    notes += [f"{name} method: {words}" for name, words in result.assumptions().items()]
+    return [*found, Section("What the numbers rest on", _sentences(notes)), _quality(read)]
 
 
-def _verdicts(result: Comparison, pictures: bool) -> Section:
+def _sentences(notes: list[str]) -> list[str]:
+    return [f"{note[0].upper()}{note[1:]}." for note in notes]
+
+
+def _quality(read: LoggedFeedback) -> Section:
+    return Section("Data quality", read.quality.describe().splitlines())
+
+
+def _verdicts(result: Comparison) -> Section:
     rows: list[list[Cell]] = []
     for name in result.policies:
         line, share = result.line(name), result.agreement[name]
@@ -65,7 +74,7 @@ def _verdicts(result: Comparison, pictures: bool) -> Section:
         agrees = "" if share is None else f"{100.0 * share:.0f} %"
         rows.append([name, number(agrees), "" if line is None else line.estimator, Mark(words, kind)])
     headings = ("policy", "agrees with the log", "by", "would it have helped?")
-    return Section("Verdicts", [], headings, rows, _chart(result) if pictures else "")
+    return Section("Verdicts", [], headings, rows, _chart(result))
 
 
 def _kind(difference: Estimate) -> str:

@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.reports.plots import one_line_each, theme
 
 Gains = Mapping[str, Mapping[str, tuple[float, float]]]
 
@@ -38,12 +38,7 @@ def gain_chart(
                     axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
                     axis.plot(mean, place, marker="s" if name in ours else "o", ms=4.5, color=colour)
                 axis.set_title(f"{title}, {stretch}")
-                axis.set_ylim(len(names) - 0.5, -0.5)
-                axis.tick_params(axis="y", length=0)
-                axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
-                axis.set_axisbelow(True)
-                axis.spines["left"].set_visible(False)
-            row[0].set_yticks(range(len(names)), names)
+                one_line_each(axis, names, colours)
             for axis in row[len(stretches) :]:
                 axis.set_visible(False)
     return figure

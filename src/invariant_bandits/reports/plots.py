@@ -66,6 +66,7 @@ def theme(name: str) -> Iterator[dict[str, str]]:
         "figure.dpi": 120,
         "savefig.dpi": 160,
         "svg.fonttype": "path",
+        "svg.hashsalt": "invariant-bandits",  # the same picture is the same file
     }
     with mpl.rc_context(settings):
         yield colours
@@ -161,15 +162,20 @@ def regret_chart(
             axis.axhline(edge, color=colours["faint"], lw=0.6)
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter("{x:g}")
-        axis.set_yticks(range(len(rows)), list(rows))
-        axis.set_ylim(len(rows) - 0.5, -0.5)
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_axisbelow(True)
+        one_line_each(axis, list(rows), colours)
         axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
     return figure
+
+
+def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -> None:
+    """Lay out an axis with one line per name, the first above."""
+    axis.set_yticks(range(len(names)), list(names))
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
+    axis.set_axisbelow(True)
 
 
 def difference_chart(rows: Mapping[str, tuple[float, float, float]], *, theme_name: str = "light") -> Figure:
@@ -189,12 +195,7 @@ def difference_chart(rows: Mapping[str, tuple[float, float, float]], *, theme_na
             axis.hlines(place, low, high, color=colour, lw=1.8)
             axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
             axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
-        axis.set_yticks(range(len(rows)), list(rows))
-        axis.set_ylim(len(rows) - 0.5, -0.5)
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
-        axis.set_axisbelow(True)
+        one_line_each(axis, list(rows), colours)
         axis.set_xlabel("gain per round over what the log did, with its interval")
     return figure
 

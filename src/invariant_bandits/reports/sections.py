@@ -53,7 +53,12 @@ def _anchor(section: Section) -> str:
 
 def as_text(title: str, headline: str, sections: Iterable[Section]) -> str:
     """The same for a terminal; long tables are cut, and say so."""
-    lines = [title, "=" * len(title), textwrap.fill(headline, WIDTH)]
+    return "\n".join([title, "=" * len(title), textwrap.fill(headline, WIDTH), *lines_of(sections)])
+
+
+def lines_of(sections: Iterable[Section]) -> list[str]:
+    """Lines of the sections, without a title above them."""
+    lines = []
     for one in sections:
         lines += ["", one.title, "-" * len(one.title)]
         lines += [textwrap.fill(words, WIDTH, subsequent_indent="  ") for words in one.words]
@@ -61,7 +66,7 @@ def as_text(title: str, headline: str, sections: Iterable[Section]) -> str:
             lines += ["", *_table(one.headings, one.rows[:FIRST_ROWS])]
         if len(one.rows) > FIRST_ROWS:
             lines.append(f"  … and {len(one.rows) - FIRST_ROWS} more")
-    return "\n".join(lines)
+    return lines
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:

@@ -16,12 +16,12 @@ import numpy as np
 import invariant_bandits
 from invariant_bandits import parallel
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.policies.base import Policy, make_from
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
 from invariant_bandits.simulation.episodes import Episode
 from invariant_bandits.simulation.results import BeliefRow as BeliefRow
 from invariant_bandits.simulation.results import SimulationResult as SimulationResult
 
-Maker: TypeAlias = Callable[[Episode], Policy]
 Progress: TypeAlias = Callable[[int, int], None]
 Observer: TypeAlias = Callable[[Any, Episode], Mapping[str, float]]
 
@@ -30,11 +30,11 @@ class Environment(Protocol):
     """Anything that draws episodes, for instance PaperEpisodes."""
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One world, its logs and `horizon` online rounds."""
+        """One episode: logged rounds and `horizon` online rounds."""
 
 
 def simulate(
-    policies: Mapping[str, Maker],
+    policies: Mapping[str, Maker | str] | Sequence[str],
     environment: Environment,
     horizon: int,
     replications: int,
@@ -49,19 +49,47 @@ def simulate(
 ) -> SimulationResult:
     """Play every policy on the same `replications` episodes of `horizon` rounds.
 
-    policies: name -> maker; a maker is called with the Episode before its first round (or with nothing, if it takes
-    nothing) and returns a fresh policy. It may read what a user would have (episode.moments, dim, horizon) and, for an
-    oracle, the truth (episode.logs.split).
-    jobs: processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
-    progress: called with (repetitions done, replications) after each.
-    trace: rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
-    client: a `distributed.Client`; the repetitions are played on its cluster, with the same bits.
-    observe: called with each policy after its last round, and the episode; the numbers it returns by name are kept as
-    result.observations.
-    first: number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
+    Parameters
+    ----------
+    policies : name -> maker, or registered names
+        A maker is called with the Past before the first round (or with nothing, if it takes nothing) and returns a
+        fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an oracle, past.truth.
+        The name of a registered policy, or a Contender, will do for a maker.
+    environment : Environment
+        Draws the episodes.
+    horizon : int
+        Rounds per episode.
+    replications : int
+        Number of episodes.
+    seed : int
+        What all randomness comes from.
+    jobs : int
+        Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is missing.
+    progress : callable, optional
+        Called with (repetitions done, replications) after each.
+    trace : sequence of int
+        Rounds (from 1) after which policies that have `beliefs()`, such as AutoISD, are asked for them.
+    client : distributed.Client, optional
+        The repetitions are played on its cluster, with the same bits.
+    first : int
+        Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
+    observe : Observer, optional
+        Called with each policy after its last round, and the episode. The numbers it returns by name are kept as
+        result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's place.
+
+    Returns
+    -------
+    SimulationResult
+        Regret paths of all policies.
+
+    >>> import invariant_bandits as ib
+    >>> result = ib.simulate(["linucb", "auto-isd"], ib.PaperEpisodes(logged=1000), 50, replications=2, seed=0)
+    >>> sorted(result.regret), result.regret["AutoISD"].shape
+    (['AutoISD', 'LinUCB'], (2, 50))
     """
+    makers = checked_makers(policies)
     task = _Task(
-        _checked_makers(policies),
+        makers,
         _checked_environment(environment),
         whole_number("horizon", horizon, 1),
         _checked_trace(trace, horizon),
@@ -70,11 +98,11 @@ def simulate(
     replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
     jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
     _check_client(client, jobs)
-    regret = {name: np.empty((replications, horizon)) for name in policies}
+    regret = {name: np.empty((replications, horizon)) for name in makers}
     beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
-    observed: dict[str, dict[str, Array]] = {name: {} for name in policies} if observe is not None else {}
+    observed: dict[str, dict[str, Array]] = {name: {} for name in makers} if observe is not None else {}
     repetitions = [_Repetition(seed, first + index) for index in range(replications)]
-    for done, (index, outcome) in enumerate(parallel.finished(task.run, repetitions, jobs, client), start=1):
+    for done, (index, outcome) in enumerate(parallel.map_unordered(task.run, repetitions, jobs, client), start=1):
         for name, (path, believed, noted) in outcome.items():
             regret[name][index] = path
             for quantity, value in noted.items():
@@ -93,15 +121,27 @@ def simulate(
             "environment": _described(environment),
             "versions": {"invariant-bandits": invariant_bandits.__version__, "numpy": np.__version__},
         },
-        tuple(row for name in policies for index in range(replications) for row in beliefs[name, index]),
+        tuple(row for name in makers for index in range(replications) for row in beliefs[name, index]),
         {name: dict(sorted(of.items())) for name, of in observed.items() if of},
     )
 
 
 def play(policy: Policy, episode: Episode) -> Array:
-    """Cumulative dynamic regret (T,) of a policy that decides and learns through all rounds of an episode.
+    """Play one policy through all rounds of an episode: it decides and learns.
 
     The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
+
+    Parameters
+    ----------
+    policy : Policy
+        Hand over a fresh one.
+    episode : Episode
+        T online rounds.
+
+    Returns
+    -------
+    array, shape (T,)
+        Cumulative dynamic regret, in units of the reward.
     """
     return _played(policy, episode, frozenset())[0]
 
@@ -156,10 +196,9 @@ class _Task:
         outcome = {}
         for name, maker in self.makers.items():
             try:
-                policy = make_from(maker, episode)
-                for method in ("select", "update"):
-                    if not callable(getattr(policy, method, None)):
-                        raise InputError(f"its maker must return a policy, got {type(policy).__name__}")
+                policy = build_policy(maker, getattr(episode, "past", episode))
+                watch = getattr(self.observe, "watch", None)
+                policy = policy if watch is None else watch(policy, episode)
                 speaks = callable(getattr(policy, "beliefs", None))
                 path, believed = _played(policy, episode, self.trace if speaks else frozenset())
                 outcome[name] = (path, believed, dict(self.observe(policy, episode)) if self.observe else {})
@@ -181,22 +220,6 @@ def _described(environment: Any) -> dict[str, Any]:
     if kind.__repr__ is object.__repr__:
         return about
     return about | {"repr": repr(environment)}
-
-
-def _checked_makers(policies: Any) -> Mapping[str, Maker]:
-    if not isinstance(policies, Mapping):
-        raise InputError(f"policies must map names to makers, got {type(policies).__name__}")
-    if not policies:
-        raise InputError("policies is empty: at least one name and maker are needed")
-    for name, maker in policies.items():
-        if not isinstance(name, str):
-            raise InputError(f"policies must have strings as names, got {name!r}")
-        if not callable(maker):
-            raise InputError(
-                f"policies[{name!r}] must be callable, episode -> policy, got {type(maker).__name__}:"
-                " every repetition needs a fresh policy"
-            )
-    return dict(policies)
 
 
 def _checked_environment(environment: Any) -> Environment:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.experiments import claims
 from invariant_bandits.experiments.studies import offline as offline_study
 from invariant_bandits.experiments.studies import recovery
 from invariant_bandits.experiments.studies.recovery import LOGGED_ROUNDS, Recovery, Setting, recover
@@ -44,24 +45,32 @@ def test_shares_and_medians_carry_their_intervals():
 def test_the_interval_of_a_share_covers_it_about_as_often_as_promised():
     rng = np.random.default_rng(0)
     hits = rng.binomial(200, 0.97, size=2000)
-    shares = [offline_study._share(int(count), 200) for count in hits]
+    shares = [claims.share_of(int(count), 200) for count in hits]
     covered = np.mean([share.low <= 0.97 <= share.high for share in shares])
     assert covered > 0.93
 
 
 def test_the_page_marks_what_misses_its_bound():
-    good = {(kind, rounds): [outcome()] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS}
-    page = offline_study.report(good, replications=50, seed=0)
-    assert "✗" not in page.replace("‖", "").split("## All settings")[0].split("median projection")[0]
-    bad = good | {("greedy logs", 8000): [outcome((10, 0))] * 50}
-    missed = [
-        (goal.words, fine)
-        for goal, _, reached in offline_study.verdicts(bad)
-        for fine in reached
-        if goal.kind == "greedy logs" and not fine
+    def page_of(results):
+        return offline_study.report(results, replications=50, seed=0)
+
+    def all_right(kind):
+        return outcome((10, 0), planted=(10, 0)) if kind.startswith("no drift") else outcome(projection_error=0.005)
+
+    good = {(kind, rounds): [all_right(kind)] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS}
+    good = {key: [replace(one, component_error=0.05) for one in runs] for key, runs in good.items()}
+    marks = [line for line in page_of(good).splitlines() if "✓" in line or "✗" in line]
+    assert len(marks) == len(offline_study.GOALS) == 13
+    assert all(line.count("✓") == 3 and "✗" not in line for line in marks)
+
+    bad = good | {("greedy logs", 8000): [outcome((10, 0), projection_error=0.005, component_error=0.05)] * 50}
+    missed = [line for line in page_of(bad).splitlines() if "✗" in line]
+    assert [line.split("|")[1].strip() for line in missed] == [
+        "right dimension, greedy logs, offered actions",
+        "p_inv overestimated, greedy logs",
     ]
-    assert ("p_inv overestimated, greedy logs", False) in missed
-    assert "1.000" in offline_study.report(bad, replications=50, seed=0)
+    assert all(line.count("✓") == 2 and line.rstrip().endswith("✗ |") for line in missed)  # at T0 = 8000 only
+    assert "| greedy logs | 1.000" in page_of(bad)
 
 
 def test_logs_that_are_refused_count_as_wrong_and_are_not_left_out(monkeypatch):

@@ -7,12 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from invariant_bandits import cli
+from invariant_bandits.cli.app import app
+from invariant_bandits.experiments import claims
+from invariant_bandits.experiments.contenders import LINUCB_WARM, NAMED
 from invariant_bandits.experiments.studies import online as study
 from invariant_bandits.experiments.studies import online_goals as goals
 from invariant_bandits.experiments.studies import online_rows as rows
 
-ORACLES = (rows.ISD_ORACLE, *(rows.tuned_name(family, True) for family in rows.FAMILIES))
+ORACLES = (rows.ISD_ORACLE, *(rows.tuned_name(kind, True) for kind in rows.MEMORIES))
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +94,16 @@ def test_one_repetition_has_no_standard_error_and_is_refused():
 def test_the_rows_are_the_eleven_of_the_method():
     worlds = {row.name: row for row in rows.ROWS}
     assert len(worlds) == 11
-    assert [row.episodes.logged for row in rows.PAPER_ROWS] == [1000, 3500, 8000]
+    assert [row.environment.logged for row in rows.PAPER_ROWS] == [1000, 3500, 8000]
     assert [row.horizon for row in rows.ROWS].count(500) == 10
-    assert rows.SEVENTH.episodes.online == "rotating"
-    assert (rows.FIXED_ACTIONS.episodes.fixed_actions, rows.FIXED_ACTIONS.horizon) == (20, 1000)
-    assert (rows.SMALL_JUMP.episodes.violation, rows.LARGE_JUMP.episodes.violation) == (0.5, 2.0)
+    assert rows.SEVENTH.environment.online == "rotating"
+    assert (rows.FIXED_ACTIONS.environment.fixed_actions, rows.FIXED_ACTIONS.horizon) == (20, 1000)
+    assert (rows.SMALL_JUMP.environment.violation, rows.LARGE_JUMP.environment.violation) == (0.5, 2.0)
 
 
 def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds():
-    episode = rows.SEVENTH.episodes.draw(50, np.random.default_rng(0))
-    made = {name: make(episode) for name, make in rows.contenders(rows.SEVENTH).items()}
+    episode = rows.SEVENTH.environment.draw(50, np.random.default_rng(0))
+    made = {name: make(episode.past) for name, make in rows.contenders(rows.SEVENTH).items()}
     for name, policy in made.items():
         assert policy.confidence == 1 / 50
         if "AutoISD" not in name:
@@ -116,22 +118,22 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
 
 
 def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
-    episode = rows.PAPER_ROWS[0].episodes.draw(5, np.random.default_rng(3))
+    episode = rows.PAPER_ROWS[0].environment.draw(5, np.random.default_rng(3))
     X, y = episode.logs.features, episode.logs.rewards
-    policy = rows.warm_linucb()(episode)
+    policy = NAMED[LINUCB_WARM](episode.past)
     assert policy.rounds == len(y) == 1000
     np.testing.assert_allclose(policy.coefficients, np.linalg.solve(X.T @ X + 0.1 * np.eye(10), X.T @ y), rtol=1e-9)
 
 
-def test_tuning_takes_the_lowest_mean_of_each_family():
+def test_tuning_takes_the_lowest_mean_of_each_kind():
     grid = rows.tuning_grid()
     assert len(grid) == len({member.words for member in grid}) == 2 * (5 + 6 + 5) * 3
     regret = {member.words: np.array([50.0, 52.0]) for member in grid}
     wanted = rows.Forgetful("D-linUCB", True, ib.Discount(0.95), 0.3)
     regret[wanted.words] = np.array([10.0, 20.0])
     best = study.best_of(grid, regret)
-    assert best["D-linUCB", True] == (wanted, goals.Estimate(15.0, pytest.approx(5.0)))
-    assert best["D-linUCB", False][1].mean == 51.0
+    assert best["D-linUCB", True] == (wanted, claims.mean_of(np.array([10.0, 20.0])))
+    assert best["D-linUCB", False][1].value == 51.0
     assert len(best) == 6
 
 
@@ -141,30 +143,30 @@ def test_tuning_takes_the_lowest_mean_of_each_family():
 def test_a_comparison_of_means_is_paired_and_takes_the_best_rival():
     ours, weak, strong = np.array([10.0, 30.0, 50.0]), np.array([90.0, 90.0, 90.0]), np.array([12.0, 31.0, 53.0])
     regret = {"row": {"ours": ours, "weak": weak, "strong": strong}}
-    verdict = goals.MeanAtMost("", "row", "ours", ("weak", "strong")).judge(regret)
+    verdict = claims.mean_at_most("", "row", "ours", ("weak", "strong")).judge(regret)
     assert verdict.reached
-    assert verdict.difference.mean == pytest.approx(-2.0)
-    assert verdict.difference.error == pytest.approx(1.0 / np.sqrt(3.0))
+    assert verdict.margin.value == pytest.approx(-2.0)
+    assert verdict.margin.error == pytest.approx(1.0 / np.sqrt(3.0))
     assert not verdict.close
     assert "(strong)" in verdict.numbers
-    half = goals.MeanAtMost("", "row", "ours", ("strong",), 0.5).judge(regret)
+    half = claims.mean_at_most("", "row", "ours", ("strong",), 0.5).judge(regret)
     assert not half.reached
     assert half.numbers == "30.0, bound 16.0 = 0.5 × 32.0"
 
 
 def test_a_mean_at_its_bound_is_reached_but_close():
     regret = {"row": {"ours": np.array([1.0, 3.0]), "rival": np.array([3.0, 1.0])}}
-    verdict = goals.MeanAtMost("", "row", "ours", ("rival",)).judge(regret)
+    verdict = claims.mean_at_most("", "row", "ours", ("rival",)).judge(regret)
     assert verdict.reached
     assert verdict.close
 
 
 def test_worst_runs_are_compared_strictly_where_below_was_said():
     regret = {"row": {"ours": np.array([1.0, 60.0]), "rival": np.array([60.0, 2.0])}}
-    assert goals.WorstAtMost("", "row", "ours", "rival").judge(regret).reached
-    assert not goals.WorstAtMost("", "row", "ours", "rival", strictly=True).judge(regret).reached
-    assert not goals.WorstBelow("", "row", "ours", 60.0).judge(regret).reached
-    assert goals.WorstBelow("", "row", "ours", 60.1).judge(regret).reached
+    assert claims.worst_at_most("", "row", "ours", "rival").judge(regret).reached
+    assert not claims.worst_at_most("", "row", "ours", "rival", strictly=True).judge(regret).reached
+    assert not claims.worst_below("", "row", "ours", 60.0).judge(regret).reached
+    assert claims.worst_below("", "row", "ours", 60.1).judge(regret).reached
 
 
 def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():
@@ -182,14 +184,14 @@ def test_a_study_that_reaches_everything_says_so():
     assert "✗" not in page
 
 
-@pytest.mark.parametrize("goal", goals.GOALS, ids=lambda goal: f"{goal.words}; {goal.row}")
+@pytest.mark.parametrize("goal", goals.GOALS, ids=lambda goal: f"{goal.words}; {goal.where}")
 def test_every_goal_can_be_missed_and_the_page_names_it(goal):
     outcome = planted()
-    outcome.regret[goal.row][goal.policy] = outcome.regret[goal.row][goal.policy] + 500.0
+    outcome.regret[goal.where][goal.policy] = outcome.regret[goal.where][goal.policy] + 500.0
     missed = [other for other, verdict in goals.verdicts(outcome.regret) if not verdict.reached]
     assert goal in missed
-    assert all((other.row, other.policy) == (goal.row, goal.policy) for other in missed)
-    assert f"- {goal.words}; {goal.row}: " in study.report(outcome)
+    assert all((other.where, other.policy) == (goal.where, goal.policy) for other in missed)
+    assert f"- {goal.words}; {goal.where}: " in study.report(outcome)
 
 
 def test_losses_are_listed_for_policies_that_know_no_truth():
@@ -201,7 +203,7 @@ def test_losses_are_listed_for_policies_that_know_no_truth():
     fair.regret[rows.NO_DRIFT.name][rows.LINUCB_WARM] = fair.regret[rows.NO_DRIFT.name][rows.AUTO_DEFAULT] - 3.0
     ((row, rival, difference),) = study.losses(fair)
     assert (row, rival) == (rows.NO_DRIFT.name, rows.LINUCB_WARM)
-    assert difference == goals.Estimate(-3.0, 0.0)
+    assert (difference.value, difference.error) == (-3.0, 0.0)
     assert f"| {row} | {rival} | −3.0 ± 0.0 |" in study.report(fair)
 
 
@@ -216,7 +218,7 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "run", run)
     page, figures = tmp_path / "docs" / "studies" / "online.md", tmp_path / "docs" / "figures"
     words = ["study", "online", "--replications", "4", "--seed", "3", "--jobs", "1"]
-    result = CliRunner().invoke(cli.app, [*words, "--out", str(page), "--figures", str(figures)])
+    result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
     assert result.exit_code == 0, result.output
     assert heard == {"replications": 4, "seed": 3, "jobs": 1}
     assert page.read_text() == study.report(planted(), pictures="../figures")

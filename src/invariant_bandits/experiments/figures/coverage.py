@@ -16,10 +16,9 @@ from invariant_bandits.experiments.contenders import (
     ISD_ORACLE,
     LINUCB,
     NAMED,
-    Contender,
 )
 from invariant_bandits.experiments.figures.drawing import look, panels
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
@@ -30,7 +29,7 @@ CELLS = {
         name=f"coverage-{logged}",
         environment=PaperEpisodes(logged=logged),
         horizon=HORIZON,
-        policies={name: Contender("watched", {"policy": NAMED[name].kind, **NAMED[name].options}) for name in PLAYED},
+        policies={name: NAMED[name] for name in PLAYED},
         observe="coverage",
     )
     for logged in (1000,)
@@ -91,4 +90,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="Full dots: share of rounds in which some offered action's true mean lies outside mean ± width; open dots:"
     " share of repetitions with at least one such round. T = 500, η = 1/T; the leftmost tick stands for none at all.",
+    place=10,
 )
+EXPERIMENTS.add(EXPERIMENT)

@@ -5,19 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import (
-    Bound,
-    Claim,
-    Results,
-    Sample,
-    largest_ratio,
-    ratio_of_trends,
-    straightness,
-    trend,
-)
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import AUTO, D_LINUCB, ISD_ORACLE, LINUCB, NAMED, SW_LINUCB
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import Experiment, Level
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment, PublishedResult
+from invariant_bandits.experiments.statistics import largest_ratio, ratio_of_trends, straightness, trend
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -72,9 +64,9 @@ CLAIMS = (
 )
 
 LEVELS = tuple(
-    Level(cell.name, LINUCB, published)
+    PublishedResult(cell.name, LINUCB, published)
     for cell, published in zip(CELLS.values(), (12, 14, 18, 23, 26, 30, 32, 38), strict=True)
-) + tuple(Level(cell.name, ISD_ORACLE, 7.0) for cell in CELLS.values())
+) + tuple(PublishedResult(cell.name, ISD_ORACLE, 7.0) for cell in CELLS.values())
 
 
 def draw(results: Results, theme_name: str) -> Figure:
@@ -97,4 +89,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="p_res = 2, T0 = 2,000, T = 100: mean regret after 100 rounds; bars are two standard errors.",
     levels=LEVELS,
+    place=2,
 )
+EXPERIMENTS.add(EXPERIMENT)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, largest_ratio, smallest_ratio
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import D_LINUCB, ISD_ORACLE, LINUCB, SW_LINUCB
 from invariant_bandits.experiments.figures.dimension import ALL, CELLS, PLACES
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
+from invariant_bandits.experiments.statistics import largest_ratio, smallest_ratio
 from invariant_bandits.reports.plots import theme
 
 SW_RADIUS = (
@@ -59,4 +60,6 @@ EXPERIMENT = Experiment(
     claims=(*comparable(SW_LINUCB, ALL, "p"), *comparable(D_LINUCB, ALL, "p")),
     draw=draw,
     caption="As the figure before, with SW-linUCB (window T) and D-linUCB (discount 0.999). " + SW_RADIUS,
+    place=5,
 )
+EXPERIMENTS.add(EXPERIMENT)

@@ -37,7 +37,6 @@ LOOKS: Mapping[str, tuple[str, str, str]] = {
     who.AUTO: ("orange", "*", "-"),
 }
 WIDTH = 6.6
-ERRORS = "Bars and bands: two standard errors of the mean over repetitions."
 
 
 def look(policy: str, theme_name: str) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from invariant_bandits.checks import InputError
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.claims import Claim, Results, Sample
+from invariant_bandits.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +24,7 @@ CHANCE = (
 
 
 @dataclass(frozen=True)
-class Level:
+class PublishedResult:
     """Mean regret of the authors' implementation in one cell, over their 20 repetitions.
 
     right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours differs.
@@ -53,7 +55,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question. name: on the command line; question, caption: what a reader sees above and below the figure."""
+    """One question. name: on the command line; question, caption: what a reader sees above and below the figure.
+
+    place: where it stands in the report, the lowest first.
+    """
 
     name: str
     title: str
@@ -62,5 +67,27 @@ class Experiment:
     claims: tuple[Claim, ...]
     draw: Callable[[Results, str], Figure]
     caption: str
-    levels: tuple[Level, ...] = ()
+    levels: tuple[PublishedResult, ...] = ()
+    place: int = 1000
     table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = field(default=None)
+
+
+EXPERIMENTS: Registry[Experiment] = Registry("experiment", "invariant_bandits.experiments.figures")
+
+
+def chosen(names: Iterable[str]) -> list[Experiment]:
+    """The experiments of these names in their order, all of them in that of the report if there is none."""
+    names = list(dict.fromkeys(names))
+    if names:
+        return [EXPERIMENTS.find(name) for name in names]
+    return sorted(EXPERIMENTS, key=lambda experiment: experiment.place)
+
+
+def cells_of(experiments: Iterable[Experiment]) -> list[Cell]:
+    """Their cells, each once: experiments that look at the same worlds share them."""
+    cells: dict[str, Cell] = {}
+    for experiment in experiments:
+        for cell in experiment.cells:
+            if cells.setdefault(cell.name, cell) != cell:
+                raise InputError(f"two different cells are called {cell.name!r}")
+    return list(cells.values())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, ratio
-from invariant_bandits.experiments.contenders import AUTO, GREEDY, LINUCB, LINUCB_TUNED, NAMED, Contender
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
+from invariant_bandits.experiments.contenders import AUTO, GREEDY, LINUCB, LINUCB_TUNED, NAMED
 from invariant_bandits.experiments.figures.drawing import legend, over_rounds, panels
-from invariant_bandits.experiments.figures.experiment import Experiment, Level
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment, PublishedResult
+from invariant_bandits.experiments.statistics import ratio
+from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -29,10 +31,10 @@ CELL = Cell(
     horizon=500,
     policies={
         **{name: NAMED[name] for name in (LINUCB, LINUCB_TUNED, GREEDY)},
-        SW: Contender("SW-linUCB", {"window": 25}),
-        D: Contender("D-linUCB", {"discount": 0.85}),
-        ISD_SW: Contender("ISD-linUCB", {"split": "oracle", "window": 25}),
-        ISD_SW_ESTIMATED: Contender("ISD-linUCB", {"window": 25}),
+        SW: Contender("sw-linucb", {"window": 25}),
+        D: Contender("d-linucb", {"discount": 0.85}),
+        ISD_SW: Contender("isd-linucb", {"split": "oracle", "window": 25}),
+        ISD_SW_ESTIMATED: Contender("isd-linucb", {"window": 25}),
         AUTO: NAMED[AUTO],
     },
     observe="split",
@@ -80,9 +82,11 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="p = 10, of which 2 drift; T0 = 2,000, T = 500; bands are two standard errors. AutoISD needs no window.",
     levels=(
-        Level(CELL.name, LINUCB, 137.0),
-        Level(CELL.name, SW, 170.0, why=RADII),
-        Level(CELL.name, D, 327.0, why=RADII),
-        Level(CELL.name, ISD_SW, 36.0, why=RADII),
+        PublishedResult(CELL.name, LINUCB, 137.0),
+        PublishedResult(CELL.name, SW, 170.0, why=RADII),
+        PublishedResult(CELL.name, D, 327.0, why=RADII),
+        PublishedResult(CELL.name, ISD_SW, 36.0, why=RADII),
     ),
+    place=7,
 )
+EXPERIMENTS.add(EXPERIMENT)

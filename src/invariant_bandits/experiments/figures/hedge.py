@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, ratio
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import (
     AUTO,
     GREEDY,
@@ -18,7 +18,8 @@ from invariant_bandits.experiments.contenders import (
 )
 from invariant_bandits.experiments.figures import fast_rotation, logged_rounds, violated_invariance
 from invariant_bandits.experiments.figures.drawing import look
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
+from invariant_bandits.experiments.statistics import ratio
 from invariant_bandits.reports.plots import regret_chart
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -93,4 +94,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="Mean regret (mark) and worst run (end of the line) on a logarithmic axis; to the left is better."
     " T0 = 3,500 and T = 500 unless the row says otherwise.",
+    place=11,
 )
+EXPERIMENTS.add(EXPERIMENT)

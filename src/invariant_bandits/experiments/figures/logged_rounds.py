@@ -7,7 +7,7 @@ from collections.abc import Callable
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, largest_ratio, ratio
+from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import (
     AUTO,
     D_LINUCB,
@@ -20,7 +20,8 @@ from invariant_bandits.experiments.contenders import (
     SW_LINUCB,
 )
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import CHANCE, Experiment, Level
+from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
+from invariant_bandits.experiments.statistics import largest_ratio, ratio
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
@@ -106,11 +107,17 @@ BLOW_UPS = (
     " recipe finds harder."
 )
 LEVELS = (
-    *(Level(cell, LINUCB, 48.0, why=CHANCE) for cell in ALL),
-    *(Level(cell, ISD_ORACLE, level, why=CHANCE) for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)),
-    *(Level(cell, ISD_PUBLISHED, level, why=BLOW_UPS) for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)),
+    *(PublishedResult(cell, LINUCB, 48.0, why=CHANCE) for cell in ALL),
     *(
-        Level(cell, ISD_PUBLISHED, level, right_only=True, why=CHANCE)
+        PublishedResult(cell, ISD_ORACLE, level, why=CHANCE)
+        for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)
+    ),
+    *(
+        PublishedResult(cell, ISD_PUBLISHED, level, why=BLOW_UPS)
+        for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)
+    ),
+    *(
+        PublishedResult(cell, ISD_PUBLISHED, level, right_only=True, why=CHANCE)
         for cell, level in zip(ALL, (24.0, 17.0, 17.0), strict=True)
     ),
 )
@@ -166,4 +173,6 @@ EXPERIMENT = Experiment(
     " the logarithmic axis; bars are two standard errors.",
     levels=LEVELS,
     table=right_splits,
+    place=3,
 )
+EXPERIMENTS.add(EXPERIMENT)

@@ -8,7 +8,7 @@ from invariant_bandits.experiments.claims import Results, Sample
 from invariant_bandits.experiments.contenders import D_LINUCB, ISD_ESTIMATED, ISD_ORACLE, LINUCB, SW_LINUCB
 from invariant_bandits.experiments.figures.dimension_comparison import SW_RADIUS, comparable
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
 from invariant_bandits.experiments.figures.logged_rounds import ALL, CELLS
 from invariant_bandits.reports.plots import theme
 
@@ -34,4 +34,6 @@ EXPERIMENT = Experiment(
     claims=(*comparable(SW_LINUCB, ALL, "T0"), *comparable(D_LINUCB, ALL, "T0")),
     draw=draw,
     caption="T = 500, all repetitions; SW-linUCB with window T, D-linUCB with discount 0.999. " + SW_RADIUS,
+    place=6,
 )
+EXPERIMENTS.add(EXPERIMENT)

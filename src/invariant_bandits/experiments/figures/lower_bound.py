@@ -19,7 +19,7 @@ from invariant_bandits.experiments.contenders import (
     NAMED,
 )
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
 from invariant_bandits.policies.radii import regret_lower_bound
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
@@ -83,4 +83,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="Actions are the vertices of the hypercube, residual coefficients ±1/√T with random signs, T = 500; the"
     " mean over repetitions estimates the mean over instances. Bars are two standard errors.",
+    place=9,
 )
+EXPERIMENTS.add(EXPERIMENT)

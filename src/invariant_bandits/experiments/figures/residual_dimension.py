@@ -5,10 +5,11 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, growth_exponent, straightness, trend
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import AUTO, ISD_ORACLE, LINUCB, NAMED
 from invariant_bandits.experiments.figures.drawing import PALETTE, distributions, look, over_rounds, panels
-from invariant_bandits.experiments.figures.experiment import CHANCE, Experiment, Level
+from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
+from invariant_bandits.experiments.statistics import growth_exponent, straightness, trend
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
@@ -57,7 +58,7 @@ CLAIMS = (
 )
 
 LEVELS = tuple(
-    Level(CELLS[p_res].name, policy, published, why=CHANCE)
+    PublishedResult(CELLS[p_res].name, policy, published, why=CHANCE)
     for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
     for p_res, published in zip(CELLS, levels, strict=True)
 )
@@ -96,4 +97,6 @@ EXPERIMENT = Experiment(
     caption="p = 10, T0 = 2,000 logged rounds, T = 100. Left: mean over repetitions, band of two standard errors. "
     "Right: all repetitions, box from the lower to the upper quartile with the median.",
     levels=LEVELS,
+    place=1,
 )
+EXPERIMENTS.add(EXPERIMENT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, largest_ratio, ratio
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.contenders import (
     AUTO,
     GREEDY,
@@ -17,7 +17,8 @@ from invariant_bandits.experiments.contenders import (
 )
 from invariant_bandits.experiments.figures import logged_rounds
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import Experiment
+from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
+from invariant_bandits.experiments.statistics import largest_ratio, ratio
 from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
@@ -98,4 +99,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     caption="T0 = 3,500, T = 500; the invariant coefficients move in a random direction by the distance shown (their"
     " own length is about 0.8). Logarithmic axis; bars are two standard errors.",
+    place=8,
 )
+EXPERIMENTS.add(EXPERIMENT)

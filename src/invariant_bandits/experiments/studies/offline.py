@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.experiments.claims import Bound, Goal, Measurement, Verdict, median_of, share_of, word_for
 from invariant_bandits.experiments.studies.recovery import LOGGED_ROUNDS, Recovery, Setting, judge
+from invariant_bandits.parallel import map_unordered
 from invariant_bandits.simulation.paper import PaperWorld
 
 UNIFORM = PaperWorld()
@@ -38,44 +38,49 @@ CHOSEN = (
 PROMISED = ("uniform logs, chosen actions", "uniform logs", "LinUCB logs", "greedy logs", "no drift")
 
 
-@dataclass(frozen=True)
-class Goal:
-    """One line of what must be true: a figure of one kind of logs, its bound at each T0, and which way it points."""
-
-    words: str
-    kind: str
-    figure: str
-    bounds: tuple[float, float, float]
-    at_least: bool
-
-
-GOALS = [
-    Goal("right (p_inv, p_res), uniform logs, chosen actions", PROMISED[0], "right", (0.97, 0.98, 0.99), True),
-    Goal("right (p_inv, p_res), uniform logs, offered actions", PROMISED[1], "right", (0.97, 0.98, 0.99), True),
-    Goal("median projection error × √T0, chosen", PROMISED[0], "projection", (1.0, 1.0, 1.0), False),
-    Goal("median projection error × √T0, offered", PROMISED[1], "projection", (0.5, 0.5, 0.5), False),
-    Goal("median ‖β̂ − β‖, chosen", PROMISED[0], "component", (0.155, 0.080, 0.054), False),
-    Goal("median ‖β̂ − β‖, offered", PROMISED[1], "component", (0.155, 0.080, 0.054), False),
-    Goal("right dimension, LinUCB logs, offered actions", PROMISED[2], "right", (0.97, 0.98, 0.98), True),
-    Goal("right dimension, greedy logs, offered actions", PROMISED[3], "right", (0.97, 0.98, 0.98), True),
-    Goal("no drift at all: something called varying", PROMISED[4], "wrong", (0.03, 0.02, 0.02), False),
-    *(Goal(f"p_inv overestimated, {kind}", kind, "overestimated", (0.01, 0.01, 0.01), False) for kind in PROMISED[:4]),
-]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured figure with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f}–{self.high:.3f})"
-
-
 Results = dict[tuple[str, int], list[Recovery]]
+
+
+def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) -> list[Goal]:
+    """What one figure of one kind of logs must meet at each T0."""
+
+    def goal(rounds: int, bound: Bound) -> Goal:
+        def judged(results: Results) -> Verdict:
+            found = figure(results[kind, rounds], rounds, name)
+            return Verdict(word_for(bound.meets(found.value)), found, numbers=f"{found.with_interval()} [{bound}]")
+
+        return Goal(words, kind, judged)
+
+    return [goal(rounds, bound) for rounds, bound in zip(LOGGED_ROUNDS, bounds, strict=True)]
+
+
+def at_least(*bounds: float) -> tuple[Bound, ...]:
+    """Lower bounds, one per T0."""
+    return tuple(Bound(low=bound) for bound in bounds)
+
+
+def at_most(*bounds: float) -> tuple[Bound, ...]:
+    """Upper bounds, one per T0."""
+    return tuple(Bound(high=bound) for bound in bounds)
+
+
+RIGHT, DIMENSION = "right (p_inv, p_res), uniform logs", "right dimension"
+GOALS = [
+    figure_goals(f"{RIGHT}, chosen actions", PROMISED[0], "right", at_least(0.97, 0.98, 0.99)),
+    figure_goals(f"{RIGHT}, offered actions", PROMISED[1], "right", at_least(0.97, 0.98, 0.99)),
+    figure_goals("median projection error × √T0, chosen", PROMISED[0], "projection", at_most(1.0, 1.0, 1.0)),
+    figure_goals("median projection error × √T0, offered", PROMISED[1], "projection", at_most(0.5, 0.5, 0.5)),
+    figure_goals("median ‖β̂ − β‖, chosen", PROMISED[0], "component", at_most(0.155, 0.080, 0.054)),
+    figure_goals("median ‖β̂ − β‖, offered", PROMISED[1], "component", at_most(0.155, 0.080, 0.054)),
+    figure_goals(f"{DIMENSION}, LinUCB logs, offered actions", PROMISED[2], "right", at_least(0.97, 0.98, 0.98)),
+    figure_goals(f"{DIMENSION}, greedy logs, offered actions", PROMISED[3], "right", at_least(0.97, 0.98, 0.98)),
+    figure_goals("no drift at all: something called varying", PROMISED[4], "wrong", at_most(0.03, 0.02, 0.02)),
+    *(
+        figure_goals(f"p_inv overestimated, {kind}", kind, "overestimated", at_most(0.01, 0.01, 0.01))
+        for kind in PROMISED[:4]
+    ),
+]
+"""Every line of what must be true, with a goal for each T0."""
 
 
 def settings(kinds: Sequence[str] = tuple(KINDS)) -> list[Setting]:
@@ -92,63 +97,39 @@ def run(
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """All repetitions of all cells, none discarded; the same for any number of `jobs`."""
-    work = [(index, cell, seed, replications) for index, cell in enumerate(cells)]
-    results: Results = {}
-    with ProcessPoolExecutor(jobs) as pool:
-        for done, (cell, outcome) in enumerate(zip(cells, pool.map(_run_cell, work), strict=True), start=1):
-            results[cell.name, cell.rounds] = outcome
-            if progress is not None:
-                progress(done, len(cells))
-    return results
+
+    def outcomes(index: int) -> list[Recovery]:
+        return [judge(cells[index], (seed, index, repetition)) for repetition in range(replications)]
+
+    found: dict[int, list[Recovery]] = {}
+    for index, outcome in map_unordered(outcomes, range(len(cells)), jobs):
+        found[index] = outcome
+        if progress is not None:
+            progress(len(found), len(cells))
+    return {(cell.name, cell.rounds): found[index] for index, cell in enumerate(cells)}
 
 
-def _run_cell(work: tuple[int, Setting, int, int]) -> list[Recovery]:
-    index, cell, seed, replications = work
-    return [judge(cell, (seed, index, repetition)) for repetition in range(replications)]
-
-
-def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Figure:
+def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     """One figure of one cell: a share (Wilson interval) or a median (order-statistics interval)."""
     if name in ("projection", "component"):
         values = {
             "projection": [outcome.projection_error * np.sqrt(rounds) for outcome in outcomes],
             "component": [outcome.component_error for outcome in outcomes],
         }[name]
-        return _median(np.array(values))
+        return median_of(np.array(values))
     hits = {
         "right": [outcome.right for outcome in outcomes],
         "wrong": [not outcome.right for outcome in outcomes],
         "overestimated": [outcome.overestimates_invariance for outcome in outcomes],
         "converged": [outcome.converged for outcome in outcomes],
     }[name]
-    return _share(int(np.sum(hits)), len(hits))
+    return share_of(int(np.sum(hits)), len(hits))
 
 
-def _share(hits: int, total: int) -> Figure:
-    z = 1.96
-    share = hits / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return Figure(share, float(max(0.0, centre - half)), float(min(1.0, centre + half)))
-
-
-def _median(values: Array) -> Figure:
-    ordered = np.sort(values)
-    n = len(ordered)
-    reach = 0.98 * np.sqrt(n)
-    low, high = int(np.floor(n / 2 - reach)), int(np.ceil(n / 2 + reach))
-    return Figure(float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, n - 1)]))
-
-
-def verdicts(results: Results) -> Iterator[tuple[Goal, list[Figure], list[bool]]]:
-    """Every goal with its three figures and whether each reaches its bound."""
-    for goal in GOALS:
-        figures = [figure(results[goal.kind, rounds], rounds, goal.figure) for rounds in LOGGED_ROUNDS]
-        reached = [
-            (found.value >= bound) if goal.at_least else (found.value <= bound)
-            for found, bound in zip(figures, goal.bounds, strict=True)
-        ]
-        yield goal, figures, reached
+def verdicts(results: Results) -> Iterator[tuple[str, list[Verdict]]]:
+    """Every line of what must be true with its verdict at each T0."""
+    for goals in GOALS:
+        yield goals[0].words, [goal.judge(results) for goal in goals]
 
 
 def report(results: Results, *, replications: int, seed: int) -> str:
@@ -169,15 +150,12 @@ def report(results: Results, *, replications: int, seed: int) -> str:
         head,
         rule,
     ]
-    for goal, figures, reached in verdicts(results):
-        sign = "≥" if goal.at_least else "≤"
-        cells = [
-            f"{found} [{sign} {bound:g}] {'✓' if fine else '✗'}"
-            for found, bound, fine in zip(figures, goal.bounds, reached, strict=True)
-        ]
-        lines.append(f"| {goal.words} | {' | '.join(cells)} |")
+    for words, judged in verdicts(results):
+        lines.append(f"| {words} | {' | '.join(f'{one.numbers} {one.mark}' for one in judged)} |")
     lines += ["", "## All settings", "", "Right dimensions, then p_inv overestimated:", "", head, rule]
-    lines += _lines_by_kind(results, lambda value: f"{value('right')} / {value('overestimated').value:.3f}")
+    lines += _lines_by_kind(
+        results, lambda value: f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
+    )
     lines += ["", "Median projection error × √T0, then median ‖β̂ − β‖:", "", head, rule]
     lines += _lines_by_kind(results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}")
     slowest = max(np.median([outcome.seconds for outcome in outcomes]) for outcomes in results.values())
@@ -199,7 +177,7 @@ def report(results: Results, *, replications: int, seed: int) -> str:
     return "\n".join(lines)
 
 
-def _lines_by_kind(results: Results, cell: Callable[[Callable[[str], Figure]], str]) -> list[str]:
+def _lines_by_kind(results: Results, cell: Callable[[Callable[[str], Measurement]], str]) -> list[str]:
     """One table line per kind of logs; `cell` words the figures of one T0, which it asks for by name."""
     lines = []
     for kind in KINDS:

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.experiments.contenders import (
-    ISD_ESTIMATED,
-    ISD_ORACLE,
-    LINUCB,
-    LINUCB_TUNED,
-    auto_isd,
-)
-from invariant_bandits.experiments.studies.online_goals import Estimate, estimate, verdicts
+from invariant_bandits.experiments.claims import Measurement, mean_of
+from invariant_bandits.experiments.contenders import ISD_ESTIMATED, ISD_ORACLE, LINUCB, LINUCB_TUNED
+from invariant_bandits.experiments.studies.online_goals import verdicts
 from invariant_bandits.experiments.studies.online_rows import (
     AUTO_DEFAULT,
     AUTO_EXPLORATIONS,
@@ -23,7 +18,7 @@ from invariant_bandits.experiments.studies.online_rows import (
     AUTO_QUARTER,
     AUTO_TUNED,
     CONTENDERS,
-    FAMILIES,
+    MEMORIES,
     ROWS,
     SEVENTH,
     Forgetful,
@@ -34,7 +29,8 @@ from invariant_bandits.experiments.studies.online_rows import (
     tuning_grid,
 )
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
-from invariant_bandits.simulation.loop import Maker, simulate
+from invariant_bandits.policies.registry import Contender
+from invariant_bandits.simulation.loop import simulate
 
 CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO_DEFAULT)
 CHOSEN = (
@@ -48,7 +44,8 @@ CHOSEN = (
 )
 TUNING_REPLICATIONS = 20
 TUNING = 1000  # its place among the seeds of the rows
-Tuned = Mapping[tuple[str, bool], tuple[Forgetful, Estimate]]
+OTHER_ROWS = 2000  # where rows of one's own begin
+Tuned = Mapping[tuple[str, bool], tuple[Forgetful, Measurement]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +53,7 @@ class Outcome:
     """Everything the study measured.
 
     regret: row -> policy -> regret at the horizon (replications,), repetitions paired within a row;
-    tuned: (family, lifted) -> what was best on the tuning repetitions, and its regret there;
+    tuned: (kind of memory, lifted) -> what was best on the tuning repetitions, and its regret there;
     auto_tuned: the exploration of AutoISD that was best there, and its regret.
     """
 
@@ -65,7 +62,7 @@ class Outcome:
     replications: int
     seed: int
     tuning_replications: int = TUNING_REPLICATIONS
-    auto_tuned: tuple[float, Estimate] | None = None
+    auto_tuned: tuple[float, Measurement] | None = None
 
 
 def run(
@@ -88,34 +85,41 @@ def run(
     total = replications * len(rows) + (tuning_replications if SEVENTH in rows else 0)
     before = 0
 
-    def finals(words: str, row: Row, makers: Mapping[str, Maker], repetitions: int, place: int) -> dict[str, Array]:
+    def finals(
+        words: str, row: Row, players: Mapping[str, Contender], repetitions: int, place: int
+    ) -> dict[str, Array]:
         nonlocal before
 
         def note(done: int, _: int) -> None:
             if progress is not None:
                 progress(words, before + done, total)
 
-        result = simulate(makers, row.episodes, row.horizon, repetitions, _seed(seed, place), jobs, note)
+        result = simulate(players, row.environment, row.horizon, repetitions, _seed(seed, place), jobs, note)
         before += repetitions
-        return {name: result.final(name) for name in makers}
+        return {name: result.final(name) for name in players}
 
     tuned: Tuned = {}
-    auto_tuned: tuple[float, Estimate] | None = None
+    auto_tuned: tuple[float, Measurement] | None = None
     if SEVENTH in rows:
         grid = tuning_grid()
-        makers: dict[str, Maker] = {member.words: member.make for member in grid}
-        makers |= {f"{AUTO_TUNED} {exploration:g}": auto_isd(exploration) for exploration in AUTO_EXPLORATIONS}
-        there = finals("tuning for the seventh", SEVENTH, makers, tuning_replications, TUNING)
+        players = {member.words: member.contender for member in grid}
+        players |= {f"{AUTO_TUNED} {exploration:g}": _auto(exploration) for exploration in AUTO_EXPLORATIONS}
+        there = finals("tuning for the seventh", SEVENTH, players, tuning_replications, TUNING)
         tuned = best_of(grid, there)
         best = min(AUTO_EXPLORATIONS, key=lambda exploration: there[f"{AUTO_TUNED} {exploration:g}"].mean())
-        auto_tuned = (best, estimate(there[f"{AUTO_TUNED} {best:g}"]))
+        auto_tuned = (best, mean_of(there[f"{AUTO_TUNED} {best:g}"]))
     regret = {}
     for row in rows:
-        makers = contenders(row)
+        players = contenders(row)
         if row == SEVENTH and auto_tuned is not None:
-            makers |= forgetful(tuned) | {AUTO_TUNED: auto_isd(auto_tuned[0])}
-        regret[row.name] = finals(row.name, row, makers, replications, ROWS.index(row))
+            players |= forgetful(tuned) | {AUTO_TUNED: _auto(auto_tuned[0])}
+        place = ROWS.index(row) if row in ROWS else OTHER_ROWS + rows.index(row)
+        regret[row.name] = finals(row.name, row, players, replications, place)
     return Outcome(regret, tuned, replications, seed, tuning_replications, auto_tuned)
+
+
+def _auto(exploration: float) -> Contender:
+    return Contender("auto-isd", {"exploration": exploration})
 
 
 def _seed(seed: int, place: int) -> int:
@@ -124,20 +128,20 @@ def _seed(seed: int, place: int) -> int:
 
 
 def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
-    """The member of each family, lifted and not, with the lowest mean regret."""
+    """The memory and exploration of each kind, lifted and not, with the lowest mean regret."""
     best = {}
-    for family in FAMILIES:
+    for kind in MEMORIES:
         for lifted in (False, True):
-            members = [member for member in grid if (member.family, member.lifted) == (family, lifted)]
+            members = [member for member in grid if (member.kind, member.lifted) == (kind, lifted)]
             winner = min(members, key=lambda member: regret[member.words].mean())
-            best[family, lifted] = (winner, estimate(regret[winner.words]))
+            best[kind, lifted] = (winner, mean_of(regret[winner.words]))
     return best
 
 
-def forgetful(tuned: Tuned) -> dict[str, Maker]:
+def forgetful(tuned: Tuned) -> dict[str, Contender]:
     """What the seventh experiment plays beside the contenders: tuned policies that forget, and published pairs."""
-    makers: dict[str, Maker] = {tuned_name(*kind): member.make for kind, (member, _) in tuned.items()}
-    return makers | {member.words: member.make for pair in published_pairs() for member in pair}
+    players = {tuned_name(*kind): member.contender for kind, (member, _) in tuned.items()}
+    return players | {member.words: member.contender for pair in published_pairs() for member in pair}
 
 
 def charted(outcome: Outcome) -> dict[str, dict[str, tuple[float, float]]]:
@@ -188,7 +192,7 @@ def _picture_lines(pictures: str | None) -> list[str]:
 
 def _goal_lines(outcome: Outcome) -> list[str]:
     judged = verdicts(outcome.regret)
-    missed = [f"- {goal.words}; {goal.row}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached]
+    missed = [f"- {goal.words}; {goal.where}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached]
     lines = [
         "## What must be true",
         "",
@@ -203,15 +207,14 @@ def _goal_lines(outcome: Outcome) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for goal, verdict in judged:
-        mark = "✓" if verdict.reached else "✗"
-        difference = "" if verdict.difference is None else str(verdict.difference)
-        shown = f"({mark})" if verdict.close else mark
-        lines.append(f"| {goal.words} | {goal.row} | {verdict.numbers} | {difference} | {shown} |")
+        difference = "" if verdict.margin is None else verdict.margin.with_error()
+        shown = f"({verdict.mark})" if verdict.close else verdict.mark
+        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {difference} | {shown} |")
     return [*lines, ""]
 
 
 def _cell(values: Array) -> str:
-    return f"{estimate(values)} ({values.max():.0f})"
+    return f"{mean_of(values).with_error()} ({values.max():.0f})"
 
 
 def _row_lines(outcome: Outcome) -> list[str]:
@@ -250,31 +253,31 @@ def _memory_lines(outcome: Outcome) -> list[str]:
     ]
     for kind, (member, there) in outcome.tuned.items():
         to = f"{member.memory_words}, exploration {member.exploration:g}"
-        lines.append(f"| {member.name} | {to} | {there} | {_cell(here[tuned_name(*kind)])} |")
+        lines.append(f"| {member.name} | {to} | {there.with_error()} | {_cell(here[tuned_name(*kind)])} |")
     if outcome.auto_tuned is not None:
         exploration, there = outcome.auto_tuned
-        lines.append(f"| AutoISD | exploration {exploration:g} | {there} | {_cell(here[AUTO_TUNED])} |")
+        lines.append(f"| AutoISD | exploration {exploration:g} | {there.with_error()} | {_cell(here[AUTO_TUNED])} |")
     lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
     pairs = [
-        (f"{plain.family}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
+        (f"{plain.kind}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
         for plain, lifted in published_pairs()
     ]
-    pairs += [(f"{family}, each as tuned", tuned_name(family, False), tuned_name(family, True)) for family in FAMILIES]
+    pairs += [(f"{kind}, each as tuned", tuned_name(kind, False), tuned_name(kind, True)) for kind in MEMORIES]
     for words, plain, lifted in pairs:
         ratio = here[lifted].mean() / here[plain].mean()
         lines.append(f"| {words} | {_cell(here[plain])} | {_cell(here[lifted])} | {ratio:.2f} |")
     return [*lines, ""]
 
 
-def losses(outcome: Outcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Estimate]]:
+def losses(outcome: Outcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Measurement]]:
     """(row, rival, rival − policy over pairs) wherever a policy that knows no truth has a lower mean regret."""
-    informed = {ISD_ORACLE, *(tuned_name(family, True) for family in FAMILIES)}
+    informed = {ISD_ORACLE, *(tuned_name(kind, True) for kind in MEMORIES)}
     informed |= {lifted.words for _, lifted in published_pairs()}
     aside = informed | {AUTO_FULL, AUTO_QUARTER, AUTO_DEFAULT, AUTO_TUNED}
     for row, here in outcome.regret.items():
         for rival, values in here.items():
-            difference = estimate(values - here[policy])
-            if rival not in aside and difference.mean < 0.0:
+            difference = mean_of(values - here[policy])
+            if rival not in aside and difference.value < 0.0:
                 yield row, rival, difference
 
 
@@ -283,7 +286,7 @@ def _loss_lines(outcome: Outcome) -> list[str]:
     found = list(losses(outcome))
     if found:
         lines += [f"Lower mean regret than {AUTO_DEFAULT}:", "", "| row | policy | difference |", "|---|---|---|"]
-        lines += [f"| {row} | {rival} | {difference} |" for row, rival, difference in found]
+        lines += [f"| {row} | {rival} | {difference.with_error()} |" for row, rival, difference in found]
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
     above = [

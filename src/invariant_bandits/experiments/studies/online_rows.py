@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from invariant_bandits.experiments.contenders import (
     GREEDY,
@@ -12,34 +13,35 @@ from invariant_bandits.experiments.contenders import (
     LINUCB,
     LINUCB_TUNED,
     LINUCB_WARM,
-    auto_isd,
-    greedy,
-    isd_linucb,
-    linucb,
-    warm_linucb,
+    NAMED,
 )
-from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
-from invariant_bandits.simulation.episodes import Episode, PaperEpisodes
-from invariant_bandits.simulation.loop import Maker
+from invariant_bandits.policies.registry import Contender
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.loop import Environment
 from invariant_bandits.simulation.paper import PaperWorld
 
 
 @dataclass(frozen=True)
 class Row:
-    """One world and horizon; `memory` is what ISD-linUCB remembers of the residual part there."""
+    """One environment and horizon.
+
+    memory: what ISD-linUCB remembers of the residual part there; drifts: whether anything does, so that oracle
+    subspaces exist.
+    """
 
     name: str
-    episodes: PaperEpisodes
+    environment: Environment
     horizon: int = 500
     memory: Memory = FOREVER
+    drifts: bool = True
 
 
 PAPER = PaperEpisodes()
 FAST_ROTATION = PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating")
 
 PAPER_ROWS = tuple(Row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000))
-NO_DRIFT = Row("T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000))
+NO_DRIFT = Row("T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000), drifts=False)
 WEAK_DRIFT = Row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
 GREEDY_LOGS = Row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
 WELL_CONDITIONED = Row("T0 = 1000, well-conditioned", PaperEpisodes(PaperWorld(conditioning="well"), logged=1000))
@@ -76,7 +78,7 @@ CONTENDERS = (
 AUTO_TUNED = "AutoISD, tuned"
 AUTO_EXPLORATIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 
-FAMILIES: Mapping[str, tuple[Memory, ...]] = {
+MEMORIES: Mapping[str, tuple[Memory, ...]] = {
     "SW-linUCB": tuple(SlidingWindow(window) for window in (10, 25, 50, 100, 200)),
     "D-linUCB": tuple(Discount(discount) for discount in (0.8, 0.85, 0.9, 0.95, 0.97, 0.99)),
     "Restart-linUCB": tuple(Restart(every) for every in (10, 25, 50, 100, 200)),
@@ -87,17 +89,17 @@ PUBLISHED_MEMORIES: tuple[Memory, ...] = (SlidingWindow(25), Discount(0.85), Dis
 
 @dataclass(frozen=True)
 class Forgetful:
-    """A policy that forgets, as published or lifted by the true split."""
+    """A policy that forgets, as published or lifted by the true split; `kind`: one of MEMORIES."""
 
-    family: str
+    kind: str
     lifted: bool
     memory: Memory
     exploration: float = 1.0
 
     @property
     def name(self) -> str:
-        """Family, and whether it is lifted."""
-        return _kind_name(self.family, self.lifted)
+        """Its kind, and whether it is lifted."""
+        return _kind_name(self.kind, self.lifted)
 
     @property
     def words(self) -> str:
@@ -109,27 +111,27 @@ class Forgetful:
         """For instance "window 25"."""
         return " ".join(f"{name} {value:g}" for name, value in asdict(self.memory).items())
 
-    def make(self, episode: Episode) -> Policy:
-        """The policy for one episode."""
-        if self.lifted:
-            return isd_linucb("oracle", self.memory, self.exploration)(episode)
-        return linucb(self.exploration, self.memory)(episode)
+    @property
+    def contender(self) -> Contender:
+        """What plays."""
+        options: dict[str, Any] = {"memory": self.memory, "exploration": self.exploration}
+        return Contender("isd-linucb", {"split": "oracle", **options}) if self.lifted else Contender("linucb", options)
 
 
-def _kind_name(family: str, lifted: bool) -> str:
-    return f"ISD + {family}" if lifted else family
+def _kind_name(kind: str, lifted: bool) -> str:
+    return f"ISD + {kind}" if lifted else kind
 
 
-def tuned_name(family: str, lifted: bool) -> str:
-    """What the member of a family that tuning found is called."""
-    return f"{_kind_name(family, lifted)}, tuned"
+def tuned_name(kind: str, lifted: bool) -> str:
+    """What the memory and exploration that tuning found for a kind are called."""
+    return f"{_kind_name(kind, lifted)}, tuned"
 
 
 def tuning_grid() -> list[Forgetful]:
-    """Every family, lifted and not, with every memory and exploration it may be tuned to."""
+    """Every kind, lifted and not, with every memory and exploration it may be tuned to."""
     return [
-        Forgetful(family, lifted, memory, exploration)
-        for family, memories in FAMILIES.items()
+        Forgetful(kind, lifted, memory, exploration)
+        for kind, memories in MEMORIES.items()
         for lifted in (False, True)
         for memory in memories
         for exploration in EXPLORATIONS
@@ -138,26 +140,23 @@ def tuning_grid() -> list[Forgetful]:
 
 def published_pairs() -> list[tuple[Forgetful, Forgetful]]:
     """(unlifted, lifted) at the published memories and exploration 1."""
-    family_of = {memory: family for family, memories in FAMILIES.items() for memory in memories}
+    kind_of = {memory: kind for kind, memories in MEMORIES.items() for memory in memories}
     return [
-        (Forgetful(family_of[memory], False, memory), Forgetful(family_of[memory], True, memory))
+        (Forgetful(kind_of[memory], False, memory), Forgetful(kind_of[memory], True, memory))
         for memory in PUBLISHED_MEMORIES
     ]
 
 
-def contenders(row: Row) -> dict[str, Maker]:
+def contenders(row: Row) -> dict[str, Contender]:
     """The policies that play a row; oracle subspaces exist where something drifts."""
-    makers: dict[str, Maker] = {
-        LINUCB: linucb(),
-        LINUCB_TUNED: linucb(0.3),
-        GREEDY: greedy(),
-        LINUCB_WARM: warm_linucb(),
-        ISD_ORACLE: isd_linucb("oracle", row.memory),
-        ISD_ESTIMATED: isd_linucb("estimated", row.memory),
-        AUTO_FULL: auto_isd(1.0),
-        AUTO_DEFAULT: auto_isd(),
-        AUTO_QUARTER: auto_isd(0.25),
+    played = {
+        **{name: NAMED[name] for name in (LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM)},
+        ISD_ORACLE: Contender("isd-linucb", {"split": "oracle", "memory": row.memory}),
+        ISD_ESTIMATED: Contender("isd-linucb", {"memory": row.memory}),
+        AUTO_FULL: Contender("auto-isd", {"exploration": 1.0}),
+        AUTO_DEFAULT: Contender("auto-isd"),
+        AUTO_QUARTER: Contender("auto-isd", {"exploration": 0.25}),
     }
-    if row.episodes.world.varying is None:
-        del makers[ISD_ORACLE]
-    return makers
+    if not row.drifts:
+        del played[ISD_ORACLE]
+    return played

@@ -7,14 +7,17 @@ half of the data is played once, and from many dates in it policies are started 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.experiments.studies.real_data import Rounds, uniform_log
-from invariant_bandits.experiments.studies.real_policies import Contender, Families, History, families
-from invariant_bandits.parallel import finished
+from invariant_bandits.evaluation.rolling import play_from, rolling_origins
+from invariant_bandits.experiments.studies.real_data import RealData
+from invariant_bandits.experiments.studies.real_policies import Tunable, past_of, tunable
+from invariant_bandits.parallel import map_unordered
+from invariant_bandits.policies.registry import Maker
 
 HORIZONS = (100, 500, 2000)
 DATES = 24
@@ -55,91 +58,126 @@ class Outcome:
 
 
 def run(
-    rounds: Rounds,
+    data: RealData,
     *,
     replications: int = REPLICATIONS,
     dates: int = DATES,
     horizons: Sequence[int] = HORIZONS,
     seed: int = SEED,
     jobs: int = 2,
-    choices: Families | None = None,
+    choices: Tunable | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Tune, play the second half once, and play from many dates; `replications` draw the logged actions anew.
 
-    The same for any number of `jobs`. choices: other policies and settings than `families()`.
+    The same for any number of `jobs`. choices: other policies and settings than `tunable()`.
     """
     whole_number("replications", replications, 1)
-    whole_number("dates", dates, 2)
+    whole_number("dates", dates, 3)
     longest = max(whole_number("horizons", horizon, 1) for horizon in horizons)
-    middle = len(rounds) // 2
-    if middle + longest > len(rounds):
-        raise InputError(f"horizons must be at most {len(rounds) - middle}, the rounds of the second half: {longest}")
-    offered = families() if choices is None else choices
-    origins = np.linspace(middle, len(rounds) - longest, dates).round().astype(int)
-    total = replications * (sum(len(members) > 1 for members in offered.values()) + 1 + dates)
+    rounds = data.rounds.rounds
+    middle = rounds // 2
+    if middle + longest > rounds:
+        raise InputError(f"horizons must be at most {rounds - middle}, the rounds of the second half: {longest}")
+    offered = tunable() if choices is None else choices
+    total = replications * (sum(len(settings) > 1 for settings in offered.values()) + 1 + dates)
     before = 0
 
     def note(words: str, done: int) -> None:
         if progress is not None:
-            progress(f"{rounds.name}: {words}", before + done, total)
+            progress(f"{data.name}: {words}", before + done, total)
 
-    first_half = until(rounds, middle).scaled(middle)
+    first_half = data.until(middle).scaled(middle)
     tuned = tune(first_half, offered, replications, seed, jobs, lambda done: note("tuning", done))
     before += replications * len(tuned)
     players = {
-        name: next(one for one in members if name not in tuned or one.settings == tuned[name].settings)
-        for name, members in offered.items()
+        name: settings[tuned[name].settings] if name in tuned else next(iter(settings.values()))
+        for name, settings in offered.items()
     }
-    whole = rounds.scaled(middle)
-    starts = [(r, middle, len(rounds)) for r in range(replications)]
-    starts += [(r, int(origin), int(origin) + longest) for r in range(replications) for origin in origins]
-
-    def work(start: tuple[int, int, int]) -> dict[str, Array]:
-        return play_all(whole, players, *start, middle, seed)
-
-    played: dict[int, dict[str, Array]] = {}
-    for index, gains in finished(work, starts, jobs):
-        played[index] = gains
-        note("second half", len(played))
-    later = [played[index] for index in range(replications, len(starts))]
+    whole = data.scaled(middle)
+    half = _second_half(whole, players, middle, replications, seed, jobs, lambda done: note("second half", done))
+    before += replications
+    origins = np.linspace(middle, rounds - longest, dates).round().astype(int)
+    rolling = _from_dates(
+        whole, players, origins, horizons, replications, seed, jobs, lambda done: note("from many dates", done)
+    )
     return Outcome(
-        name=rounds.name,
-        unit=rounds.unit,
-        rounds=len(rounds),
-        actions=float(np.median(rounds.sizes)),
-        feature_names=rounds.feature_names,
-        period=tuple(str(rounds.times[at]) for at in (0, middle, -1)),  # type: ignore[arg-type]
+        name=data.name,
+        unit=data.unit,
+        rounds=rounds,
+        actions=float(np.median(data.rounds.counts)),
+        feature_names=data.feature_names,
+        period=tuple(str(_times(data)[at]) for at in (0, middle, -1)),  # type: ignore[arg-type]
         tuned=tuned,
-        half={name: np.stack([played[r][name] for r in range(replications)]) for name in players},
-        rolling={
-            name: np.array([[one[name][:horizon].mean() for horizon in horizons] for one in later]).reshape(
-                replications, dates, len(horizons)
-            )
-            for name in players
-        },
-        dates=rounds.times[origins],
+        half=half,
+        rolling=rolling,
+        dates=_times(data)[origins],
         horizons=tuple(horizons),
         replications=replications,
         seed=seed,
     )
 
 
-def until(rounds: Rounds, stop: int) -> Rounds:
-    """The first `stop` rounds and nothing of the others."""
-    rows = rounds.starts[stop]
-    return replace(
-        rounds,
-        features=rounds.features[:rows],
-        rewards=rounds.rewards[:rows],
-        starts=rounds.starts[: stop + 1],
-        times=rounds.times[:stop],
-    )
+def _times(data: RealData) -> Array:
+    return np.asarray(data.rounds.times)
+
+
+def _second_half(
+    data: RealData,
+    players: Mapping[str, Maker],
+    middle: int,
+    replications: int,
+    seed: int,
+    jobs: int,
+    progress: Callable[[int], None],
+) -> dict[str, Array]:
+    """Gain (replications, rounds of the second half) of every player that starts from the logs of the first."""
+
+    def work(r: int) -> dict[str, Array]:
+        return play_all(data, players, r, middle, data.rounds.rounds, middle, seed)
+
+    played: dict[int, dict[str, Array]] = {}
+    for r, gains in map_unordered(work, range(replications), jobs):
+        played[r] = gains
+        progress(len(played))
+    return {name: np.stack([played[r][name] for r in range(replications)]) for name in players}
+
+
+def _from_dates(
+    data: RealData,
+    players: Mapping[str, Maker],
+    origins: Array,
+    horizons: Sequence[int],
+    replications: int,
+    seed: int,
+    jobs: int,
+    progress: Callable[[int], None],
+) -> dict[str, Array]:
+    """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs before."""
+    gains, found, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
+    for r in range(replications):
+        played = rolling_origins(
+            data.logged(np.random.default_rng((seed, r)), middle),
+            players,
+            origins=origins.tolist(),
+            horizons=horizons,
+            past_of=past_of,
+            jobs=jobs,
+            progress=partial(_after, progress, r * len(origins)),
+        )
+        for name, rows in played.chosen_rows.items():
+            means = [[gains[row[:horizon]].mean() for horizon in horizons] for row in rows]
+            found.setdefault(name, []).append(np.array(means))
+    return {name: np.stack(means) for name, means in found.items()}
+
+
+def _after(progress: Callable[[int], None], before: int, done: int, _: int) -> None:
+    progress(before + done)
 
 
 def tune(
-    rounds: Rounds,
-    offered: Families,
+    data: RealData,
+    offered: Tunable,
     replications: int,
     seed: int,
     jobs: int = 1,
@@ -147,54 +185,37 @@ def tune(
 ) -> dict[str, Choice]:
     """The settings of highest mean gain for every policy that has a choice.
 
-    Fitted on the first half of `rounds` and played once on the second.
+    Fitted on the first half of the rounds and played once on the second.
     """
-    groups = {name: members for name, members in offered.items() if len(members) > 1}
-    middle = len(rounds) // 2
+    groups = {name: settings for name, settings in offered.items() if len(settings) > 1}
+    rounds = data.rounds.rounds
     tasks = [(name, r) for name in groups for r in range(replications)]
 
     def work(task: tuple[str, int]) -> dict[str, float]:
         name, r = task
-        members = {one.settings: one for one in groups[name]}
-        gains = play_all(rounds, members, r, middle, len(rounds), len(rounds), seed)
+        gains = play_all(data, groups[name], r, rounds // 2, rounds, rounds, seed)
         return {settings: float(gain.mean()) for settings, gain in gains.items()}
 
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for index, gains in finished(work, tasks, jobs):
+    for index, gains in map_unordered(work, tasks, jobs):
         found[tasks[index]] = gains
         if progress is not None:
             progress(len(found))
     choices = {}
-    for name, members in groups.items():
-        gains = {one.settings: np.array([found[name, r][one.settings] for r in range(replications)]) for one in members}
-        choices[name] = Choice(max(gains, key=lambda settings: gains[settings].mean()), gains)
+    for name, settings in groups.items():
+        gains_of = {words: np.array([found[name, r][words] for r in range(replications)]) for words in settings}
+        choices[name] = Choice(max(gains_of, key=lambda words: gains_of[words].mean()), gains_of)
     return choices
 
 
 def play_all(
-    rounds: Rounds, players: Mapping[str, Contender], replication: int, start: int, stop: int, known: int, seed: int
+    data: RealData, players: Mapping[str, Maker], replication: int, start: int, stop: int, known: int, seed: int
 ) -> dict[str, Array]:
     """Gain (stop − start,) of every player that starts from all logs before `start`; all see the same logs and rounds.
 
-    Rewards are shifted and scaled by mean and standard deviation of the logged ones among the first `known` rounds.
+    Rewards are shifted and scaled by the logged ones among the first `known` rounds.
     """
-    rows = uniform_log(rounds, np.random.default_rng((seed, replication)))
-    typical = rounds.rewards[rows[:known]]
-    rewards = (rounds.rewards - typical.mean()) / typical.std()
-    history = History(until(rounds, start), rows[:start], rewards[rows[:start]])
-    gains = rounds.gains()
-    return {name: gains[play(one, history, rounds, rewards, start, stop)] for name, one in players.items()}
-
-
-def play(player: Contender, history: History, rounds: Rounds, rewards: Array, start: int, stop: int) -> Array:
-    """The rows that a player chooses in the rounds from `start` to `stop`, learning the rewards of these alone."""
-    policy = player.make(history)
-    chosen = np.empty(stop - start, dtype=np.int64)
-    for place, index in enumerate(range(start, stop)):
-        first, last = rounds.starts[index], rounds.starts[index + 1]
-        offered = rounds.features[first:last].copy()
-        action = policy.select(offered)
-        chosen[place] = first + action
-        if player.learns:
-            policy.update(offered[action], rewards[first + action], offered=offered, action=action)
-    return chosen
+    logged = data.logged(np.random.default_rng((seed, replication)), known)
+    gains = data.gains()
+    chosen = play_from(logged, players, start, stop, past_of=past_of)
+    return {name: gains[rows] for name, rows in chosen.items()}

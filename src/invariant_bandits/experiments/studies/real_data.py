@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs.feedback import Feedback
 
 LEAST_ACTIONS = 3
 CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN")
@@ -29,76 +29,54 @@ GENRES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
-    """n rounds in time order; the actions of round i are the rows starts[i] to starts[i + 1].
+class RealData:
+    """Rounds in time order whose rewards are all known.
 
-    features (rows, p), rewards (rows,) in `unit`, starts (n + 1,), times (n,): when each round began.
+    rounds: full information, in `unit`, its logged actions drawn uniformly; feature_names (p,).
     """
 
     name: str
     unit: str
     feature_names: tuple[str, ...]
-    features: Array
-    rewards: Array
-    starts: Array
-    times: Array
-
-    def __post_init__(self) -> None:
-        finite_array("features", self.features, ("rows", len(self.feature_names)))
-        finite_array("rewards", self.rewards, (len(self.features),))
-        if self.starts[0] != 0 or self.starts[-1] != len(self.features) or (np.diff(self.starts) < 1).any():
-            raise InputError("starts must rise from 0 to the number of rows, every round having at least one action")
-        if len(self.times) != len(self) or (self.times[:-1] > self.times[1:]).any():
-            raise InputError(f"times must be {len(self)} times that never fall")
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
+    rounds: Feedback
 
     @property
-    def dim(self) -> int:
-        """Number of features p."""
-        return int(self.features.shape[1])
+    def rewards(self) -> Array:
+        """Rewards of all offered actions (rows,)."""
+        return np.asarray(self.rounds.offered_rewards)
 
-    @property
-    def sizes(self) -> Array:
-        """Number of actions of every round (n,)."""
-        return np.diff(self.starts)
+    def until(self, stop: int) -> RealData:
+        """The first `stop` rounds and nothing of the others."""
+        return replace(self, rounds=self.rounds.between(0, stop))
 
-    def scaled(self, known: int) -> Rounds:
+    def scaled(self, known: int) -> RealData:
         """Features in units of their standard deviation over the actions of the first `known` rounds."""
-        scale = self.features[: self.starts[known]].std(axis=0)
+        offered = self.rounds.offered
+        scale = offered[: self.rounds.starts[known]].std(axis=0)
         if not (scale > 0.0).all():
             silent = ", ".join(np.array(self.feature_names)[~(scale > 0.0)])
             raise InputError(f"features must vary within the first {known} rounds; these do not: {silent}")
-        return replace(self, features=self.features / scale)
+        return replace(self, rounds=replace(self.rounds, offered=offered / scale))
 
     def gains(self) -> Array:
         """How much better every action (rows,) is than the mean of its round."""
-        return np.asarray(self.rewards - np.repeat(_round_means(self.rewards, self.starts), self.sizes))
+        means = _round_means(self.rewards, self.rounds.starts)
+        return np.asarray(self.rewards - np.repeat(means, self.rounds.counts))
 
-    def logged_moments(self, rows: Array, rewards: Array, windows: int) -> WindowedMoments:
-        """Moments of the first len(rows) rounds in `windows` equal stretches, offered actions included.
+    def logged(self, rng: np.random.Generator, known: int) -> Feedback:
+        """The rounds with newly drawn logged actions, as policies meet them.
 
-        rows (k,): the row that was logged in each round; rewards (k,): what it brought. Rounds of different sizes are
-        added size by size, which is exact, because moments add.
+        Rewards are shifted and scaled by mean and standard deviation of the logged ones among the first `known` rounds.
         """
-        bounds = np.linspace(0, len(rows), windows + 1).round().astype(int)
-        place = np.repeat(np.arange(windows), np.diff(bounds))
-        sizes = self.sizes[: len(rows)]
-        moments = WindowedMoments.empty(self.dim, windows, offered=True)
-        for size in np.unique(sizes):
-            which = np.flatnonzero(sizes == size)
-            offered = self.features[self.starts[which][:, None] + np.arange(size)]
-            moments.update(self.features[rows[which]], rewards[which], window=place[which], offered=offered)
-        return moments
+        rounds = self.rounds
+        drawn = Feedback.from_full_information(
+            rounds.offered, self.rewards, seed=rng, counts=rounds.counts, times=rounds.times
+        )
+        level, size = drawn.rewards[:known].mean(), drawn.rewards[:known].std()
+        return replace(drawn, rewards=(drawn.rewards - level) / size, offered_rewards=(self.rewards - level) / size)
 
 
-def uniform_log(rounds: Rounds, rng: np.random.Generator) -> Array:
-    """The row (n,) of the one action that is logged in every round, each with the same probability."""
-    return np.asarray(rounds.starts[:-1] + (rng.random(len(rounds)) * rounds.sizes).astype(np.int64))
-
-
-def flights() -> Rounds:
+def flights() -> RealData:
     """Flights from New York in 2013: which flight to a destination on a day arrives earliest against its schedule.
 
     A round is (day, destination) with at least three flights that arrived, the reward minus the delay at arrival in
@@ -129,7 +107,7 @@ def flights() -> Rounds:
     return _rounds("NYC flights", "minutes", columns, rewards, [day, table["dest"].to_numpy()], day)
 
 
-def films() -> Rounds:
+def films() -> RealData:
     """Film ratings 1995–2016 (MovieLens, the small set): which of ten films will this person like best.
 
     A round is a run of ten ratings that one person gave one after another on one day (the last run of a day may be
@@ -155,12 +133,12 @@ def films() -> Rounds:
     return _rounds("Film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
 
 
-DATA: Mapping[str, Callable[[], Rounds]] = {"flights": flights, "films": films}
+DATA: Mapping[str, Callable[[], RealData]] = {"flights": flights, "films": films}
 
 
 def _rounds(
     name: str, unit: str, columns: Mapping[str, Array], rewards: Array, keys: Sequence[Array], days: Array
-) -> Rounds:
+) -> RealData:
     """Rounds of rows that stand together and share all keys; those with fewer than three actions are no choice."""
     changes = np.zeros(len(rewards), dtype=bool)
     for key in keys:
@@ -172,7 +150,9 @@ def _rounds(
     starts = np.concatenate([[0], np.cumsum(sizes)])
     features = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])[keep]
     centred = features - np.repeat(_round_means(features, starts), sizes, axis=0)
-    return Rounds(name, unit, tuple(columns), centred, rewards[keep], starts, days[keep][starts[:-1]])
+    times = days[keep][starts[:-1]]
+    rounds = Feedback.from_full_information(centred, rewards[keep], seed=0, counts=sizes, times=times)
+    return RealData(name, unit, tuple(columns), rounds)
 
 
 def _round_means(rows: Array, starts: Array) -> Array:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.experiments.studies.online_goals import Estimate, estimate
+from invariant_bandits.experiments.claims import Goal, Measurement, Verdict, mean_of, word_for
 from invariant_bandits.experiments.studies.real import Outcome
 from invariant_bandits.experiments.studies.real_policies import (
     AUTO_DEFAULT,
@@ -44,64 +43,54 @@ def samples(outcome: Outcome) -> dict[str, dict[str, Array]]:
     return found
 
 
-def differences(outcome: Outcome, policy: str) -> dict[str, dict[str, Estimate]]:
+def differences(outcome: Outcome, policy: str) -> dict[str, dict[str, Measurement]]:
     """Stretch -> rival -> policy − rival, paired."""
     return {
-        stretch: {rival: estimate(here[policy] - here[rival]) for rival in here if rival != policy}
+        stretch: {rival: mean_of(here[policy] - here[rival]) for rival in here if rival != policy}
         for stretch, here in samples(outcome).items()
     }
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A goal in words, the paired difference (ours − rival) that decides it, and whether it is reached."""
-
-    words: str
-    stretch: str
-    rival: str
-    difference: Estimate
-    reached: bool
-
-
-def verdicts(outcome: Outcome, policy: str) -> list[Verdict]:
+def verdicts(outcome: Outcome, policy: str) -> list[tuple[Goal, Verdict]]:
     """Never two standard errors below the best rival; early, better than cold LinUCB by more than two."""
-    against = differences(outcome, policy)
     here = samples(outcome)
-    result = []
-    for stretch, apart in against.items():
+    goals = []
+    for stretch in here:
         best = max(RIVALS, key=lambda rival: here[stretch][rival].mean())
-        result.append(_not_worse(policy, stretch, best, apart[best]))
+        goals.append(_goal(policy, "not worse than the best rival", stretch, best, -2.0))
     for horizon in CLEAR_AFTER:
         stretch = f"next {horizon}"
-        if stretch in against:
-            result += [_better(policy, stretch, rival, against[stretch][rival]) for rival in (COLD, COLD_TUNED)]
-    return result
+        if stretch in here:
+            goals += [_goal(policy, f"better than {rival}", stretch, rival, 2.0) for rival in (COLD, COLD_TUNED)]
+    against = differences(outcome, policy)
+    return [(goal, goal.judge(against)) for goal in goals]
 
 
-def _not_worse(policy: str, stretch: str, rival: str, apart: Estimate) -> Verdict:
-    words = f"{policy}: not worse than the best rival"
-    return Verdict(words, stretch, rival, apart, apart.mean >= -2.0 * apart.error)
+def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Goal:
+    """ours − rival must lie above so many standard errors; decided by its paired mean."""
+
+    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> Verdict:
+        apart = against[stretch][rival]
+        reached = apart.value > errors * apart.error or (errors < 0.0 and apart.value == errors * apart.error)
+        return Verdict(word_for(reached), apart, numbers=rival)
+
+    return Goal(f"{policy}: {words}", stretch, judge, policy)
 
 
-def _better(policy: str, stretch: str, rival: str, apart: Estimate) -> Verdict:
-    words = f"{policy}: better than {rival}"
-    return Verdict(words, stretch, rival, apart, apart.mean > 2.0 * apart.error)
-
-
-def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Estimate]]:
+def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Measurement]]:
     """(stretch, rival, difference) wherever a rival that is not AutoISD has the higher mean."""
     return [
         (stretch, rival, apart)
         for stretch, here in differences(outcome, policy).items()
         for rival, apart in here.items()
-        if rival not in OURS and apart.mean < 0.0
+        if rival not in OURS and apart.value < 0.0
     ]
 
 
-def means(outcome: Outcome) -> Mapping[str, Mapping[str, Estimate]]:
+def means(outcome: Outcome) -> Mapping[str, Mapping[str, Measurement]]:
     """Policy -> stretch -> mean gain with its standard error."""
     here = samples(outcome)
-    return {name: {stretch: estimate(values[name]) for stretch, values in here.items()} for name in outcome.half}
+    return {name: {stretch: mean_of(values[name]) for stretch, values in here.items()} for name in outcome.half}
 
 
 def charted(outcome: Outcome, reference: str = AUTO_TUNED) -> dict[str, dict[str, tuple[float, float]]]:

@@ -6,20 +6,17 @@ deviations too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import ceil, log
+from typing import Any
 
-from invariant_bandits.checks import Array
-from invariant_bandits.experiments.contenders import unconverged_fits_count
-from invariant_bandits.experiments.studies.real_data import Rounds
-from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.auto import DEFAULT_EXPLORATION, AutoISD
-from invariant_bandits.policies.base import Policy
-from invariant_bandits.policies.baselines import Greedy, Uniform
-from invariant_bandits.policies.isd import ISDLinUCB
-from invariant_bandits.policies.linear import LinearPolicy, LinUCB
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
+from invariant_bandits.policies.baselines import Uniform
+from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Discount, Memory, SlidingWindow
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import Contender, Maker
 
 AUTO_DEFAULT = "AutoISD, default"
 AUTO_TUNED = "AutoISD, tuned"
@@ -41,116 +38,70 @@ DISCOUNTS = (0.99, 0.996, 0.998, 0.999, 0.9995)
 FORGOTTEN = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """What a practitioner has: the rounds so far with all offered features, and one logged action with its reward.
-
-    rows (k,): the row of `rounds` that was logged in each of the first k rounds; rewards (k,): what it brought.
-    """
-
-    rounds: Rounds
-    rows: Array
-    rewards: Array
-
-    @property
-    def dim(self) -> int:
-        """Number of features p."""
-        return self.rounds.dim
-
-    def moments(self, windows: int) -> WindowedMoments:
-        """Windowed moments of the logs, offered actions included."""
-        return self.rounds.logged_moments(self.rows, self.rewards, windows)
+Tunable = Mapping[str, Mapping[str, Maker]]
+"""Policy -> its settings in words -> what plays; those with one setting are not tuned."""
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A policy with its settings in words; a frozen one never learns online."""
-
-    settings: str
-    make: Callable[[History], Policy]
-    learns: bool = True
-
-
-Families = Mapping[str, tuple[Contender, ...]]
-
-
-def families() -> Families:
-    """Name -> everything that the policy may be tuned to; those with one member are not tuned."""
-    return {
-        AUTO_DEFAULT: (auto(DEFAULT_EXPLORATION, DEFAULT_WINDOWS),),
-        AUTO_TUNED: tuple(auto(exploration, windows) for windows in AUTO_WINDOWS for exploration in AUTO_EXPLORATIONS),
-        ISD: tuple(isd(exploration) for exploration in EXPLORATIONS),
-        COLD: (linucb(1.0, 0),),
-        COLD_TUNED: tuple(linucb(exploration, 0) for exploration in EXPLORATIONS),
-        WARM: tuple(linucb(exploration, None) for exploration in EXPLORATIONS),
-        SLIDING: tuple(
-            forgetful(exploration, SlidingWindow(window), window, f"window {window}")
-            for window in WINDOWS
-            for exploration in EXPLORATIONS
-        ),
-        DISCOUNT: tuple(
-            forgetful(exploration, Discount(discount), _remembered(discount), f"discount {discount}")
-            for discount in DISCOUNTS
-            for exploration in EXPLORATIONS
-        ),
-        FROZEN: (Contender("ridge regression on all logs", frozen, learns=False),),
-        UNIFORM: (Contender("every action alike", lambda history: Uniform(history.dim, seed=len(history.rows))),),
-    }
-
-
-def auto(exploration: float, windows: int) -> Contender:
-    """AutoISD from the moments of all logs."""
-
-    def make(history: History) -> Policy:
-        with unconverged_fits_count():
-            return AutoISD.from_history(history.moments(windows), exploration=exploration)
-
-    return Contender(f"{windows} windows, exploration {exploration:g}", make)
-
-
-def isd(exploration: float) -> Contender:
-    """ISD-linUCB with split and component estimated from all logs."""
-
-    def make(history: History) -> Policy:
-        with unconverged_fits_count():
-            return ISDLinUCB.from_history(
-                history.moments(DEFAULT_WINDOWS), exploration=exploration, norm_bound=1.0, ridge=0.1
-            )
-
-    return Contender(f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}", make)
-
-
-def linucb(exploration: float, logs: int | None) -> Contender:
-    """LinUCB that starts from the last `logs` logged rounds (None: all)."""
-    return Contender(
-        f"exploration {exploration:g}",
-        lambda history: warmed(LinUCB(history.dim, exploration=exploration), history, logs),
+def past_of(earlier: Feedback, horizon: int) -> Past:
+    """What a practitioner has: the rounds so far with all offered features, one logged action each, its reward."""
+    return Past(
+        logs=earlier, windows=DEFAULT_WINDOWS, horizon=horizon, noise_scale=1.0, feature_bound=1.0, confidence=0.01
     )
 
 
-def forgetful(exploration: float, memory: Memory, logs: int, words: str) -> Contender:
+def tunable() -> Tunable:
+    """Everything that every policy may be tuned to."""
+    return {
+        AUTO_DEFAULT: {auto_words(DEFAULT_EXPLORATION, DEFAULT_WINDOWS): Contender("auto-isd")},
+        AUTO_TUNED: {
+            auto_words(exploration, windows): Contender("auto-isd", {"exploration": exploration, "windows": windows})
+            for windows in AUTO_WINDOWS
+            for exploration in AUTO_EXPLORATIONS
+        },
+        ISD: {
+            f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}": Contender(
+                "isd-linucb", {"exploration": exploration, "noise_scale": None}
+            )
+            for exploration in EXPLORATIONS
+        },
+        COLD: {_explores(1.0): Contender("linucb")},
+        COLD_TUNED: {_explores(e): Contender("linucb", {"exploration": e}) for e in EXPLORATIONS},
+        WARM: {_explores(e): Contender("linucb-warm", {"exploration": e}) for e in EXPLORATIONS},
+        SLIDING: {
+            f"window {window}, {_explores(exploration)}": forgetful(exploration, SlidingWindow(window), window)
+            for window in WINDOWS
+            for exploration in EXPLORATIONS
+        },
+        DISCOUNT: {
+            f"discount {discount}, {_explores(exploration)}": forgetful(
+                exploration, Discount(discount), _remembered(discount)
+            )
+            for discount in DISCOUNTS
+            for exploration in EXPLORATIONS
+        },
+        FROZEN: {"ridge regression on all logs": Contender("frozen")},
+        UNIFORM: {"every action alike": lambda past: Uniform(past.dim, seed=past.logs.rounds)},
+    }
+
+
+def auto_words(exploration: float, windows: int) -> str:
+    """Settings of AutoISD in words."""
+    return f"{windows} windows, exploration {exploration:g}"
+
+
+def _explores(exploration: float) -> str:
+    return f"exploration {exploration:g}"
+
+
+def forgetful(exploration: float, memory: Memory, logs: int) -> Maker:
     """LinUCB with a memory that has seen as many of the latest logs as it can remember."""
 
-    def make(history: History) -> Policy:
+    def make(past: Past) -> Any:
         # The published radii need a bound on ‖φ‖; standardised features have a mean square of p.
-        bound = float(history.dim) ** 0.5
-        policy = LinUCB(history.dim, exploration=exploration, memory=memory, feature_bound=bound)
-        return warmed(policy, history, logs)
+        bound = float(past.dim) ** 0.5
+        return LinUCB.from_past(past, warm=logs, exploration=exploration, memory=memory, feature_bound=bound)
 
-    return Contender(f"{words}, exploration {exploration:g}", make)
-
-
-def frozen(history: History) -> Policy:
-    """The greedy policy of a ridge regression on all logs."""
-    return warmed(Greedy(history.dim), history, None)
-
-
-def warmed(policy: LinearPolicy, history: History, logs: int | None) -> LinearPolicy:
-    """The policy after learning the last `logs` logged rounds (None: all)."""
-    first = 0 if logs is None else max(0, len(history.rows) - logs)
-    for features, reward in zip(history.rounds.features[history.rows[first:]], history.rewards[first:], strict=True):
-        policy.update(features, reward)
-    return policy
+    return make
 
 
 def _remembered(discount: float) -> int:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from invariant_bandits.experiments.studies.online_goals import Estimate, estimate
+from invariant_bandits.experiments.claims import Goal, Measurement, Verdict, mean_of
 from invariant_bandits.experiments.studies.real import Outcome
 from invariant_bandits.experiments.studies.real_goals import (
     BLOCKS,
     OURS,
     RIVALS,
-    Verdict,
     differences,
     losses,
     means,
@@ -24,7 +23,7 @@ from invariant_bandits.experiments.studies.real_policies import (
     AUTO_WINDOWS,
     DEFAULT_WINDOWS,
     UNIFORM,
-    auto,
+    auto_words,
 )
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 
@@ -123,7 +122,7 @@ def _short_lines(outcomes: Mapping[str, Outcome]) -> list[str]:
         apart = {policy: differences(outcome, policy) for policy in OURS}
         found = means(outcome)
         for stretch in apart[OURS[0]]:
-            best = max((name for name in found if name not in OURS), key=lambda name: found[name][stretch].mean)
+            best = max((name for name in found if name not in OURS), key=lambda name: found[name][stretch].value)
             cells = [best, _plain(found[best][stretch], outcome.unit)]
             cells += [_signed(apart[policy][stretch][best], outcome.unit) for policy in OURS]
             lines.append(_row(f"{outcome.name}, {stretch}", cells))
@@ -140,16 +139,16 @@ def _goal_lines(outcome: Outcome) -> list[str]:
     ]
     for policy in OURS:
         judged = verdicts(outcome, policy)
-        reached = sum(one.reached for one in judged)
+        reached = sum(verdict.reached for _, verdict in judged)
         lines += [f"{policy}: {reached} of {len(judged)} reached.", ""]
     lines += ["| goal | stretch | decided by | ours − rival | |", "|---|---|---|---|---|"]
-    lines += [_verdict_line(one, outcome.unit) for policy in OURS for one in verdicts(outcome, policy)]
+    lines += [_verdict_line(*one, outcome.unit) for policy in OURS for one in verdicts(outcome, policy)]
     return [*lines, ""]
 
 
-def _verdict_line(one: Verdict, unit: str) -> str:
-    mark = "✓" if one.reached else "✗"
-    return f"| {one.words} | {one.stretch} | {one.rival} | {_signed(one.difference, unit)} | {mark} |"
+def _verdict_line(goal: Goal, verdict: Verdict, unit: str) -> str:
+    apart = _signed(verdict.measured, unit)
+    return f"| {goal.words} | {goal.where} | {verdict.numbers} | {apart} | {verdict.mark} |"
 
 
 def _data_lines(key: str, outcome: Outcome) -> list[str]:
@@ -180,12 +179,12 @@ def _gain_lines(outcome: Outcome) -> list[str]:
     unit, found = outcome.unit, means(outcome)
     stretches = list(next(iter(found.values())))
     lines = [f"### Gain per round, in {unit}", "", _row("policy", stretches), _rule(len(stretches))]
-    best = {stretch: max(here[stretch].mean for here in found.values()) for stretch in stretches}
+    best = {stretch: max(here[stretch].value for here in found.values()) for stretch in stretches}
     for name, here in found.items():
         cells = []
         for stretch in stretches:
             cell = _plain(here[stretch], unit)
-            cells.append(f"**{cell}**" if here[stretch].mean == best[stretch] else cell)
+            cells.append(f"**{cell}**" if here[stretch].value == best[stretch] else cell)
         lines.append(_row(name, cells))
     for policy in OURS:
         lines += ["", f"{policy} − other, paired:", "", _row("other", stretches), _rule(len(stretches))]
@@ -214,7 +213,7 @@ def _exploration_lines(outcome: Outcome) -> list[str]:
     if AUTO_TUNED not in outcome.tuned:
         return []
     gains = outcome.tuned[AUTO_TUNED].gains
-    cells = {(e, m): gains.get(auto(e, m).settings) for e in AUTO_EXPLORATIONS for m in AUTO_WINDOWS}
+    cells = {(e, m): gains.get(auto_words(e, m)) for e in AUTO_EXPLORATIONS for m in AUTO_WINDOWS}
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
@@ -230,23 +229,23 @@ def _exploration_lines(outcome: Outcome) -> list[str]:
     return [*lines, ""]
 
 
-def _over_draws(values: np.ndarray | None) -> Estimate:
+def _over_draws(values: np.ndarray | None) -> Measurement:
     assert values is not None
-    return estimate(values) if len(values) > 1 else Estimate(float(values.mean()), float("nan"))
+    return mean_of(values)
 
 
 def _loss_lines(outcome: Outcome) -> list[str]:
     lines = ["### Where AutoISD does not win", ""]
     for policy in OURS:
         found = losses(outcome, policy)
-        clear = [one for one in found if one[2].mean < -2.0 * one[2].error]
+        clear = [one for one in found if one[2].value < -2.0 * one[2].error]
         unclear = [one for one in found if one not in clear]
         lines.append(f"- {policy}, clearly below (by more than two standard errors): {_grouped(clear)}.")
         lines.append(f"  Below, within two standard errors: {_grouped(unclear)}.")
     return [*lines, ""]
 
 
-def _grouped(found: Sequence[tuple[str, str, Estimate]]) -> str:
+def _grouped(found: Sequence[tuple[str, str, Measurement]]) -> str:
     """For instance "frozen (next 100, next 500)"."""
     stretches: dict[str, list[str]] = {}
     for stretch, rival, _ in found:
@@ -258,14 +257,12 @@ def _digits(unit: str) -> int:
     return DIGITS.get(unit, 2)
 
 
-def _plain(value: Estimate, unit: str) -> str:
-    digits = _digits(unit)
-    return f"{value.mean:.{digits}f} ± {value.error:.{digits}f}".replace("-", "−")
+def _plain(value: Measurement, unit: str) -> str:
+    return value.with_error(_digits(unit))
 
 
-def _signed(value: Estimate, unit: str) -> str:
-    digits = _digits(unit)
-    return f"{value.mean:+.{digits}f} ± {value.error:.{digits}f}".replace("-", "−")
+def _signed(value: Measurement, unit: str) -> str:
+    return value.with_error(_digits(unit), sign="+")
 
 
 def _row(first: str, cells: Sequence[str]) -> str:

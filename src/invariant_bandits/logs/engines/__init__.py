@@ -1,4 +1,7 @@
-"""Where tasks run: here, on a Dask cluster, or on Spark. Each is a thin adapter with one function, `run`."""
+"""Where tasks run: here, on a Dask cluster, or on Spark. Each is a thin adapter with one function, `run`.
+
+An engine must not know what its tasks compute.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,16 @@ ENGINES = ("local", "dask", "spark")
 def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Plan) -> Iterator[Part]:
     """Parts of all tasks in their order.
 
-    engine: "local", "dask" or "spark", with an `address` of the cluster if there is one, else a cluster of this
-    machine's processes is started; or a distributed.Client, or a SparkSession.
+    Parameters
+    ----------
+    engine : str, distributed.Client or SparkSession
+        "local", "dask" or "spark", or a cluster that is there.
+    address : str or None
+        Address of the cluster; None starts one of this machine's processes.
+    tasks : sequence of Task
+        What to read, in the order of the log.
+    plan : Plan
+        How tasks become moments.
     """
     kind = engine if isinstance(engine, str) else _kind_of(engine)
     if kind not in ENGINES:

@@ -1,0 +1,71 @@
+"""All commands together, and what comes before any of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from invariant_bandits import __version__
+from invariant_bandits.checks import InputError
+from invariant_bandits.cli import experiments, logs, moments, studies
+from invariant_bandits.cli.common import console
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Contextual bandits that remember what lasts and relearn what changed.",
+)
+commands: tuple[Callable[..., None], ...] = (*logs.COMMANDS, *experiments.COMMANDS, *moments.COMMANDS)
+for command in commands:
+    app.command(command.__name__.strip("_"))(command)
+app.add_typer(studies.study, name="study")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"invariant-bandits {__version__}")
+        raise typer.Exit
+
+
+def _load(plugins: list[str] | None) -> None:
+    """Import the modules that register policies, estimators, log formats or environments of the user's own."""
+    for plugin in plugins or ():
+        path = Path(plugin)
+        if path.suffix != ".py":
+            sys.path.insert(0, "")  # a console script does not look in the present folder by itself
+            try:
+                import_module(plugin)
+            except ModuleNotFoundError as error:
+                if error.name != plugin.partition(".")[0]:
+                    raise
+                raise InputError(f"--plugin: there is no module {plugin!r}") from None
+            continue
+        spec = spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise InputError(f"--plugin: there is no file {plugin}")
+        sys.modules[path.stem] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            callback=_load,
+            help="Import your own policies, estimators, log formats or environments first: a module, or a .py file."
+            " It is code and runs with your rights.",
+        ),
+    ] = None,
+) -> None:
+    pass

@@ -1,0 +1,158 @@
+"""The commands that play: reproduce, report, simulate, compile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, console, one_thread_each
+
+if TYPE_CHECKING:
+    from invariant_bandits.experiments.run import Reproduction
+    from invariant_bandits.simulation.results import SimulationResult
+
+COMPILING = "compiling (once after installation)"
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Which ones; all if none is named.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's 20 repetitions.")] = False,
+    replications: Annotated[int | None, typer.Option(min=2, help="Repetitions per cell; 200 if not given.")] = None,
+    jobs: Jobs = PROCESSORS,
+    out: Annotated[Path, typer.Option(help="Folder for cells, figures and report.")] = Path("results"),
+    seed: Seed = 20261116,
+) -> None:
+    """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write report.html.
+
+    A run that was interrupted goes on where it stopped: finished cells are not played again.
+    """
+    from invariant_bandits.experiments import run
+    from invariant_bandits.experiments.figures.experiment import chosen
+
+    one_thread_each()
+    if paper and replications is not None:
+        raise InputError("give either --paper or --replications, not both")
+    repeated = 20 if paper else replications or 200
+    names = [experiment.name for experiment in chosen(experiments or [])]
+    with Bar(COMPILING) as progress:
+        run.play(names, out, replications=repeated, seed=seed, jobs=jobs, progress=progress)
+    _report(out, jobs)
+
+
+def compile_() -> None:
+    """Compile the inner loops now and keep them on disk, rather than at first use (about half a minute, once)."""
+    from invariant_bandits.experiments import cells
+    from invariant_bandits.experiments.figures.experiment import cells_of, chosen
+
+    one_thread_each()
+    with console.status("compiling"):
+        cells.load_compiled_code(cells_of(chosen([])))
+    console.print("the inner loops are compiled")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a finished run of `reproduce`.")],
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Judge the claims and draw the figures and the report again, without playing anything."""
+    _report(folder, jobs)
+
+
+def _report(folder: Path, jobs: int) -> None:
+    from invariant_bandits.experiments import report as report_page
+    from invariant_bandits.experiments import run
+
+    with console.status("judging claims and drawing figures"):
+        found = run.read(folder, jobs)
+        run.write_claims(found, folder)
+        run.write_figures(found, folder, jobs)
+        page = report_page.write(found, folder)
+    console.print(_times(found))
+    table = _open_claims(found)
+    if table.row_count:
+        console.print(table)
+    console.print(report_page.headline(found), highlight=False)
+    console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
+
+
+def _times(found: Reproduction) -> Table:
+    """How long every experiment took."""
+    times = Table(title="Time", title_justify="left")
+    for heading in ("experiment", "cells", "seconds", "ms per repetition"):
+        times.add_column(heading, justify="left" if heading == "experiment" else "right")
+    for experiment in found.experiments:
+        seconds = sum(found.seconds.get(cell.name, 0.0) for cell in experiment.cells)
+        each = 1e3 * seconds / found.run.replications / len(experiment.cells)
+        times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
+    return times
+
+
+def _open_claims(found: Reproduction) -> Table:
+    """What does not hold, or is not decided."""
+    table = Table(title="Tests that do not hold, or are not decided", title_justify="left")
+    for heading in ("verdict", "claim", "value", "95 % interval", "bound"):
+        table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
+    for claim, verdict in (pair for judged in found.verdicts.values() for pair in judged):
+        if not verdict.reached:
+            word = f"[{'bold red' if verdict.word == 'fails' else 'yellow'}]{verdict.word}[/]"
+            measured = verdict.measured
+            interval = f"{measured.low:.3g} to {measured.high:.3g}"
+            table.add_row(word, claim.name, f"{measured.value:.3g}", interval, str(claim.bound))
+    return table
+
+
+def simulate(
+    config: Annotated[Path, typer.Argument(help="A TOML file; see docs/experiments.md.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("simulation"),
+    jobs: Jobs = PROCESSORS,
+    replications: Annotated[int | None, typer.Option(min=2, help="Instead of the file's.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
+) -> None:
+    """Play one's own grid of worlds and policies; finished cells are not played again."""
+    from invariant_bandits.experiments import cells
+    from invariant_bandits.experiments.grid import read_grid
+    from invariant_bandits.reports import plots
+
+    one_thread_each()
+    grid = read_grid(config)
+    with Bar(COMPILING) as progress:
+        results = cells.run(
+            grid.cells,
+            out,
+            replications=replications or grid.replications,
+            seed=grid.seed if seed is None else seed,
+            jobs=jobs,
+            progress=progress,
+        )
+    names = list(grid.cells[0].policies)
+    console.print(_regret_table(results, names))
+    console.print(f"one Parquet file per cell: {out}")
+    if len(names) <= plots.MOST_SERIES:
+        chart = {
+            cell: {name: (float(v.mean()), float(v.max())) for name in names if (v := result.final(name)).mean() > 0.0}
+            for cell, result in results.items()
+        }
+        picture = plots.save(plots.regret_chart(chart), out / "regret")
+        console.print(f"picture: {picture[0]} (and .svg, .pdf)")
+
+
+def _regret_table(results: Mapping[str, SimulationResult], names: list[str]) -> Table:
+    table = Table(title="Regret: mean ± standard error (worst run)", title_justify="left")
+    table.add_column("cell")
+    for name in names:
+        table.add_column(name, justify="right")
+    for cell, result in results.items():
+        finals = [result.final(name) for name in names]
+        shown = (f"{v.mean():.1f} ± {v.std(ddof=1) / len(v) ** 0.5:.1f} ({v.max():.0f})" for v in finals)
+        table.add_row(cell, *shown)
+    return table
+
+
+COMMANDS = (reproduce, compile_, report, simulate)

@@ -1,0 +1,103 @@
+"""The slow studies behind docs/studies: offline, online, real."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, console, one_thread_each, write_page
+
+study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
+Figures = Annotated[Path, typer.Option(help="Folder for its pictures.")]
+
+
+@study.command()
+def offline(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/offline.md"),
+    replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 400,
+    seed: Seed = 20261115,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """How often the offline phase is right, and how accurate, on the paper's generator and beyond."""
+    from invariant_bandits.experiments.studies import offline as offline_study
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        results = offline_study.run(
+            offline_study.settings(),
+            replications=replications,
+            seed=seed,
+            jobs=jobs,
+            progress=lambda done, total: progress("cells", done, total),
+        )
+    write_page(offline_study.report(results, replications=replications, seed=seed), out)
+    missed = sum(not one.reached for _, judged in offline_study.verdicts(results) for one in judged)
+    console.print(f"written to {out}; bounds missed: {missed}")
+
+
+@study.command()
+def online(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
+    figures: Figures = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
+    seed: Seed = 20261115,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Regret of every policy on the paper's simulations and beyond, and what it must show."""
+    from invariant_bandits.experiments.studies import online as online_study
+    from invariant_bandits.experiments.studies import online_goals
+    from invariant_bandits.reports import plots
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        outcome = online_study.run(replications=replications, seed=seed, jobs=jobs, progress=progress)
+    for theme in plots.THEMES:
+        picture = plots.regret_chart(online_study.charted(outcome), theme_name=theme)
+        plots.save(picture, figures / f"online-{theme}", ["png"])
+    write_page(online_study.report(outcome, pictures=_seen_from(out, figures)), out)
+    missed = sum(not verdict.reached for _, verdict in online_goals.verdicts(outcome.regret))
+    console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
+
+
+@study.command()
+def real(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/real.md"),
+    figures: Figures = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
+    dates: Annotated[int, typer.Option(min=3, help="Starting dates in the second half.")] = 24,
+    seed: Seed = 20261116,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Flights and film ratings, played as logs first and then online; needs the extra "real"."""
+    from invariant_bandits.experiments.studies import real as real_study
+    from invariant_bandits.experiments.studies import real_data, real_goals, real_report
+    from invariant_bandits.experiments.studies.real_policies import AUTO_TUNED
+    from invariant_bandits.reports import gain_chart, plots
+
+    one_thread_each()
+    outcomes = {}
+    with Bar("starting") as progress:
+        for name, load in real_data.DATA.items():
+            outcomes[name] = real_study.run(
+                load(), replications=replications, dates=dates, seed=seed, jobs=jobs, progress=progress
+            )
+    charts = {outcome.name: real_goals.charted(outcome) for outcome in outcomes.values()}
+    for theme in plots.THEMES:
+        picture = gain_chart.gain_chart(charts, ours=real_goals.OURS, reference=AUTO_TUNED, theme_name=theme)
+        plots.save(picture, figures / f"real-{theme}", ["png"])
+    write_page(real_report.report(outcomes, pictures=_seen_from(out, figures)), out)
+    judged = outcomes[real_report.JUDGED]
+    missed = {
+        policy: sum(not verdict.reached for _, verdict in real_goals.verdicts(judged, policy))
+        for policy in real_goals.OURS
+    }
+    shown = ", ".join(f"{policy}: {count}" for policy, count in missed.items())
+    console.print(f"written to {out}, pictures to {figures}; goals missed, {shown}")
+
+
+def _seen_from(page: Path, figures: Path) -> str:
+    """The folder of the figures as a page links to it."""
+    return Path(os.path.relpath(figures, page.parent)).as_posix()

@@ -1,0 +1,117 @@
+"""Log: a log that has been opened and looked at once, whatever is asked of it afterwards."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.logs.arrow_types import is_text, is_time
+from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.schema import Schema, SchemaLike, toml_overrides
+from invariant_bandits.logs.schema_inference import infer_schema
+from invariant_bandits.logs.sources import Source, own_schema, sample_of
+from invariant_bandits.logs.survey import Survey, survey
+
+
+class Log:
+    """An opened log: its source, what its columns mean, its first rows, and what a first pass over it found.
+
+    Every question about a log takes a `Log` where it takes a source; files are then opened once, their first rows read
+    once, and the first pass made once. Make it with `open_log`.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows come from.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; what is not said is inferred.
+
+    Attributes
+    ----------
+    schema : Schema
+        All of it, patterns replaced by columns.
+    """
+
+    def __init__(self, source: Source, schema: SchemaLike = None) -> None:
+        self.source = source
+        self.schema = self.resolved(schema)
+        self._survey: Survey | None = None
+
+    def resolved(self, schema: SchemaLike) -> Schema:
+        """What `schema` says about the columns of this log, the rest inferred."""
+        if isinstance(schema, Schema):
+            return schema.resolved(self.source.arrow_schema)
+        own = own_schema(self.source)
+        if own is not None:
+            return own
+        told = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
+        return infer_schema(self.source.arrow_schema, self.sample, **told)
+
+    @cached_property
+    def sample(self) -> Any:
+        """The first rows, an Arrow table."""
+        return sample_of(self.source)
+
+    @cached_property
+    def times_are_dates(self) -> bool:
+        """Whether the times are dates, not numbers."""
+        if self.schema.time is None:
+            return False
+        kind = self.source.arrow_schema.field(self.schema.time).type
+        if not is_text(kind):
+            return is_time(kind)
+        first = next(iter(self.sample.column(self.schema.time).drop_null().to_pylist()), "")
+        return not _is_number(first)
+
+    def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
+        """What a first pass found; only what is asked for and not known yet is read.
+
+        Parameters
+        ----------
+        times : bool
+            Whether the earliest and the latest time are needed.
+        rows : bool
+            Whether the number of rows is needed.
+        """
+        dates = times and self.times_are_dates
+        self._survey = survey(self.source, self.schema, dates=dates, times=times, rows=rows, known=self._survey)
+        return self._survey
+
+    def __repr__(self) -> str:
+        tasks = len(self.source.tasks)
+        return f"Log({type(self.source).__name__} in {tasks} part{'s' if tasks > 1 else ''}, {self.schema!r})"
+
+
+def open_log(source: Any, schema: SchemaLike = None) -> Log:
+    """Open a log, to ask several things of it without opening and surveying it each time.
+
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        Where the rows come from; see `open_source`.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean: all of it, the fields that are known, or nothing. A `Log` keeps its own; for one,
+        `schema` must be None or the same.
+
+    >>> import pyarrow as pa, invariant_bandits as ib
+    >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, 1.0], "price": [2.0, 3.0, 7.0]}))
+    >>> log.schema
+    Schema(reward='reward', features=('price',), ...)
+    >>> ib.read_moments(log, windows=1).moments.rounds
+    3
+    """
+    if not isinstance(source, Log):
+        return Log(open_source(source), schema)
+    if schema is not None and source.resolved(schema) != source.schema:
+        raise InputError("schema must be None or the same for a log that is open; to change it, open the source anew")
+    return source
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

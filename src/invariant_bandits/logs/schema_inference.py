@@ -1,0 +1,151 @@
+"""The schema of a log guessed from the names and types of its columns, with the reason for every guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.logs.arrow_types import is_list, is_number, is_text, is_time, is_vector
+from invariant_bandits.logs.decoding import are_flags
+from invariant_bandits.logs.schema import NAMES, Schema, checked_overrides, listed
+
+MANY_CATEGORIES = 100
+
+
+def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
+    """Guess the role of every column from its name and type.
+
+    Parameters
+    ----------
+    arrow_schema : pyarrow.Schema
+        Names and types of the columns.
+    sample : pyarrow.Table
+        Some first rows.
+    overrides :
+        Fields of Schema that are known; None says that the log has no such column.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"ts": [1, 2], "clicked": [True, False], "price": [2.0, 3.0], "user_id": [7, 8]})
+    >>> print(infer_schema(table.schema, table).describe())
+    time        ts       by its name, int64
+    reward      clicked  by its name, bool
+    feature     price    double
+    ignored     user_id  its name says that it only identifies
+    """
+    checked_overrides(overrides, "schema")
+    guess = _Guess(arrow_schema, sample, overrides)
+    guess.time_by_type()
+    guess.roles_by_name()
+    guess.require_reward()
+    guess.drop_incomplete_roles()
+    guess.features_by_type()
+    return Schema(**guess.fields, reasons=guess.reasons).resolved(arrow_schema)
+
+
+class _Guess:
+    """Fields of a schema as far as they are known, why, and the columns that are taken."""
+
+    def __init__(self, arrow_schema: Any, sample: Any, told: Mapping[str, Any]) -> None:
+        self.sample = sample
+        self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
+        self.fields: dict[str, Any] = dict(told)
+        self.reasons = {name: "as told" for name, value in told.items() if value is not None}
+        self.taken = {value for value in told.values() if isinstance(value, str)} | set(told.get("features", ()))
+
+    def _take(self, role: str, column: str, why: str) -> None:
+        self.fields[role] = column
+        self.reasons[role] = f"{why}, {self.types[column]}"
+        self.taken.add(column)
+
+    def time_by_type(self) -> None:
+        """A column of timestamps or dates is the time, if its name says so or there is no other."""
+        if "time" in self.fields:
+            return
+        stamps = [name for name, kind in self.types.items() if is_time(kind) and name not in self.taken]
+        named = [name for name in stamps if name.lower() in NAMES["time"].split()]
+        if named:
+            self._take("time", named[0], "by its name")
+        elif len(stamps) == 1:
+            self._take("time", stamps[0], "the only column of its type")
+
+    def roles_by_name(self) -> None:
+        """A column with a usual name has that role, if its type fits."""
+        for role, words in NAMES.items():
+            if role not in self.fields:
+                column = next((found for word in words.split() if (found := self._named(word, role))), None)
+                if column is not None:
+                    self._take(role, column, "by its name")
+
+    def _named(self, word: str, role: str) -> str | None:
+        column = next((name for name in self.types if name.lower() == word and name not in self.taken), None)
+        return column if column is not None and self._fits(role, column) else None
+
+    def _fits(self, role: str, column: str) -> bool:
+        """Whether a column of this type can have this role."""
+        kind = self.types[column]
+        if role == "offered":
+            return is_list(kind) and is_vector(kind.value_type)
+        if role == "rewards":
+            return is_vector(kind)
+        if role in ("reward", "propensity"):
+            return is_number(kind)
+        if role == "chosen":
+            return are_flags(self.sample.column(column))
+        return is_number(kind) or is_text(kind) or (role == "time" and is_time(kind))
+
+    def require_reward(self) -> None:
+        """A log without rewards teaches nothing."""
+        if self.fields.get("reward") is None:
+            raise InputError(
+                f"schema: reward is missing: none of the columns {listed(list(self.types))} looks like one;"
+                " name it (--reward)"
+            )
+
+    def drop_incomplete_roles(self) -> None:
+        """A role that needs another one is dropped where that is missing: offered actions without the chosen one."""
+        has = {role: self.fields.get(role) is not None for role in NAMES}
+        if has["offered"] and not has["action"]:
+            self._drop("offered", "it needs an action column")
+            has["offered"] = False
+        if has["rewards"] and not has["offered"]:
+            self._drop("rewards", "it needs offered actions")
+        if has["chosen"] and (not has["round"] or has["offered"]):
+            self._drop("chosen", "it needs a round column and no lists of offered actions")
+
+    def _drop(self, role: str, why: str) -> None:
+        self.reasons[f"!{self.fields[role]}"] = f"could be {role}, but {why}"
+        self.reasons.pop(role, None)
+        self.fields[role] = None
+
+    def features_by_type(self) -> None:
+        """Numbers and text with few categories among the other columns are features; or the only column of lists."""
+        if "features" in self.fields:
+            return
+        free = [name for name in self.types if name not in self.taken]
+        lists = [name for name in free if is_vector(self.types[name])]
+        if self.fields.get("offered") is not None:
+            self.fields["features"] = ()
+        elif len(lists) == 1:
+            self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
+            self.fields["features"] = (lists[0],)
+        else:
+            self.fields["features"] = tuple(name for name in free if self._is_feature(name))
+
+    def _is_feature(self, name: str) -> bool:
+        """Whether a column without a role is a feature; says why or why not."""
+        kind = self.types[name]
+        why, why_not = str(kind), _why_no_feature(name, kind)
+        if why_not is None and is_text(kind):
+            distinct = len(self.sample.column(name).unique())
+            why = f"{kind}, {distinct} different in the first {len(self.sample)} rows"
+            why_not = f"{kind} is no number and has many values" if distinct > MANY_CATEGORIES else None
+        self.reasons[f"!{name}" if why_not else name] = why_not or why
+        return why_not is None
+
+
+def _why_no_feature(name: str, kind: Any) -> str | None:
+    """Why the name or the type of a column says that it is no feature; None if they do not."""
+    if name.lower() in ("id", "index") or name.lower().endswith("_id") or name.startswith("__"):
+        return "its name says that it only identifies"
+    return None if is_number(kind) or is_text(kind) else f"{kind} is no number"

@@ -1,0 +1,226 @@
+"""Past: what a policy may know when it starts."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.decomposition.split import Split
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.moments.windowed import WindowedMoments
+
+DEFAULT_WINDOWS = 8
+DEFAULT_CONFIDENCE = 0.01
+
+
+def needed_horizon(past: Past, option: str) -> int:
+    """The horizon, or InputError that asks for the option it would have decided."""
+    if past.horizon is None:
+        raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
+    return past.horizon
+
+
+class LoggedRows(Protocol):
+    """Logged rounds, row by row: Feedback, or the logs of a simulated world."""
+
+    @property
+    def features(self) -> Array:
+        """Features of the chosen actions (n, p)."""
+
+    @property
+    def rewards(self) -> Array:
+        """Their rewards (n,)."""
+
+    def moments(self, windows: int | None = None) -> WindowedMoments:
+        """Moments in so many equal stretches of rounds."""
+
+
+class Truth(Protocol):
+    """What only an oracle knows of a simulated world."""
+
+    @property
+    def split(self) -> Split:
+        """The true split."""
+
+    @property
+    def component(self) -> Array:
+        """The true invariant part of the coefficients (p,)."""
+
+
+class Past:
+    """What is known before the first round that a policy plays.
+
+    Everything a policy starts from: `Policy.from_past(past, **options)`. What is not given is worked out from the rest
+    when it is first asked for, once, whoever asks.
+
+    Parameters
+    ----------
+    logs : LoggedRows, optional
+        The logged rounds row by row, where they are at hand.
+    moments : WindowedMoments, optional
+        Their moments; made of `logs` in `windows` equal stretches if not given.
+    windows : int
+        Number of these stretches.
+    horizon : int, optional
+        How many rounds will be played.
+    actions : int, optional
+        How many actions every round offers, where it is the same number.
+    baseline : float
+        Was taken off the logged rewards and is taken off those that the policy will be told: linear policies have no
+        intercept.
+    noise_scale, feature_bound, confidence : float, optional
+        Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where the
+        caller knows or assumes them.
+    remembered : int, optional
+        How many rounds a policy that forgets should remember if it is not told.
+    decomposition : InvariantSubspaceDecomposition, optional
+        Fitted to the moments, if that was done before.
+    truth : Truth, optional
+        What an oracle may look at; in simulations the whole episode.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(800, 3))
+    >>> moments = ib.WindowedMoments.from_arrays(features, features @ [1.0, 0.0, -1.0] + rng.normal(size=800))
+    >>> past = ib.Past(moments=moments, horizon=100)
+    >>> past.dim, past.confidence, round(past.noise_scale, 1)
+    (3, 0.01, 1.0)
+    >>> ib.LinUCB.from_past(past, warm=True)
+    LinUCB(dim=3, memory=Forever(), rounds=800)
+    """
+
+    def __init__(
+        self,
+        *,
+        logs: LoggedRows | None = None,
+        moments: WindowedMoments | None = None,
+        windows: int = DEFAULT_WINDOWS,
+        horizon: int | None = None,
+        actions: int | None = None,
+        baseline: float = 0.0,
+        noise_scale: float | None = None,
+        feature_bound: float | None = None,
+        confidence: float | None = None,
+        remembered: int | None = None,
+        decomposition: InvariantSubspaceDecomposition | None = None,
+        truth: Truth | None = None,
+    ) -> None:
+        if logs is None and moments is None:
+            raise InputError("a past needs logs or moments")
+        self.logs, self.windows, self.truth = logs, windows, truth
+        self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
+        self.actions, self.remembered, self.baseline = actions, remembered, baseline
+        self.known_noise_scale, self.known_feature_bound = noise_scale, feature_bound
+        self.known_confidence = confidence
+        if moments is not None:
+            self.moments = moments
+        if decomposition is not None:
+            self.decomposition = decomposition
+
+    @classmethod
+    def from_feedback(
+        cls, feedback: Feedback, horizon: int | None = None, windows: int = DEFAULT_WINDOWS, edges: Any = None
+    ) -> Past:
+        """The past of logged rounds, less their mean reward; windows as in `Feedback.moments`."""
+        baseline = float(feedback.rewards.mean())
+        shifted = feedback.shifted(baseline)
+        moments = shifted.moments(windows) if edges is None else shifted.moments(edges=edges)
+        sizes = set(feedback.counts.tolist())
+        return cls(
+            logs=shifted,
+            moments=moments,
+            windows=windows,
+            horizon=horizon,
+            actions=sizes.pop() if len(sizes) == 1 else None,
+            baseline=baseline,
+            remembered=max(moments.rounds // moments.windows, 1),
+            feature_bound=max(float(np.sqrt((feedback.offered**2).sum(axis=1).max())), 1e-6),
+        )
+
+    def in_windows(self, windows: int) -> Past:
+        """The same past with its logged rounds in another number of windows."""
+        if self.logs is None:
+            raise InputError("windows: the logged rounds are not at hand, only their moments")
+        return Past(
+            logs=self.logs,
+            windows=windows,
+            horizon=self.horizon,
+            actions=self.actions,
+            baseline=self.baseline,
+            noise_scale=self.known_noise_scale,
+            feature_bound=self.known_feature_bound,
+            confidence=self.known_confidence,
+            remembered=self.remembered,
+            truth=self.truth,
+        )
+
+    # -- what follows --
+
+    @property
+    def feedback(self) -> Any:
+        """The logged rounds row by row, or None: another name for `logs`."""
+        return self.logs
+
+    @cached_property
+    def moments(self) -> WindowedMoments:
+        """Windowed moments of the logged rounds."""
+        assert self.logs is not None
+        return self.logs.moments(self.windows)
+
+    @cached_property
+    def dim(self) -> int:
+        """Number of features p."""
+        return self.moments.dim if self.logs is None else int(np.shape(self.logs.features)[1])
+
+    @cached_property
+    def decomposition(self) -> InvariantSubspaceDecomposition:
+        """What is stable and what drifts in the logs; a search that has not converged is used like any other."""
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+            return InvariantSubspaceDecomposition().fit(self.moments)
+
+    @property
+    def confidence(self) -> float:
+        """Probability of failure η: as given, else 1/horizon, as in the paper, else 0.01."""
+        if self.known_confidence is not None:
+            return self.known_confidence
+        return DEFAULT_CONFIDENCE if self.horizon is None else 1.0 / max(self.horizon, 2)
+
+    @cached_property
+    def noise_scale(self) -> float:
+        """Standard deviation of a reward: as given, else about one linear model with a baseline per window."""
+        if self.known_noise_scale is not None:
+            return self.known_noise_scale
+        gram, cross = self.moments.gram.sum(axis=0), self.moments.cross.sum(axis=0)
+        slopes = np.linalg.lstsq(gram, cross, rcond=None)[0]
+        squares = float(self.moments.reward_square.sum() - slopes @ cross)
+        freedom = max(self.moments.rounds - self.moments.windows - self.dim, 1)
+        return float(np.sqrt(max(squares / freedom, 1e-12)))
+
+    @property
+    def feature_bound(self) -> float:
+        """Largest norm of a feature vector: as given, else 1, as in the paper."""
+        return 1.0 if self.known_feature_bound is None else self.known_feature_bound
+
+    def settings(self) -> dict[str, float]:
+        """What every published linear policy is given: noise_scale, feature_bound and confidence."""
+        return {
+            "noise_scale": self.noise_scale,
+            "feature_bound": self.feature_bound,
+            "confidence": self.confidence,
+        }
+
+    def oracle(self) -> Truth:
+        """The truth, or InputError where nobody knows it."""
+        if self.truth is None:
+            raise InputError("this past has no truth: oracles exist in simulations only")
+        return self.truth
+
+    def __repr__(self) -> str:
+        kind = "moments" if self.logs is None else "rounds"
+        return f"Past(dim={self.dim}, logged {kind}, horizon={self.horizon})"

@@ -1,0 +1,178 @@
+"""Policies by name: registered where they are defined, built from a past.
+
+@ib.policy("linucb-decaying")
+class DecayingLinUCB(ib.LinUCB): ...
+
+makes a policy known to `simulate`, `compare`, `fit --policy`, TOML grids, state files and the laws.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar, get_args
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.policies.past import Past
+from invariant_bandits.registry import Registry
+
+Kind = TypeVar("Kind", bound=type)
+Maker: TypeAlias = Callable[..., Any]
+"""Past -> fresh policy, or nothing -> fresh policy."""
+
+PLAYS = ("select", "update")
+EVALUATES = ("select", "propensities", "update")
+
+
+@dataclass(frozen=True, eq=False)
+class RegisteredPolicy:
+    """A class of policies under a name, with the options of `from_past` that the name stands for."""
+
+    name: str
+    kind: Any
+    label: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, past: Past, **options: Any) -> Any:
+        """A fresh policy that knows the past; options of the caller's, and those of the name, which come first."""
+        start = getattr(self.kind, "from_past", None)
+        try:
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # used like any other fit
+                if start is None:
+                    return self.kind(past.dim, **{**options, **self.options})
+                return start(past, **{**options, **self.options})
+        except TypeError as error:
+            if "argument" not in str(error):
+                raise
+            raise InputError(f"policy {self.name!r}: {str(error).split('() ', 1)[-1]}") from error
+
+    def takes(self, option: str) -> bool:
+        """Whether the option can be given: `from_past` or the constructor knows it, and the name does not fix it."""
+        return option in self._known_options() and option not in self.options
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise unless all options can be given."""
+        unknown = sorted(name for name in options if not self.takes(name))
+        if unknown:
+            known = ", ".join(sorted(self._known_options() - set(self.options))) or "none"
+            raise InputError(f"policy {self.name!r} has no option {unknown[0]!r}; it has {known}")
+
+    def _known_options(self) -> set[str]:
+        """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind it."""
+        found: set[str] = set()
+        starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
+        behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
+        for function in (*starts, *behind):
+            parameters = inspect.signature(function, eval_str=True).parameters.values()
+            found |= {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+            others = [one for one in parameters if one.kind is one.VAR_KEYWORD]
+            listed = [kind for one in others for kind in get_args(one.annotation)]  # **common: Unpack[Common]
+            found |= {name for kind in listed for name in kind.__annotations__}
+            if not others or listed:
+                break
+        return found
+
+
+POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
+
+
+def policy(name: str, *, label: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
+    """Register a class of policies under a name.
+
+    Parameters
+    ----------
+    name : str
+        Lower case words joined by hyphens, such as "linucb-decaying".
+    label : str, optional
+        What tables call it; the name if not given.
+    options :
+        Options of `from_past` that the name stands for: one class may be registered under several names.
+    """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise InputError(f"name must be lower case words joined by hyphens, such as 'linucb-decaying', got {name!r}")
+
+    def registered(kind: Kind) -> Kind:
+        POLICIES.add(RegisteredPolicy(name, kind, label or name, options))
+        return kind
+
+    return registered
+
+
+def find_policy(name: str) -> RegisteredPolicy:
+    """The registered policy of this name; the name of its class is understood, too."""
+    if name not in POLICIES and str(name).lower() not in POLICIES:
+        for entry in POLICIES:
+            if entry.kind.__name__ == name:
+                return entry
+    return POLICIES.find(name)
+
+
+def name_of(policy: Any) -> str:
+    """The name under which the class of a policy is registered, the one without options first."""
+    names = [entry for entry in POLICIES if entry.kind is type(policy)]
+    if not names:
+        known = ", ".join(POLICIES.names())
+        raise InputError(f"policy must be of a registered class ({known}), got {type(policy).__name__}")
+    return min(names, key=lambda entry: len(entry.options)).name
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A registered policy with options, as plain data: it can be written down, compared and stored beside results.
+
+    >>> Contender("linucb", {"exploration": 0.3})
+    Contender(kind='linucb', options={'exploration': 0.3})
+    """
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, past: Past) -> Any:
+        """A fresh policy that knows the past."""
+        return find_policy(self.kind).build(past, **self.options)
+
+
+def build_policy(maker: Any, past: Any, methods: Sequence[str] = PLAYS) -> Any:
+    """A fresh policy from a maker, called with the past, or with nothing if it takes nothing.
+
+    methods: what the policy must be able to do, or InputError.
+    """
+    if inspect.isclass(maker) and hasattr(maker, "from_past"):
+        maker = maker.from_past
+    try:
+        takes_nothing = not inspect.signature(maker).parameters
+    except (TypeError, ValueError):
+        takes_nothing = False
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # such a fit is used like any other
+        made = maker() if takes_nothing else maker(past)
+    for method in methods:
+        if not callable(getattr(made, method, None)):
+            raise InputError(f"its maker must return a policy with {', '.join(methods)}, got {type(made).__name__}")
+    return made
+
+
+def checked_makers(policies: Any) -> dict[str, Maker]:
+    """Label -> maker, from a mapping of labels to makers, classes or registered names, or a list of these names."""
+    if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
+        raise InputError(f"policies must map names to makers, or list names, got {type(policies).__name__}")
+    if not policies:
+        raise InputError("policies is empty: at least one name and maker are needed")
+    if not isinstance(policies, Mapping):
+        policies = {find_policy(name).label: name for name in policies}
+    makers: dict[str, Maker] = {}
+    for label, maker in policies.items():
+        if not isinstance(label, str):
+            raise InputError(f"policies must have strings as names, got {label!r}")
+        if isinstance(maker, str):
+            maker = Contender(find_policy(maker).name)
+        if not callable(maker):
+            raise InputError(
+                f"policies[{label!r}] must be callable, past -> policy, or a registered name, got"
+                f" {type(maker).__name__}: every run needs a fresh policy"
+            )
+        makers[label] = maker
+    return makers
