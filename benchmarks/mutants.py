@@ -180,7 +180,7 @@ def measured_limits(mutants: list[Mutant], tree: Path, least: float) -> dict[str
         tests = sorted({test for path in paths for test in tests_for(path, tree)})
         began = time.monotonic()
         if outcome(tree, tests, 3600.0) != "passed":
-            sys.exit(f"the tests of {package} do not pass unchanged: {' '.join(tests)}")
+            sys.exit(f"unchanged tests do not pass; try: pytest -x {' '.join(tests)}")
         limits[package] = max(least, 3.0 * (time.monotonic() - began))
         print(f"{package}: unchanged tests pass in {time.monotonic() - began:.0f} s", flush=True)
     return limits
