@@ -130,6 +130,24 @@ def test_found_blocks_are_already_refined():
         assert total_dependence(stack, sizes, found.blocks) < total_dependence(rough.stack, sizes, found.blocks)
 
 
+def test_two_blocks_are_refined_and_merged_as_more_are():
+    rng = np.random.default_rng(7)
+    for _ in range(5):
+        basis = random_basis(5, rng)
+        inner = np.zeros((6, 5, 5))
+        for window in range(6):
+            for part in (slice(0, 3), slice(3, 5)):
+                inner[window, part, part] = rng.uniform(0.3, 3.0) * random_spd(part.stop - part.start, rng)
+        covariances = basis @ inner @ basis.T
+        covariances = sampled(rng, covariances, 5000)
+        found = find_blocks(covariances, np.full(6, 5000.0))
+        assert sorted(len(block) for block in found.blocks) == [2, 3]
+        stack, turned = np.ascontiguousarray(found.basis.T @ covariances @ found.basis), found.basis.copy()
+        before = total_dependence(stack, np.full(6, 5000.0), found.blocks)
+        refine(stack, turned, np.full(6, 5000.0), found.blocks)
+        assert total_dependence(stack, np.full(6, 5000.0), found.blocks) == pytest.approx(before, abs=1e-6)
+
+
 def test_refinement_finds_the_stationary_point_of_its_criterion():
     rng = np.random.default_rng(2)
     _, covariances = planted_covariances(rng)

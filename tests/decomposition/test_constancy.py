@@ -9,7 +9,7 @@ from scipy import special, stats
 from invariant_bandits import WindowedMoments
 from invariant_bandits.decomposition.invariance import ConstancyTest, constancy_test, log_survival
 from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
-from worlds import drawn_paths, random_basis, within
+from worlds import drawn_paths, random_basis, random_spd, within
 
 M, D = 6, 3
 
@@ -165,6 +165,13 @@ def test_both_tests_do_not_care_about_the_coordinates_of_the_block(seed):
     one, other = constancy_test(paths), constancy_test(paths.along(change))
     assert other.log_wald == pytest.approx(one.log_wald, rel=1e-7, abs=1e-9)
     assert other.log_trend == pytest.approx(one.log_trend, rel=1e-7, abs=1e-9)
+
+
+def test_coefficients_that_never_change_are_no_evidence_at_all():
+    covariances = np.stack([random_spd(D, np.random.default_rng(seed)) for seed in range(M)])
+    test = constancy_test(CoefficientPaths(np.tile([1.0, -2.0, 0.5], (M, 1)), covariances))
+    assert test.log_wald == pytest.approx(0.0, abs=1e-9)
+    assert test.log_trend == pytest.approx(0.0, abs=1e-9)
 
 
 def test_two_windows_leave_only_the_wald_test():

@@ -225,12 +225,22 @@ def variation_statistic(directions: Array, moments: WindowedMoments, paths: Coef
 def cross_validate(directions: list[Array], statistics: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
     """Thresholds (k,), increasing, and the explained variance (FOLDS, k) of the rewards in each fold under each.
 
-    directions: bases (p, d) of the blocks in increasing order of their statistics (blocks,). Thresholds are these and
-    1; a block is invariant if its statistic lies strictly below, so the smallest threshold keeps none and 1 keeps
-    all. Folds are consecutive rows. β_inv comes from the rows outside the fold, by least squares with an
-    intercept on the invariant coordinates; to it is added an adaptation of the residual coordinates, with an
-    intercept, on the 2p rows before the test row, all within the fold. Intercepts serve the fits alone: what is
-    explained, 2rφᵀγ − (φᵀγ)², is not centred. It is averaged over the rows of the fold.
+    Thresholds are the statistics and 1. A block is invariant if its statistic lies strictly below, so the smallest
+    threshold keeps none and 1 keeps all. Folds are consecutive rows. β_inv comes from the rows outside the fold, by
+    least squares with an intercept on the invariant coordinates. To it is added an adaptation of the residual
+    coordinates, with an intercept, on the 2p rows before the test row, all within the fold. Intercepts serve the fits
+    alone: what is explained, 2rφᵀγ − (φᵀγ)², is not centred. It is averaged over the rows of the fold.
+
+    Parameters
+    ----------
+    directions : list of arrays, shape (p, d)
+        Bases of the blocks in increasing order of their statistics.
+    statistics : array, shape (blocks,)
+        From `variation_statistic`.
+    features : array, shape (n, p)
+        Of the chosen actions, in time order.
+    rewards : array, shape (n,)
+        Their rewards.
     """
     from invariant_bandits.decomposition import published_kernels
 
