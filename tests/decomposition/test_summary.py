@@ -96,6 +96,15 @@ def test_few_rounds_per_window_are_warned_of():
     assert has_finding(fit_of(fewer), "few rounds per window: 49 for 10 features; 50 or more are better")
 
 
+def test_the_shortest_window_is_the_one_that_is_warned_of():
+    world = piecewise_world(np.random.default_rng(14))
+    moments = WindowedMoments.from_arrays(
+        world.features, world.rewards, times=np.arange(1800), edges=[0, 900, 920, 1800]
+    )
+    fit = InvariantSubspaceDecomposition(split=world.split).fit(moments)
+    assert has_finding(fit, "few rounds per window: 20 for 5 features")
+
+
 def test_heavy_tails_are_warned_of():
     assert has_finding(fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))), "heavy-tailed")
     assert not has_finding(fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed")
