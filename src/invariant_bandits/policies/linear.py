@@ -30,7 +30,6 @@ from invariant_bandits.policies.base import (
 from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
-    GrowingState,
     Memory,
     SlidingWindow,
     checked_memory,
@@ -137,7 +136,7 @@ class LinearPolicy:
 
     def _learn_moments(self, past: Past) -> None:
         """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to rounding."""
-        if type(self._memory) is not GrowingState:
+        if self.memory != FOREVER:
             raise InputError(f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}")
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)

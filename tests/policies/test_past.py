@@ -1,0 +1,88 @@
+"""What a past works out when it is asked: bounds, noise, confidence, windows; and what it refuses to invent."""
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+
+
+def feedback(rounds=400, sizes=(3,), seed=0):
+    rng = np.random.default_rng(seed)
+    counts = rng.choice(sizes, size=rounds)
+    offered = rng.normal(size=(counts.sum(), 2))
+    actions = (rng.random(rounds) * counts).astype(int)
+    starts = np.cumsum(counts) - counts
+    rewards = 7.0 + offered[starts + actions] @ [1.0, -1.0] + rng.normal(scale=2.0, size=rounds)
+    return ib.Feedback.from_arrays(offered, actions, rewards, counts=counts)
+
+
+def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean():
+    log = feedback(4000)
+    past = ib.Past.from_feedback(log, 100, windows=5)
+    assert past.baseline == log.rewards.mean()
+    assert past.logs.rewards.mean() == pytest.approx(0.0, abs=1e-12)
+    assert past.feature_bound == np.linalg.norm(log.offered, axis=1).max()
+    assert past.noise_scale == pytest.approx(2.0, rel=0.05)  # standard error 0.011 of 2, relative
+    assert (past.confidence, past.remembered, past.actions) == (0.01, 800, 3)
+    assert past.moments.windows == 5
+
+
+def test_features_that_are_all_zero_still_have_a_bound():
+    log = ib.Feedback.from_arrays(np.zeros((20, 2, 1)), np.zeros(20, dtype=int), np.arange(20.0))
+    assert ib.Past.from_feedback(log, windows=2).feature_bound == 1e-6
+
+
+def test_rounds_of_different_sizes_have_no_number_of_actions():
+    past = ib.Past.from_feedback(feedback(sizes=(2, 3)), 10)
+    assert past.actions is None
+    with pytest.raises(ib.InputError, match="arms is missing"):
+        ib.DisjointLinUCB.from_past(past)
+
+
+def test_what_the_caller_knows_comes_first():
+    moments = feedback().moments(4)
+    past = ib.Past(moments=moments, noise_scale=3.0, feature_bound=9.0, confidence=0.2, horizon=50)
+    assert past.settings() == {"noise_scale": 3.0, "feature_bound": 9.0, "confidence": 0.2}
+    plain = ib.Past(moments=moments)
+    assert (plain.feature_bound, plain.confidence) == (1.0, 0.01)
+    assert ib.Past(moments=moments, horizon=1).confidence == 0.5
+    assert ib.Past(moments=moments, horizon=400).confidence == 1 / 400
+
+
+def test_other_windows_come_from_the_rows_and_everything_else_stays():
+    past = ib.Past.from_feedback(feedback(), 100, windows=8)
+    other = past.in_windows(4)
+    assert (other.moments.windows, other.baseline, other.feature_bound) == (4, past.baseline, past.feature_bound)
+    assert past.moments.windows == 8
+    with pytest.raises(ib.InputError, match="only their moments"):
+        ib.Past(moments=past.moments).in_windows(4)
+
+
+def test_the_decomposition_is_found_once_and_by_whoever_asks():
+    past = ib.Past.from_feedback(feedback(), 100, windows=4)
+    assert past.decomposition is past.decomposition
+    given = ib.Past(moments=past.moments, decomposition=past.decomposition)
+    assert given.decomposition is past.decomposition
+
+
+def test_nobody_is_told_a_truth_that_nobody_knows():
+    past = ib.Past.from_feedback(feedback(), 100)
+    with pytest.raises(ib.InputError, match="oracles exist in simulations only"):
+        ib.ISDLinUCB.from_past(past, split="oracle")
+    with pytest.raises(ib.InputError, match="a past needs logs or moments"):
+        ib.Past()
+
+
+def test_a_warm_start_may_take_the_latest_rounds_only():
+    log = feedback()
+    past = ib.Past(logs=log.shifted(7.0), noise_scale=2.0)
+    some = ib.LinUCB.from_past(past, warm=30)
+    by_hand = ib.LinUCB(2, noise_scale=2.0, feature_bound=1.0)
+    for features, reward in zip(log.features[-30:], log.rewards[-30:] - 7.0, strict=True):
+        by_hand.update(features, reward)
+    assert some.rounds == 30
+    np.testing.assert_array_equal(some.coefficients, by_hand.coefficients)
+    with pytest.raises(ib.InputError, match="only the moments of all of them"):
+        ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=30)
+    with pytest.raises(ib.InputError, match="a memory that forgets needs the logged rounds themselves"):
+        ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=True, memory=ib.Restart(9))
