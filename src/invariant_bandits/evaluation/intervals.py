@@ -111,6 +111,7 @@ class Estimate:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def estimated(
     gains: Array | Sequence[Array],
     weights: Array | Sequence[Array],
@@ -199,6 +200,7 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     return ()
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _concluded(
     parts: Sequence[Contributions],
     *,
@@ -215,12 +217,11 @@ def _concluded(
         reasons = reasons or ("there are no rounds to average",)
         return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about)
     value = parts[0].value - sum(part.value for part in parts[1:])
-    with np.errstate(over="ignore", invalid="ignore"):
-        error, below, above = _ends(parts, confidence)
-        model_error = float(np.linalg.norm(model_errors, axis=1).sum())
-        beyond = student_quantile(n, confidence) * model_error
-        low, high = value - float(np.hypot(below, beyond)), value + float(np.hypot(above, beyond))
-        error = float(np.hypot(error, model_error))
+    error, below, above = _ends(parts, confidence)
+    model_error = float(np.linalg.norm(model_errors, axis=1).sum())
+    beyond = student_quantile(n, confidence) * model_error
+    low, high = value - float(np.hypot(below, beyond)), value + float(np.hypot(above, beyond))
+    error = float(np.hypot(error, model_error))
     if not (np.isfinite(low) and np.isfinite(high)):
         reasons = reasons or ("the interval has no finite end",)
     if reasons:
