@@ -10,7 +10,7 @@ from invariant_bandits.evaluation.blocks import block_starts, block_sums, cluste
 from invariant_bandits.evaluation.covering import unseen_sizes
 from invariant_bandits.evaluation.intervals import estimated, reasons_in_rewards
 from invariant_bandits.logs.feedback import Feedback
-from logged_worlds import GAMMA, World, best_of, of_rounds
+from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds
 
 ENDS = ("value", "low", "high")
 
@@ -45,28 +45,31 @@ def block_ratio(values, sums):
 
 
 def by_hand(parts, confidence=0.95):
-    """Ends of the interval of one value or of a difference; parts: (gains, weights, residuals, reach) of 8 rounds."""
+    """Value and ends of one ratio or of a difference; parts: (gains, weights, residuals, reach), blocks being equal."""
+    n = len(parts[0][0])
+    B = min(30, n // 2)
+    size = n // B
 
-    def sums(values):  # four blocks of two rounds
-        return [np.sqrt(4 / 3) * (values[2 * b] + values[2 * b + 1]) for b in range(4)]
+    def sums(values):
+        return [np.sqrt(B / (B - 1)) * sum(values[size * b : size * (b + 1)]) for b in range(B)]
 
     signs, alpha = (1, -1)[: len(parts)], (1 - confidence) / 2
     values = [sum(gains) / sum(weights) for gains, weights, _, _ in parts]
     value = sum(sign * one for sign, one in zip(signs, values, strict=True))
-    z, up, down, reach = np.zeros(8), np.zeros(8), np.zeros(8), np.zeros(8)
+    z, up, down, reach = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     clusters = []
     for sign, one, (gains, weights, residuals, reaches) in zip(signs, values, parts, strict=True):
-        for t in range(8):
+        for t in range(n):
             z[t] += sign * (gains[t] - one * weights[t]) / sum(weights)
             up[t] += sign * reaches[t] / sum(weights) * excess(residuals, 1)
             down[t] -= sign * reaches[t] / sum(weights) * excess(residuals, -1)
             reach[t] += sign * reaches[t] / sum(weights)
         clusters.append(max(1, block_ratio(np.array(residuals) - np.mean(residuals), sums)))
-    rho = sum(reach) ** 2 / (8 * sum(reach**2))
+    rho = sum(reach) ** 2 / (n * sum(reach**2))
     D = max(1, block_ratio(z, sums), 1 + (max(clusters) - 1) * rho)
     u_up, u_down = max(0, *up, *down), min(0, *up, *down)
     S = sums(z)
-    t_end = stats.t(3).ppf(1 - alpha) * np.sqrt(sum(s**2 for s in S))
+    t_end = stats.t(B - 1).ppf(1 - alpha) * np.sqrt(sum(s**2 for s in S))
     low = min(-t_end, gamma_end(z, u_down, alpha), gamma_end(S, D * u_down, alpha))
     high = max(t_end, gamma_end(z, u_up, 1 - alpha), gamma_end(S, D * u_up, 1 - alpha))
     return value, value + low, value + high
@@ -93,6 +96,47 @@ def test_the_interval_of_a_difference_is_what_the_formulas_say(rewards):
         [(WEIGHTS * rewards, ONES, rewards, WEIGHTS), (rewards, ONES, rewards - rewards.mean(), ONES)],
     )
     assert [getattr(weighted.minus(logged), name) for name in ENDS] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_unseen_reward_counts_on_either_side_of_a_difference(sign):
+    """Five rewards in 240 rounds, all where the weight is small: the next one may be where it is large."""
+    rng = np.random.default_rng(4)
+    rewards, weights, ones = np.zeros(240), rng.choice([0.2, 8.0], size=240, p=[0.9, 0.1]), np.ones(240)
+    rewards[np.flatnonzero(weights < 1.0)[[3, 40, 41, 90, 150]]] = sign
+    weighted = of(weights * rewards, ones, rewards, weights, expected=0.0)
+    logged = of(rewards, ones, rewards, ones)
+    parts = [(weights * rewards, ones, rewards, weights), (rewards, ones, rewards - rewards.mean(), ones)]
+    for one, other, order in ((weighted, logged, parts), (logged, weighted, parts[::-1])):
+        difference = one.minus(other)
+        assert [getattr(difference, name) for name in ENDS] == pytest.approx(by_hand(order), rel=1e-10)
+    plain = stats.t(29).ppf(0.975) * weighted.minus(logged).standard_error
+    found = weighted.minus(logged)
+    assert (found.high - found.value if sign > 0.0 else found.value - found.low) > 2.0 * plain
+
+
+def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
+    feedback, target = a_log()
+    weights, rewards = estimators.importance_weights(feedback, target), feedback.rewards
+    predicted = estimators.predict_rewards(feedback).values[feedback.logged_rows]
+    logged, accepted = estimators.logged_value(feedback), estimators.accepted_value(feedback, np.arange(0, 600, 3))
+    every_third = (np.arange(600) % 3 == 0).astype(float)
+    snips, direct = estimators.snips(feedback, target), estimators.direct(feedback, target)
+    expected = {
+        "IPS": (estimators.ips(feedback, target), rewards, weights),
+        "SNIPS": (snips, rewards - snips.value, weights),
+        "DR": (estimators.doubly_robust(feedback, target), rewards - predicted, weights),
+        "replay": (accepted, rewards - accepted.value, every_third),
+        "the log": (logged, rewards - rewards.mean(), np.ones(600)),
+        "direct": (direct, rewards - np.where(np.arange(600) < 20, rewards.mean(), predicted), np.arange(600) >= 20),
+    }
+    for name, (found, residuals, reach) in expected.items():
+        np.testing.assert_allclose(found.contributions.residuals, residuals, err_msg=name)
+        np.testing.assert_allclose(found.contributions.reach, reach, err_msg=name)
+    full = Feedback.from_full_information(of_rounds(feedback), np.tile(rewards[:, None], (1, ACTIONS)), seed=0)
+    played = estimators.exact(full, ib.Greedy(DIM)).contributions
+    np.testing.assert_allclose(played.residuals, rewards - rewards.mean())
+    np.testing.assert_array_equal(played.reach, 1.0)
 
 
 def test_an_unseen_reward_is_as_large_as_those_that_make_the_variance_less_what_gaussian_ones_are():
