@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench study-offline study-online study-real study-intervals clean
+.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-real study-intervals clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,6 +48,9 @@ bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers th
 	$(BIN)/python benchmarks/offline.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/logs.py
+
+mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
+	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
 
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
 	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md

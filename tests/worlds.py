@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
 from invariant_bandits import Split, WindowedMoments
+from invariant_bandits.decomposition.paths import CoefficientPaths
 
 
 def random_basis(p, rng):
@@ -82,10 +84,34 @@ def piecewise_world(
     return PiecewiseWorld(features, rewards, split, component, coefficients, windows)
 
 
+def turning_world(seed, rounds=12000):
+    """Five uncorrelated directions, of which the coefficients of the last two turn once around.
+
+    Each has its own pattern of variances, 1.4 or 1/1.4, over eight regimes (columns of a Hadamard matrix), so that
+    they can be told apart, while the variance of the rewards hardly changes: the cross-validation needs that.
+    """
+    rng = np.random.default_rng(seed)
+    basis = random_basis(5, rng)
+    scales = 1.4 ** (0.5 * linalg.hadamard(8)[:, 1:6])
+    features = (rng.standard_normal((rounds, 5)) * scales[np.arange(rounds) * 8 // rounds]) @ basis.T
+    component = basis[:, :3] @ [0.6, -0.6, 0.6]
+    angle = 2.0 * np.pi * np.arange(rounds) / rounds
+    drift = np.column_stack([np.cos(angle), np.sin(angle)]) @ basis[:, 3:].T
+    rewards = np.einsum("ij,ij->i", features, component + drift) + rng.standard_normal(rounds)
+    return features, rewards, Split(basis[:, :3], basis[:, 3:]), component
+
+
+def drawn_paths(rng, centres, scale=0.1):
+    """Coefficients N(centre_i, H_i) with random known covariances H_i of about scale²."""
+    covariances = scale**2 * np.stack([random_spd(centres.shape[1], rng) for _ in centres])
+    errors = [root @ rng.standard_normal(len(root)) for root in np.linalg.cholesky(covariances)]
+    return CoefficientPaths(centres + errors, covariances)
+
+
 def within(successes, runs, probability, deviations=4.0):
     """Whether a count agrees with Binomial(runs, probability) to so many standard deviations.
 
     Four deviations fail with probability below 1e-3 for the counts used here, if the model holds.
     """
-    spread = np.sqrt(runs * probability * (1.0 - probability))
-    return abs(successes - runs * probability) <= deviations * spread
+    deviation = np.sqrt(runs * probability * (1.0 - probability))
+    return abs(successes - runs * probability) <= deviations * deviation

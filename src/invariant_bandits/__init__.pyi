@@ -32,13 +32,13 @@ from invariant_bandits.policies.baselines import EpsilonGreedy as EpsilonGreedy
 from invariant_bandits.policies.baselines import Frozen as Frozen
 from invariant_bandits.policies.baselines import Greedy as Greedy
 from invariant_bandits.policies.baselines import Uniform as Uniform
+from invariant_bandits.policies.forgetting import DLinUCB as DLinUCB
+from invariant_bandits.policies.forgetting import RestartLinUCB as RestartLinUCB
+from invariant_bandits.policies.forgetting import SWLinUCB as SWLinUCB
+from invariant_bandits.policies.invariant import RecomputeWarning as RecomputeWarning
 from invariant_bandits.policies.isd import ISDLinTS as ISDLinTS
 from invariant_bandits.policies.isd import ISDLinUCB as ISDLinUCB
-from invariant_bandits.policies.isd import RecomputeWarning as RecomputeWarning
-from invariant_bandits.policies.linear import DLinUCB as DLinUCB
 from invariant_bandits.policies.linear import LinUCB as LinUCB
-from invariant_bandits.policies.linear import RestartLinUCB as RestartLinUCB
-from invariant_bandits.policies.linear import SWLinUCB as SWLinUCB
 from invariant_bandits.policies.memory import Discount as Discount
 from invariant_bandits.policies.memory import Forever as Forever
 from invariant_bandits.policies.memory import Restart as Restart

@@ -1,9 +1,13 @@
 """Blocks: planted ones are recovered, refinement pays, and the tests keep their level."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
+from invariant_bandits.decomposition import blocks as blocks_module
 from invariant_bandits.decomposition import decoupling_kernels as kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
 from invariant_bandits.moments.power_sums import power_sums_of_rows
@@ -163,6 +167,19 @@ def test_blocks_that_depend_only_jointly_are_merged():
     assert len(merge_dependent(np.tile(np.eye(8), (6, 1, 1)), sizes, groups, 0.01)) == 2
 
 
+@pytest.mark.parametrize(("first", "second"), [(4, 4), (1, 2)])
+def test_blocks_are_merged_exactly_where_their_dependence_exceeds_its_quantile(first, second):
+    """The statistic grows with the number of rows: a hundredth more or less than the quantile needs decides."""
+    m, p = 6, first + second
+    rng = np.random.default_rng(5)
+    stack = np.stack([np.eye(p) + 0.02 * random_spd(p, rng) for _ in range(m)])
+    groups = [np.arange(first), np.arange(first, p)]
+    limit = stats.chi2.isf(0.01, (m - 1) * first * second)
+    needed = limit / kernels.dependence(stack, np.ones(m), *groups)
+    assert len(merge_dependent(stack, np.full(m, 1.01 * needed), groups, 0.01)) == 1
+    assert len(merge_dependent(stack, np.full(m, 0.99 * needed), groups, 0.01)) == 2
+
+
 def false_link_count(runs, draw, *, alpha, tails):
     """How often two uncorrelated columns are linked after joint diagonalisation: 6 windows of 400 rows."""
     linked = 0
@@ -238,3 +255,20 @@ def test_a_refinement_that_has_not_converged_is_said(monkeypatch):
     monkeypatch.setattr(kernels, "decouple", one_sweep)
     with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not converged"):
         assert not refine(stack, np.eye(6), np.full(6, 100.0), [np.array([0, 1, 2]), np.array([3, 4, 5])])
+
+
+def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
+    rng = np.random.default_rng(6)
+    _, covariances = planted_covariances(rng)
+    covariances, sizes = sampled(rng, covariances, 5000), np.full(6, 5000.0)
+    assert find_blocks(covariances, sizes).converged
+
+    def rough(*arguments, **options):
+        return replace(joint_diagonalize(*arguments, **options), converged=False)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks_module, "joint_diagonalize", rough)
+        assert not find_blocks(covariances, sizes).converged
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks_module, "refine", lambda *arguments: False)
+        assert not find_blocks(covariances, sizes).converged

@@ -111,6 +111,27 @@ def test_the_noise_scale_and_the_smallest_eigenvalue_are_those_planted():
     assert fit.min_eigenvalue_ == pytest.approx(direct, rel=1e-9)
 
 
+def test_the_noise_scale_pools_the_squares_that_are_left_over_what_is_free():
+    world = piecewise_world(np.random.default_rng(23))
+    moments = WindowedMoments.from_arrays(
+        world.features, world.rewards, times=np.arange(1800), edges=[0, 16, 200, 1800]
+    )
+    left = 0.0
+    for rows in np.split(np.arange(1800), [16, 200]):
+        design = np.column_stack([np.ones(len(rows)), world.features[rows]])
+        left += np.linalg.lstsq(design, world.rewards[rows], rcond=None)[1][0]
+    fit = InvariantSubspaceDecomposition(split=world.split).fit(moments)
+    assert fit.noise_scale_ == pytest.approx(np.sqrt(left / (1800 - 3 * 6)), rel=1e-9)
+
+
+def test_without_noise_the_pooled_component_is_exact_and_its_covariance_no_less_than_zero():
+    for seed in range(20):
+        world = piecewise_world(np.random.default_rng(seed), noise=0.0, drift=0.0)
+        fit = fitted(world, split=world.split, component="pooled")
+        np.testing.assert_allclose(fit.component_, world.component, atol=1e-9)
+        assert (np.diagonal(fit.component_covariance_) >= 0.0).all()
+
+
 def test_the_coefficients_of_each_window_are_its_least_squares():
     world = piecewise_world(np.random.default_rng(17))
     fit = fitted(world, metric="whitened")

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
+from invariant_bandits.experiments.studies import offline as offline_study
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import piecewise_world, random_basis
 
@@ -63,6 +64,12 @@ def test_fitting_again_forgets_the_first_fit():
     again = fitted(first).fit(second.moments)
     np.testing.assert_array_equal(again.component_, fitted(second).component_)
     assert again.n_features_in_ == 5
+
+
+def test_the_default_levels_are_those_that_the_study_chose():
+    given = InvariantSubspaceDecomposition().get_params()
+    assert given["alpha"] == given["block_alpha"]
+    assert f"the levels were lowered to {given['alpha']}." in offline_study.CHOSEN
 
 
 # -- laws of the fit --

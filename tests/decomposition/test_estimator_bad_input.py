@@ -58,6 +58,11 @@ BAD_DATA = {
         (with_column(4, -7.0, slice(200, 300)), R),
         {"windows": 6},
     ),
+    "a feature that only rounding moves": (
+        "features are constant: x3;",
+        (with_column(3, (X[:, 0] + 0.1) - X[:, 0]), R),
+        {},
+    ),
     "a repeated feature": ("features are collinear: x1, x2 satisfy", (with_column(2, 3.0 * X[:, 1] - 5.0), R), {}),
     "a sum of features": (
         "features are collinear: x0, x1, x4 satisfy 1 exact linear relation;",
@@ -115,6 +120,13 @@ def test_a_fit_that_fails_at_the_very_end_changes_nothing(monkeypatch):
     assert all(vars(fit)[name] is value for name, value in before.items())
 
 
+def test_a_feature_that_hardly_moves_beside_its_level_is_no_constant():
+    """A milligram on a ton: its variance is 1e-18 of its square, far above what rounding leaves."""
+    faint = with_column(3, 1e6 + np.round(X[:, 3] * 2**10) / 2**20)
+    fit = InvariantSubspaceDecomposition(blocks=[[0], [1], [2], [3], [4]]).fit(faint, R, windows=6)
+    assert fit.n_features_in_ == 5
+
+
 def test_given_names_stand_in_the_message():
     named = InvariantSubspaceDecomposition(feature_names=["price", "age", "hour", "rain", "wind"])
     with pytest.raises(InputError, match="features are constant: rain;"):
@@ -137,6 +149,10 @@ BAD_PARAMETERS = {
     "blocks with gaps": ("blocks must name each of the 5 features exactly once", {"blocks": [[0, 1], [2, 3]]}),
     "blocks beyond": ("each of blocks must be feature indices below 5", {"blocks": [[0, 1, 2, 3, 5]]}),
     "blocks of names": ("each of blocks must be feature indices", {"blocks": ["x0", "x1"]}),
+    "blocks that are not quite orthonormal": (
+        "orthonormal bases that fill R",
+        {"blocks": [np.eye(5)[:, :2] + 1e-6, np.eye(5)[:, 2:]]},
+    ),
     "no sequence of blocks": ("blocks must be a sequence", {"blocks": 3}),
     "a matrix as split": ("split must be a Split, got ndarray", {"split": np.eye(5)}),
     "a split of other dim": ("split must have dim 5, got 3", {"split": Split(np.eye(3), np.zeros((3, 0)))}),

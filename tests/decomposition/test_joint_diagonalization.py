@@ -142,7 +142,8 @@ def test_scaling_one_matrix_or_all_weights_changes_nothing():
     stack = np.stack([random_spd(4, rng) for _ in range(3)])
     weights = np.array([1.0, 2.0, 3.0])
     plain = joint_diagonalize(stack, weights)
-    for scaled in (joint_diagonalize(stack, 1e6 * weights), joint_diagonalize(stack * 1e-9, weights)):
+    one = stack * np.array([1e-9, 1.0, 1.0])[:, None, None]
+    for scaled in (joint_diagonalize(stack, 1e6 * weights), joint_diagonalize(one, weights)):
         np.testing.assert_allclose(scaled.basis, plain.basis, atol=1e-6)
         assert scaled.criterion == pytest.approx(plain.criterion, rel=1e-9)
 
@@ -175,6 +176,7 @@ BAD = {
     "one matrix": (r"matrices must have shape \(m, p, p\), got \(3, 3\)", {"matrices": np.eye(3)}),
     "not square": ("matrices must be square", {"matrices": np.ones((2, 3, 4))}),
     "not symmetric": ("matrices must be symmetric", {"matrices": [np.triu(np.ones((3, 3)))]}),
+    "not quite symmetric": ("matrices must be symmetric", {"matrices": [[[1.0, 0.5], [0.5 + 1e-6, 1.0]]]}),
     "singular": ("matrices must be positive definite", {"matrices": [np.ones((3, 3))]}),
     "indefinite": ("matrices must be positive definite", {"matrices": [np.diag([1.0, -1.0])]}),
     "missing": ("matrices must be finite", {"matrices": [np.diag([1.0, np.nan])]}),

@@ -30,6 +30,23 @@ def test_tiny_windows_share_one_noise_variance():
     np.testing.assert_allclose(paths.covariances @ moments.gram, np.tile(noise[0] * np.eye(3), (5, 1, 1)), atol=1e-9)
 
 
+def test_a_window_estimates_its_own_noise_from_nine_degrees_of_freedom_on():
+    """Windows of 12 and 13 rounds with 3 features have 8 and 9: the first takes the pooled variance, unwidened."""
+    rng = np.random.default_rng(4)
+    features, rewards = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    place = np.repeat(np.arange(4), [12, 13, 12, 13])
+    moments = WindowedMoments.empty(3, 4).update(features, rewards, window=place)
+    paths, noise = window_paths(moments)
+    squares = []
+    for window in range(4):
+        design = np.column_stack([np.ones((place == window).sum()), features[place == window]])
+        squares.append(np.linalg.lstsq(design, rewards[place == window], rcond=None)[1][0])
+    pooled = sum(squares) / (50 - 4 * 4)
+    np.testing.assert_allclose(noise, [pooled, squares[1] / 9, pooled, squares[3] / 9], rtol=1e-9)
+    widened = noise * [1.0, 9 / 7, 1.0, 9 / 7]
+    np.testing.assert_allclose(paths.covariances, widened[:, None, None] * np.linalg.inv(moments.gram), rtol=1e-9)
+
+
 def test_the_mean_along_directions_is_least_squares_with_the_rest_partialled_out():
     """Within-window estimator: β = (ΣA_i/s_i²)⁻¹ Σa_i/s_i² with A_i the Schur complement of the residual part."""
     world = piecewise_world(np.random.default_rng(2))

@@ -4,9 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.prior import DriftPrior, _random_effects
+from worlds import random_basis
 
 
 def logs_with_drift(rng, drift, windows=40, rounds=400, baseline=None):
@@ -77,6 +79,59 @@ def test_units_scale_as_they_should(scale):
     np.testing.assert_allclose(scaled.unit * scale**2, plain.unit, rtol=1e-6)
     np.testing.assert_allclose(scaled.noise_variance, plain.noise_variance, rtol=1e-6)
     assert scaled.baseline == pytest.approx(plain.baseline, rel=1e-6)
+
+
+def intercepts(features, rewards, windows):
+    """Intercept of each window by least squares, and its sampling variance."""
+    levels, variances = [], []
+    for rows in np.split(np.arange(len(rewards)), windows):
+        design = np.column_stack([np.ones(len(rows)), features[rows]])
+        solution, left, _, _ = np.linalg.lstsq(design, rewards[rows], rcond=None)
+        levels.append(solution[0])
+        variances.append(left[0] / (len(rows) - design.shape[1]) * np.linalg.inv(design.T @ design)[0, 0])
+    return np.array(levels), np.array(variances)
+
+
+def test_the_baseline_is_the_weighted_mean_of_the_intercepts_and_moves_where_chi_square_says_so():
+    """Steps of growing height, features far from centred: p-values on both sides of 0.01 and near it."""
+    rng = np.random.default_rng(4)
+    features = rng.normal(loc=[1.5, -0.5], size=(600, 2))
+    noise = rng.normal(size=600)
+    seen = []
+    for height in np.linspace(0.0, 1.0, 101):
+        rewards = features @ [1.0, 0.5] + height * np.repeat([0.0, 1.0, 0.0, 1.0, 0.0, 1.0], 100) + noise
+        levels, variances = intercepts(features, rewards, 6)
+        center = np.average(levels, weights=1.0 / variances)
+        p_value = stats.chi2.sf(((levels - center) ** 2 / variances).sum(), 5)
+        moments = ib.WindowedMoments.from_arrays(features, rewards, windows=6)
+        prior = DriftPrior.from_moments(moments, np.eye(2), iterations=1)
+        assert prior.baseline == pytest.approx(center, rel=1e-9)
+        assert prior.baseline_error == pytest.approx(1.0 / (1.0 / variances).sum(), rel=1e-9)
+        assert prior.baseline_variance == pytest.approx(
+            max(((levels - center) ** 2 - variances).mean(), 0.0), rel=1e-7, abs=1e-12
+        )
+        assert prior.baseline_moves == (p_value < 0.01)
+        seen.append(p_value)
+    for low, high in ((0.001, 0.005), (0.005, 0.01), (0.01, 0.02), (0.02, 0.05)):
+        assert any(low < p_value < high for p_value in seen)
+
+
+def test_the_unit_is_the_mean_square_of_an_effect_whatever_the_basis():
+    """Four uncorrelated features of sd 2: a coefficient of typical size has the mean square of all four effects."""
+    rng = np.random.default_rng(5)
+    features = np.linalg.qr(rng.normal(size=(4000, 4)))[0] * 2.0 * np.sqrt(4000)
+    rewards = features @ [1.0, -2.0, 0.0, 3.0]
+    moments = ib.WindowedMoments.from_arrays(features, rewards, windows=4)
+    for basis in (np.eye(4), random_basis(4, rng)):
+        unit = DriftPrior.from_moments(moments, basis).unit
+        np.testing.assert_allclose(unit, np.full(4, (1.0 + 4.0 + 9.0) / 4.0), rtol=0.02)
+
+
+def test_the_default_number_of_iterations_is_enough():
+    for seed in range(5):
+        moments, _ = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.05, 0.5, 0.0]))
+        short, long = (DriftPrior.from_moments(moments, np.eye(4), **more).drift for more in ({}, {"iterations": 2000}))
+        np.testing.assert_allclose(short, long, atol=1.5e-4)
 
 
 def test_a_moving_baseline_is_noticed_and_a_still_one_is_not():

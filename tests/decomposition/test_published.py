@@ -3,31 +3,12 @@
 import numpy as np
 import pytest
 from scipy import linalg
-from sklearn.base import clone
 
-from invariant_bandits import InputError, InvariantSubspaceDecomposition, ISDLinUCB, WindowedMoments
 from invariant_bandits.decomposition import published, published_kernels
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.paper import PaperWorld
-from worlds import random_basis
-
-
-def easy_world(seed, rounds=12000):
-    """Five uncorrelated directions, of which the coefficients of the last two turn once around.
-
-    Each has its own pattern of variances, 1.4 or 1/1.4, over eight regimes (columns of a Hadamard matrix), so that
-    they can be told apart, while the variance of the rewards hardly changes: the cross-validation needs that.
-    """
-    rng = np.random.default_rng(seed)
-    basis = random_basis(5, rng)
-    scales = 1.4 ** (0.5 * linalg.hadamard(8)[:, 1:6])
-    features = (rng.standard_normal((rounds, 5)) * scales[np.arange(rounds) * 8 // rounds]) @ basis.T
-    component = basis[:, :3] @ [0.6, -0.6, 0.6]
-    angle = 2.0 * np.pi * np.arange(rounds) / rounds
-    drift = np.column_stack([np.cos(angle), np.sin(angle)]) @ basis[:, 3:].T
-    rewards = np.einsum("ij,ij->i", features, component + drift) + rng.standard_normal(rounds)
-    return features, rewards, Split(basis[:, :3], basis[:, 3:]), component
+from worlds import random_basis, turning_world
 
 
 def least_squares(features, rewards):
@@ -43,7 +24,7 @@ def least_squares(features, rewards):
 @pytest.mark.parametrize("seed", range(12, 17))
 def test_a_strong_drift_in_one_block_is_found(seed):
     """Over seeds 0 to 11 the distance was 0.05 ± 0.02 and the component's error 0.03 ± 0.01: the limits are far off."""
-    features, rewards, split, component = easy_world(seed)
+    features, rewards, split, component = turning_world(seed)
     fit = published_decomposition(features, rewards)
     assert fit.split.distance(split) < 0.15
     assert np.linalg.norm(fit.component - component) < 0.2
@@ -69,7 +50,7 @@ def test_the_fit_does_not_depend_on_the_coordinate_system(rounds):
 
 
 def test_the_unit_of_the_rewards_only_scales_the_component():
-    features, rewards, _, _ = easy_world(0)
+    features, rewards, _, _ = turning_world(0)
     fit, scaled = published_decomposition(features, rewards), published_decomposition(features, 1000.0 * rewards)
     np.testing.assert_allclose(scaled.component, 1000.0 * fit.component, rtol=1e-8)
     np.testing.assert_allclose(scaled.explained_variance, 1e6 * fit.explained_variance, rtol=1e-8)
@@ -86,7 +67,7 @@ def test_one_feature_is_a_decomposition_too():
 
 
 def test_constant_rewards_leave_nothing_invariant():
-    fit = published_decomposition(easy_world(0)[0], np.full(12000, 3.0))
+    fit = published_decomposition(turning_world(0)[0], np.full(12000, 3.0))
     assert fit.threshold == 0.0
     assert fit.split.invariant_dim == 0
     np.testing.assert_array_equal(fit.component, np.zeros(5))
@@ -96,7 +77,7 @@ def test_constant_rewards_leave_nothing_invariant():
 
 
 def test_windows_overlap_and_reach_from_the_first_row_to_the_last():
-    features, rewards, _, _ = easy_world(1, rounds=1003)
+    features, rewards, _, _ = turning_world(1, rounds=1003)
     moments = published.overlapping_moments(features, rewards)
     assert moments.windows == 25
     np.testing.assert_array_equal(moments.counts, np.full(25, 125))
@@ -165,8 +146,18 @@ def test_the_cost_of_a_threshold_weighs_what_is_off_the_blocks_against_their_siz
         assert (len(blocks) == 2) == together
 
 
+def test_the_weakest_link_that_counts_is_one_hundredth():
+    """Off the blocks an entry costs a sixth of itself, inside two ninths of a tiny eigenvalue: linked if allowed."""
+    matrix = np.diag([1.0, 1.0, 1e-4])
+    for share, together in ((0.011, True), (0.009, False)):
+        matrix[0, 1] = matrix[1, 0] = share * np.sqrt(2.0)
+        blocks, threshold = published.threshold_blocks(matrix[None])
+        assert (len(blocks) == 2) == together
+        assert threshold == 0.01
+
+
 def test_the_statistic_is_the_mean_absolute_correlation_of_rest_and_prediction():
-    features, rewards, _, _ = easy_world(2, rounds=800)
+    features, rewards, _, _ = turning_world(2, rounds=800)
     features = features + 5.0
     moments = published.overlapping_moments(features, rewards)
     paths, _ = published.window_paths(moments)
@@ -182,7 +173,7 @@ def test_the_statistic_is_the_mean_absolute_correlation_of_rest_and_prediction()
 
 @pytest.mark.parametrize("rounds", [400, 407])
 def test_cross_validation_agrees_with_plain_least_squares_row_by_row(rounds):
-    features, rewards, _, _ = easy_world(3, rounds=rounds)
+    features, rewards, _, _ = turning_world(3, rounds=rounds)
     basis = random_basis(5, np.random.default_rng(11))
     directions, statistics = np.split(basis, [1, 3], axis=1), np.array([0.1, 0.2, 0.3])
     thresholds, explained = published.cross_validate(directions, statistics, features, rewards)
@@ -241,7 +232,7 @@ def test_nothing_is_invariant_where_every_threshold_fails_in_some_fold():
 
 
 def test_the_component_is_pooled_least_squares_with_an_intercept():
-    features, rewards, split, _ = easy_world(4, rounds=500)
+    features, rewards, split, _ = turning_world(4, rounds=500)
     features, rewards = features + 2.0, rewards + 7.0
     component, covariance = published.pooled_component(split.invariant, features, rewards)
     coordinates = least_squares(features @ split.invariant, rewards)
@@ -250,139 +241,3 @@ def test_the_component_is_pooled_least_squares_with_an_intercept():
     errors = rewards - design @ np.linalg.lstsq(design, rewards, rcond=None)[0]
     expected = (errors @ errors / (500 - 4) * np.linalg.inv(design.T @ design))[1:, 1:]
     np.testing.assert_allclose(split.invariant.T @ covariance @ split.invariant, expected, rtol=1e-8)
-
-
-# -- behind the estimator --
-
-
-def published_estimator(**parameters):
-    return InvariantSubspaceDecomposition(recipe="published", **parameters)
-
-
-def test_the_estimator_takes_over_what_the_recipe_finds():
-    features, rewards, _, _ = easy_world(0)
-    fit, found = published_estimator().fit(features, rewards), published_decomposition(features, rewards)
-    np.testing.assert_array_equal(fit.split_.basis, found.split.basis)
-    np.testing.assert_array_equal(fit.component_, found.component)
-    np.testing.assert_array_equal(fit.statistics_, found.statistics)
-    assert (fit.threshold_, fit.noise_scale_) == (found.threshold, found.noise_scale)
-    assert fit.coefficients_.shape == (25, 5)
-    assert fit.min_eigenvalue_ == pytest.approx(np.linalg.eigvalsh(features.T @ features / 12000)[0])
-    recent = fit.adapt(features[-200:], rewards[-200:])
-    np.testing.assert_allclose(fit.split_.invariant.T @ recent, 0.0, atol=1e-12)
-
-
-def test_a_clone_is_unfitted_and_fits_the_same():
-    features, rewards, _, _ = easy_world(1)
-    original = published_estimator().fit(features, rewards)
-    copy = clone(original)
-    assert copy.get_params()["recipe"] == "published"
-    assert not hasattr(copy, "split_")
-    np.testing.assert_array_equal(copy.fit(features, rewards).component_, original.component_)
-
-
-def test_fitting_by_another_recipe_leaves_nothing_of_the_first():
-    features, rewards, _, _ = easy_world(2)
-    fit = published_estimator().fit(features, rewards)
-    assert not hasattr(fit, "p_values_")
-    fit.set_params(recipe="windowed").fit(features, rewards, windows=8)
-    assert not hasattr(fit, "statistics_")
-    assert len(fit.p_values_) == len(fit.blocks_)
-    assert "p-value" in fit.summary()
-    fit.set_params(recipe="published").fit(features, rewards)
-    assert not hasattr(fit, "p_values_")
-
-
-def test_the_summary_shows_statistics_and_says_that_nothing_was_tested():
-    features, rewards, _, _ = easy_world(3)
-    fit = published_estimator(feature_names=["price", "age", "hour", "rain", "wind"]).fit(features, rewards)
-    text = fit.summary()
-    assert "published recipe" in text
-    assert "rounds 12,000 in 25 overlapping windows, 5 features, basis from chosen actions" in text
-    assert "stable: 3 of 5 dimensions   drifting: 2" in text
-    assert f"stable below {fit.threshold_:.3g}" in text
-    assert "no p-values" in text
-    rows = [line for line in text.splitlines() if " stable  " in line or " varies  " in line]
-    assert len(rows) == len(fit.blocks_)
-    for row, varies, statistic in zip(rows, fit.varies_, fit.statistics_, strict=True):
-        assert ("varies" in row) == varies
-        assert f"{statistic:.3g}" in row
-    assert "nothing counts as invariant" not in text
-    set_aside = published_estimator().fit(features, np.ones(12000))
-    assert "note: nothing counts as invariant" in set_aside.summary()
-
-
-def test_a_selective_log_is_warned_of():
-    log = PaperWorld(logging="greedy").log(2000, np.random.default_rng(13))
-    fit = published_estimator().fit(log.features, log.rewards)
-    assert any("far from centred" in finding for finding in fit.findings_)
-
-
-@pytest.mark.parametrize("drifting", [True, False])
-def test_a_policy_can_be_built_from_the_fit(drifting):
-    features, rewards, _, component = easy_world(4)
-    if not drifting:
-        rewards = features @ component
-    fit = published_estimator().fit(features, rewards)
-    policy = ISDLinUCB.from_fit(fit, ridge=0.1)
-    scores = policy.scores(features[:4])
-    np.testing.assert_allclose(scores.mean, features[:4] @ fit.component_, atol=1e-10)
-    assert (scores.width > 0.0).all()
-    if drifting:
-        coordinates = fit.split_.invariant.T @ fit.component_covariance_ @ fit.split_.invariant
-        np.testing.assert_allclose(policy.component_precision @ coordinates, np.eye(3), atol=1e-9)
-
-
-# -- what is refused --
-
-X, R, TRUE_SPLIT, _ = easy_world(5, rounds=400)
-BAD = {
-    "moments": ("needs rows: .* got WindowedMoments alone", {}, (WindowedMoments.from_arrays(X, R),), {}),
-    "no rewards": ("needs rows: .* got ndarray alone", {}, (X,), {}),
-    "windows": ("own windows .* give no windows", {}, (X, R), {"windows": 8}),
-    "offered": ("uses chosen actions only", {}, (X, R), {"offered": np.stack([X, X], axis=1)}),
-    "a vector": (r"features must have shape \(n, p\), got \(400,\)", {}, (R, R), {}),
-    "a missing feature": (
-        r"features must be finite, got nan at index \(7, 2\)",
-        {},
-        (np.where(np.arange(2000).reshape(400, 5) == 37, np.nan, X), R),
-        {},
-    ),
-    "too few rewards": (r"rewards must have shape \(400,\), got \(399,\)", {}, (X, R[1:]), {}),
-    "an infinite reward": (
-        r"rewards must be finite, got inf at index \(3\)",
-        {},
-        (X, np.where(np.arange(400) == 3, np.inf, R)),
-        {},
-    ),
-    "too few rows": (r"at least 20\(p \+ 1\) = 120 rows .* got 119", {}, (X[:119], R[:119]), {}),
-    "a constant feature": (
-        "features are constant: wind;",
-        {"feature_names": ["price", "age", "hour", "rain", "wind"]},
-        (np.where(np.arange(5) == 4, 2.0, X), R),
-        {},
-    ),
-    "a repeated feature": ("features are collinear: x0, x1 satisfy", {}, (X[:, [0, 0, 2, 3, 4]], R), {}),
-    "names of other features": ("feature_names must have 5 entries, got 2", {"feature_names": ["a", "b"]}, (X, R), {}),
-    "whitened": ("metric with recipe='published' must be one of 'euclidean'", {"metric": "whitened"}, (X, R), {}),
-    "offered covariances": ("covariances with recipe='published'", {"covariances": "offered"}, (X, R), {}),
-    "a fixed dimension": ("invariant_dim cannot be fixed", {"invariant_dim": 3}, (X, R), {}),
-    "fixed blocks": ("blocks cannot be fixed", {"blocks": [[0, 1], [2, 3, 4]]}, (X, R), {}),
-    "a fixed split": ("split cannot be fixed", {"split": TRUE_SPLIT}, (X, R), {}),
-    "an unknown recipe": ("recipe must be one of 'windowed', 'published', got 'own'", {"recipe": "own"}, (X, R), {}),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_used_is_refused_by_name_and_changes_nothing(case):
-    message, parameters, positional, named = BAD[case]
-    fit = published_estimator().fit(X, R).set_params(**parameters)
-    before = dict(vars(fit))
-    with pytest.raises(InputError, match=message):
-        fit.fit(*positional, **named)
-    assert vars(fit).keys() == before.keys()
-    assert all(vars(fit)[name] is value for name, value in before.items())
-
-
-def test_exactly_enough_rows_are_enough():
-    assert published_decomposition(X[:120], R[:120]).split.dim == 5

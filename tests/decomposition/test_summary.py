@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
-from invariant_bandits.decomposition.summary import block_spread, direction_paths, findings, p_value_words
+from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
+from invariant_bandits.decomposition.summary import (
+    block_spread,
+    direction_paths,
+    findings,
+    main_features,
+    p_value_words,
+)
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import piecewise_world
 
@@ -63,6 +69,26 @@ def test_chosen_actions_of_a_selective_policy_are_warned_of(logging):
     assert not has_finding(fit_of(log), "chosen actions")
 
 
+@pytest.mark.parametrize(("shift", "warned"), [(np.sqrt(0.25), True), (np.sqrt(0.05), False)])
+def test_features_count_as_far_from_centred_from_a_squared_shift_of_a_tenth(shift, warned):
+    """Standard normal features about a mean of this length: 4000 rounds know its square to about 0.01."""
+    rng = np.random.default_rng(9)
+    features = rng.standard_normal((4000, 5)) + shift / np.sqrt(5.0)
+    fit = InvariantSubspaceDecomposition().fit(features, features.sum(axis=1) + rng.standard_normal(4000), windows=8)
+    assert has_finding(fit, "far from centred") == warned
+    if warned:
+        assert has_finding(fit, f"mean shift {shift:.1f} standard deviations")
+
+
+def test_many_features_in_short_windows_are_not_mistaken_for_a_selective_policy():
+    """Noise alone gives a mean of 150 rounds a squared length near 20/128; less 20/150, 0.02 is left, with sd 0.02."""
+    rng = np.random.default_rng(10)
+    features = rng.standard_normal((8 * 150, 20))
+    everything = Split(np.eye(20), np.zeros((20, 0)))
+    fit = InvariantSubspaceDecomposition(split=everything).fit(features, rng.standard_normal(8 * 150), windows=8)
+    assert not has_finding(fit, "far from centred")
+
+
 def test_few_rounds_per_window_are_warned_of():
     log = PaperWorld().log(8 * 50, np.random.default_rng(3))
     assert not has_finding(fit_of(log), "few rounds per window")
@@ -75,13 +101,25 @@ def test_heavy_tails_are_warned_of():
     assert not has_finding(fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed")
 
 
-def test_evidence_near_the_line_is_called_weak_and_only_then():
-    fit = fit_of(PaperWorld().log(2000, np.random.default_rng(5)))
-    near = {"stable": 0.03, "varying": 0.5 * fit.alpha / len(fit.blocks_)}
-    far = {"stable": 0.5, "varying": 1e-9}
+def test_tails_count_as_heavy_from_half_beyond_the_gaussian_on():
+    fit = fit_of(PaperWorld().log(1000, np.random.default_rng(11)))
     moments = WindowedMoments.empty(10, 8, offered=True)
     moments.chosen.count[:] = 1000.0
-    for p_values, expected in ((near, True), (far, False)):
+    for weight, warned in ((1.4, False), (1.6, True)):
+        fit.tail_weights_ = weight + np.linspace(-0.3, 0.3, 8)
+        told = [finding for finding in findings(fit, moments) if "heavy-tailed" in finding]
+        assert bool(told) == warned
+        assert not told or f"inflated {weight}-fold" in told[0]
+
+
+def test_evidence_near_the_line_is_called_weak_and_only_then():
+    """Near is between a hundredth of the level of one block and 0.05."""
+    fit = fit_of(PaperWorld().log(2000, np.random.default_rng(5)))
+    near = {"stable": 0.04, "varying": 0.02 * fit.alpha / len(fit.blocks_)}
+    far = {"stable": 0.06, "varying": 0.005 * fit.alpha / len(fit.blocks_)}
+    moments = WindowedMoments.empty(10, 8, offered=True)
+    moments.chosen.count[:] = 1000.0
+    for p_values, expected in ((near, True), (near | {"stable": 1.0}, True), (far | near, True), (far, False)):
         fit.log_p_values_ = np.log(np.where(fit.varies_, p_values["varying"], p_values["stable"]))
         assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
 
@@ -120,6 +158,31 @@ def test_the_drift_of_a_block_is_the_standard_deviation_that_was_planted():
         stable.append(block_spread(fit, 0)[0])
     assert abs(np.mean(estimates) - 0.5) < 4 * 0.5 / np.sqrt(2 * 40 * 20)
     assert np.mean(stable) < 0.05
+
+
+def test_the_drift_of_one_direction_is_the_estimate_of_dersimonian_and_laird():
+    """Few windows of very different lengths, where a degree of freedom more or less shows."""
+    world = piecewise_world(np.random.default_rng(12), invariant_dim=1, residual_dim=1, windows=4)
+    edges = [0, 30, 200, 230, 1200]
+    moments = WindowedMoments.from_arrays(world.features, world.rewards, times=np.arange(1200), edges=edges)
+    fit = InvariantSubspaceDecomposition(split=world.split).fit(moments)
+    paths = direction_paths(fit, fit.blocks_[1])
+    weights, values = 1.0 / paths.covariances[:, 0, 0], paths.coefficients[:, 0]
+    excess = weights @ (values - np.average(values, weights=weights)) ** 2 - 3.0
+    tau = np.sqrt(excess / (weights.sum() - (weights**2).sum() / weights.sum()))
+    assert tau > 0.0
+    assert block_spread(fit, 1)[0] == pytest.approx(tau, rel=1e-9)
+
+
+def test_between_three_and_five_features_are_named_the_heaviest_first():
+    names = ["price", "age", "hour", "rain", "wind", "snow", "tide"]
+    basis = np.linalg.qr(np.diag([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]) + 0.1)[0]
+    world = piecewise_world(np.random.default_rng(13), invariant_dim=6, residual_dim=1, basis=basis)
+    fit = InvariantSubspaceDecomposition(split=world.split, feature_names=names).fit(world.moments)
+    for block, shown in ((0, 5), (1, 3)):
+        weight = (fit.basis_[:, fit.blocks_[block]] ** 2).sum(axis=1)
+        heaviest = sorted(names, key=lambda name, weight=weight: -weight[names.index(name)])
+        assert main_features(fit, block).split(", ") == heaviest[:shown]
 
 
 def test_the_stated_error_is_the_standard_error_in_one_window():

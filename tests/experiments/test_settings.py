@@ -97,7 +97,7 @@ def test_contenders_are_what_their_names_say():
     assert made[contenders.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
     assert 0.0 < made[contenders.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
     assert made[contenders.ISD_PUBLISHED].split.distance(made[contenders.ISD_ESTIMATED].split) > 1e-6
-    lifted = contenders.isd_linucb("oracle", window=25)(episode)
+    lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 

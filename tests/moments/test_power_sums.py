@@ -53,6 +53,18 @@ def test_tail_weight_is_one_for_gaussian_rows_and_the_kurtosis_ratio_for_student
     assert student.tail_weight(5)[0] == pytest.approx((12 - 2) / (12 - 4), rel=0.05)
 
 
+def test_a_variable_that_never_changes_counts_as_gaussian_and_as_shared_by_its_round():
+    rng = np.random.default_rng(6)
+    rows = np.column_stack([np.full(120, 7.0), rng.standard_normal(120)])
+    sums = power_sums_of_rows(rows, None, 4)
+    assert sums.tail_weight(1)[0] == 1.0
+    assert sums.tail_weight(2)[0] == pytest.approx(
+        0.5 + 0.5 * power_sums_of_rows(rows[:, 1:].copy(), None, 4).tail_weight(1)[0]
+    )
+    alone = power_sums_of_rows(rows[:, :1].copy(), None, 4)
+    np.testing.assert_allclose(alone.independent_rows(np.array([30.0])), [30.0])
+
+
 def offered_rows(rng, rounds, actions, correlation):
     """Rounds of `actions` Gaussian rows (rounds·actions, 3) whose rows share a context with this correlation."""
     shared = rng.standard_normal((rounds, 1, 3))

@@ -164,6 +164,34 @@ def test_ordered_batches_of_any_size_fill_nearly_equal_windows_in_time_order(siz
     assert_same_moments(moments, moments_of((features, rewards, offered), 4, place))
 
 
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=12), st.integers(1, 3))
+def test_no_round_of_ordered_batches_is_lost(sizes, windows):
+    """Whatever is left over when the cells are filled belongs to the last window."""
+    rounds = sum(sizes)
+    windows = min(windows, rounds)
+    features, rewards, _ = draw_log(14, rounds)
+    cuts = np.cumsum(sizes)[:-1]
+    batches = zip(np.split(features, cuts), np.split(rewards, cuts), strict=True)
+    moments = WindowedMoments.from_batches(batches, windows=windows)
+    assert moments.rounds == rounds
+    assert_same_moments(moments.coarsen(1), WindowedMoments.from_arrays(features, rewards, windows=1), rtol=1e-9)
+
+
+def test_as_many_rounds_as_windows_are_enough():
+    features, rewards, _ = draw_log(15, 5)
+    for moments in (
+        WindowedMoments.from_arrays(features, rewards, windows=5),
+        WindowedMoments.from_batches([(features, rewards)], windows=5),
+    ):
+        np.testing.assert_array_equal(moments.counts, np.ones(5))
+
+
+def test_there_are_eight_windows_unless_another_number_is_given():
+    features, rewards, _ = draw_log(16, 80)
+    assert WindowedMoments.from_arrays(features, rewards).windows == 8
+    assert WindowedMoments.from_batches([(features, rewards)]).windows == 8
+
+
 def test_timed_batches_need_no_order():
     features, rewards, offered = draw_log(6, 100)
     times = np.arange(100.0)

@@ -25,9 +25,9 @@ class BlockStructure:
 
     Attributes
     ----------
-    basis : (p, p)
+    basis : array, shape (p, p)
         Columns are basis vectors.
-    blocks : list of (d,) ints
+    blocks : list of arrays of int, shape (d,)
         For each block its columns of the basis.
     converged : bool
         Whether every search on the way has converged.
@@ -48,9 +48,9 @@ def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> Bl
 
     Parameters
     ----------
-    covariances : (m, p, p)
+    covariances : array, shape (m, p, p)
         One per window, floored.
-    sizes : (m,)
+    sizes : array, shape (m,)
         Effective numbers of rows behind each.
     alpha : float
         Level of the tests that link two columns, shared over the pairs.

@@ -51,33 +51,37 @@ class InvariantSubspaceDecomposition(Parameters):
     ----------
     split_ : Split
         Invariant and residual part.
-    component_ : (p,)
+    component_ : array, shape (p,)
         β̂_inv, in rewards per unit of each feature.
-    component_covariance_ : (p, p)
+    component_covariance_ : array, shape (p, p)
         Its sampling covariance.
     noise_scale_ : float
         Standard deviation of a reward about its expectation.
-    basis_ : (p, p)
+    basis_ : array, shape (p, p)
         Columns are the found directions, invariant ones first.
-    blocks_ : list of (d,) ints
+    blocks_ : list of arrays of int, shape (d,)
         For each block its columns of basis_.
-    varies_ : (blocks,) bools
+    varies_ : array of bool, shape (blocks,)
         Which blocks belong to the residual part.
-    p_values_, log_p_values_ : (blocks,)
+    p_values_, log_p_values_ : arrays, shape (blocks,)
         Of constant coefficients, by block. Not with recipe="published", which tests nothing.
-    statistics_, threshold_ : (blocks,), float
-        With recipe="published" only: a block counts as invariant if its statistic lies below the threshold.
-    coefficients_, coefficient_covariances_ : (m, p), (m, p, p)
-        Least squares in each window, and its sampling covariance.
-    window_noise_ : (m,)
+    statistics_ : array, shape (blocks,)
+        With recipe="published" only: mean absolute correlation of rest and prediction.
+    threshold_ : float
+        With recipe="published" only: a block counts as invariant if its statistic lies below.
+    coefficients_ : array, shape (m, p)
+        Least squares in each window.
+    coefficient_covariances_ : array, shape (m, p, p)
+        Their sampling covariances.
+    window_noise_ : array, shape (m,)
         Variance of the noise by window.
-    window_covariances_ : (m, p, p)
+    window_covariances_ : array, shape (m, p, p)
         Covariances of the features by window.
-    tail_weights_ : (m,)
+    tail_weights_ : array, shape (m,)
         Mean kurtosis of the features over 3, by window. Not with recipe="published".
     min_eigenvalue_ : float
         λ0 of Assumption 2.
-    feature_stability_ : (p,)
+    feature_stability_ : array, shape (p,)
         Share of each feature that lies in the invariant part, from 0 to 1.
     converged_ : bool
         Whether the search for the basis has converged.
@@ -142,9 +146,9 @@ class InvariantSubspaceDecomposition(Parameters):
 
         Parameters
         ----------
-        moments : WindowedMoments, or features (n, p)
-            With recipe="published" features in time order.
-        rewards : (n,)
+        moments : WindowedMoments, or array, shape (n, p)
+            Moments, or features of the chosen actions. With recipe="published" features in time order.
+        rewards : array, shape (n,)
             Of the chosen actions, with features only.
         windows, offered, times, edges
             As in WindowedMoments.from_arrays, with features and rewards only. Not with recipe="published".
@@ -215,9 +219,9 @@ class InvariantSubspaceDecomposition(Parameters):
 
         Parameters
         ----------
-        features : (n, p)
+        features : array, shape (n, p)
             Of the actions to predict.
-        residual : (p,), optional
+        residual : array, shape (p,), optional
             What `adapt` returned. Without it the invariant part φᵀβ̂_inv alone predicts.
         """
         self._check_fitted()
@@ -234,9 +238,9 @@ class InvariantSubspaceDecomposition(Parameters):
 
         Parameters
         ----------
-        features : (n, p)
+        features : array, shape (n, p)
             Recent rows, of chosen actions.
-        rewards : (n,)
+        rewards : array, shape (n,)
             Their rewards.
         ridge : float
             Added to the sums of squares of the residual coordinates.

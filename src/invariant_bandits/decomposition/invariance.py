@@ -41,7 +41,7 @@ class InvarianceResult:
 
     Attributes
     ----------
-    blocks : list of (p, d)
+    blocks : list of arrays, shape (p, d)
         Orthonormal directions of each.
     varies : list of bool
         The verdicts.
@@ -104,12 +104,14 @@ def select_invariant(
 
     Parameters
     ----------
-    blocks : list of (p, d)
+    blocks : list of arrays, shape (p, d)
         Orthonormal directions that fill R^p.
     paths : CoefficientPaths
         Coefficients by window.
-    covariances, sizes : (m, p, p), (m,)
+    covariances : array, shape (m, p, p)
         As used for the blocks.
+    sizes : array, shape (m,)
+        Effective numbers of rows behind each.
     alpha : float
         Stop when no remaining block is significant at alpha / number of blocks.
     invariant_dim : int, optional

@@ -21,9 +21,9 @@ class JointDiagonalization:
 
     Attributes
     ----------
-    basis : (p, p)
+    basis : array, shape (p, p)
         Columns are basis vectors, in a fixed order with fixed signs.
-    stack : (m, p, p)
+    stack : array, shape (m, p, p)
         The matrices in that basis.
     criterion : float
         The likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly diagonal.
@@ -48,9 +48,9 @@ def joint_diagonalize(
 
     Parameters
     ----------
-    matrices : (m, p, p)
+    matrices : array, shape (m, p, p)
         Symmetric and positive definite.
-    weights : (m,), optional
+    weights : array, shape (m,), optional
         Their sample sizes, positive; all the same unless given.
     tolerance : float
         Sweeps stop when no pair of columns turns by more, in radians.

@@ -21,9 +21,9 @@ class CoefficientPaths:
 
     Attributes
     ----------
-    coefficients : (m, p)
+    coefficients : array, shape (m, p)
         In rewards per unit of each feature.
-    covariances : (m, p, p)
+    covariances : array, shape (m, p, p)
         Their sampling covariances.
     """
 

@@ -18,22 +18,32 @@ BASELINE_ALPHA = 0.01
 class DriftPrior:
     """Random effects over windows: γ_i ~ N(μ, Ω), Ω = V·diag(ω)·Vᵀ, and ĝ_i given γ_i ~ N(γ_i, H_i).
 
+    Coefficients are in units of the reward per unit of a feature, and variances in their squares.
+
     Attributes
     ----------
-    basis : (p, p)
+    basis : array, shape (p, p)
         V, orthonormal. Everything else is in its coordinates.
-    mean, mean_covariance : (p,), (p, p)
-        μ and its sampling covariance.
-    drift : (p,)
+    mean : array, shape (p,)
+        μ.
+    mean_covariance : array, shape (p, p)
+        Sampling covariance of μ.
+    drift : array, shape (p,)
         ω, the variance over windows along each direction.
-    pooled, pooled_covariance : (p,), (p, p)
-        Mean and sampling covariance if nothing ever moved (ω = 0).
-    unit : (p,)
+    pooled : array, shape (p,)
+        Mean if nothing ever moved (ω = 0).
+    pooled_covariance : array, shape (p, p)
+        Its sampling covariance.
+    unit : array, shape (p,)
         A typical squared coefficient along each direction, which makes other priors free of units.
     noise_variance : float
         Of a reward about its expectation.
-    baseline, baseline_variance, baseline_error : float
-        Mean reward at φ = 0, its variance between windows beyond sampling error, and the sampling variance of the mean.
+    baseline : float
+        Mean reward at φ = 0.
+    baseline_variance : float
+        Its variance between windows beyond sampling error.
+    baseline_error : float
+        Sampling variance of the mean baseline.
     baseline_moves : bool
         Whether the window baselines differ by more than sampling error.
 
@@ -68,10 +78,15 @@ class DriftPrior:
         ----------
         moments : WindowedMoments
             Of the logs, at least two windows.
-        basis : (p, p)
+        basis : array, shape (p, p)
             Orthonormal columns, along which coefficients are taken to move independently.
         iterations : int
             Of expectation–maximisation.
+
+        Returns
+        -------
+        DriftPrior
+            In the coordinates of `basis`.
         """
         own, noise = window_paths(moments)
         paths = own.along(basis)

@@ -37,24 +37,34 @@ class PublishedFit:
     ----------
     split : Split
         Invariant and residual part.
-    component, component_covariance : (p,), (p, p)
-        β̂_inv by pooled least squares, and its sampling covariance.
+    component : array, shape (p,)
+        β̂_inv by pooled least squares, in rewards per unit of each feature.
+    component_covariance : array, shape (p, p)
+        Its sampling covariance.
     noise_scale : float
         Standard deviation of the noise over all windows.
-    basis : (p, p)
+    basis : array, shape (p, p)
         Columns are the found directions, invariant ones first.
-    blocks : list of (d,) ints
+    blocks : list of arrays of int, shape (d,)
         For each block its columns of the basis, in order of their statistics.
-    varies, statistics, threshold : (blocks,), (blocks,), float
-        A block varies unless its statistic is below the threshold.
+    varies : array of bool, shape (blocks,)
+        The verdict on each block: it varies unless its statistic is below the threshold.
+    statistics : array, shape (blocks,)
+        Mean absolute correlation of rest and prediction.
+    threshold : float
+        What cross-validation chose.
     block_threshold : float
         The one of BLOCK_THRESHOLDS that was taken.
-    thresholds, explained_variance : (k,), (FOLDS, k)
+    thresholds : array, shape (k,)
         What cross-validation compared.
+    explained_variance : array, shape (FOLDS, k)
+        Of the rewards in each fold under each threshold.
     moments : WindowedMoments
         Of the overlapping windows.
-    paths, window_noise : CoefficientPaths, (25,)
-        Least squares in each window, and its noise variances.
+    paths : CoefficientPaths
+        Least squares in each window.
+    window_noise : array, shape (25,)
+        Its noise variances.
     converged : bool
         Whether the joint diagonaliser has converged.
     rounds : int
@@ -88,9 +98,9 @@ def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str]
 
     Parameters
     ----------
-    features : (n, p)
+    features : array, shape (n, p)
         In time order; at least 20(p + 1) rows, so that every fold of the cross-validation can adapt and test.
-    rewards : (n,)
+    rewards : array, shape (n,)
         Their rewards.
     names : p strings, optional
         Names of the features for messages.

@@ -15,9 +15,9 @@ class Split:
 
     Parameters
     ----------
-    invariant : (p, p_inv)
+    invariant : array, shape (p, p_inv)
         Columns span what never changes.
-    residual : (p, p_res)
+    residual : array, shape (p, p_res)
         Columns span the rest, p_inv + p_res = p.
 
     >>> import numpy as np, invariant_bandits as ib
@@ -59,7 +59,7 @@ class Split:
 
         Parameters
         ----------
-        residual : (p, p_res)
+        residual : array, shape (p, p_res)
             Linearly independent, not necessarily orthogonal.
         """
         array = np.asarray(residual, dtype=np.float64)

@@ -25,11 +25,11 @@ class FeatureCovariances:
     ----------
     used : "offered" or "chosen"
         Whose features they are of.
-    stack : (m, p, p)
+    stack : array, shape (m, p, p)
         One covariance per window.
-    sizes : (m,)
+    sizes : array, shape (m,)
         How many independent Gaussian rows each is worth.
-    tails : (m,)
+    tails : array, shape (m,)
         Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
     """
 
@@ -58,16 +58,22 @@ class WindowedFit:
     ----------
     split : Split
         Invariant and residual part.
-    component, component_covariance : (p,), (p, p)
-        β̂_inv and its sampling covariance.
-    basis : (p, p)
+    component : array, shape (p,)
+        β̂_inv, in rewards per unit of each feature.
+    component_covariance : array, shape (p, p)
+        Its sampling covariance.
+    basis : array, shape (p, p)
         Columns are the found directions, invariant ones first.
-    blocks : list of (d,) ints
+    blocks : list of arrays of int, shape (d,)
         For each block its columns of the basis.
-    varies, log_p_values : (blocks,)
-        The verdict on each block, and the logarithm of its p-value of constant coefficients.
-    paths, window_noise : CoefficientPaths, (m,)
-        Least squares in every window, and its noise variances.
+    varies : array of bool, shape (blocks,)
+        The verdict on each block.
+    log_p_values : array, shape (blocks,)
+        Logarithm of the p-value of constant coefficients.
+    paths : CoefficientPaths
+        Least squares in every window.
+    window_noise : array, shape (m,)
+        Its noise variances.
     noise_scale : float
         Standard deviation of the noise over all windows.
     covariances : FeatureCovariances

@@ -16,9 +16,18 @@ MOST_POSITIONS = 10
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what the propensities promise, what was seen, and the standard error of the difference.
+    """One comparison of what the propensities promise with what was seen.
 
-    kind: "all", "sum", "bin", "position" or "feature"; for features, numbers are means in standard deviations.
+    Attributes
+    ----------
+    kind : "all", "sum", "bin", "position" or "feature"
+        What is compared.
+    name : str
+        What tables call it.
+    expected, observed : float
+        Frequencies. For features, means in standard deviations.
+    standard_error : float
+        Of their difference.
     """
 
     kind: str
@@ -29,7 +38,7 @@ class Check:
 
     @property
     def gap(self) -> float:
-        """Relative difference of frequencies; for features the difference itself, in standard deviations."""
+        """Relative difference of frequencies. For features the difference itself, in standard deviations."""
         difference = self.observed - self.expected
         return difference if self.kind == "feature" else difference / max(self.expected, 1e-12)
 
@@ -49,7 +58,19 @@ class Check:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All checks; p_value: of the worst one, corrected for how many there are; level: below it a gap is flagged."""
+    """All checks of the propensities of a log.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        One per comparison.
+    p_value : float
+        Of the worst one, corrected for how many there are.
+    level : float
+        The propensities are flagged if the p-value is below it.
+    rounds : int
+        Number of rounds n.
+    """
 
     checks: tuple[Check, ...]
     p_value: float
@@ -87,10 +108,34 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
 
     With the propensities of all offered actions: do they add up to 1, are actions of each bin of predicted
     propensity, each position and each feature chosen as often as predicted? With those of the logged actions only: for
-    any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions; f = 1, positions and
-    features are tried. That also fails if some offered actions are never played: weights cannot make up for them.
+    any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions. The choices f = 1,
+    positions and features are tried. That also fails if some offered actions are never played: weights cannot make up
+    for them.
     Right propensities are flagged with probability at most `level`, in large samples (Bonferroni over z-tests, each
-    round's error having mean zero given the rounds before); estimated ones a little more often.
+    round's error having mean zero given the rounds before). Estimated ones are flagged a little more often.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds with propensities.
+    bins : int
+        Of predicted propensity, at least 2.
+    level : float
+        Of the test over all checks.
+
+    Returns
+    -------
+    Calibration
+        All checks, and whether the propensities are flagged.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> from invariant_bandits.evaluation.calibration import calibration
+    >>> rng = np.random.default_rng(0)
+    >>> rounds = ib.Feedback.from_arrays(rng.normal(size=(2000, 2, 1)), rng.integers(2, size=2000), np.zeros(2000))
+    >>> calibration(rounds.with_uniform_propensities()).flagged
+    False
+    >>> calibration(rounds.with_propensities(np.tile([0.9, 0.1], 2000))).flagged
+    True
     """
     whole_number("bins", bins, 2)
     probability("level", level)

@@ -43,7 +43,21 @@ ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One policy by one estimator: its value, and its paired differences to the reference policy and to the log."""
+    """One policy by one estimator.
+
+    Attributes
+    ----------
+    policy : str
+        Name of the policy.
+    estimator : str
+        Name of the estimator.
+    value : Estimate
+        Reward per round.
+    against_reference : Estimate
+        Paired difference to the reference policy, per round.
+    against_log : Estimate
+        Paired difference to what the log earned, per round.
+    """
 
     policy: str
     estimator: str
@@ -53,7 +67,7 @@ class Line:
 
     @property
     def assumption(self) -> str | None:
-        """What the numbers rest on beyond the log; None where they rest on the log alone."""
+        """What the numbers rest on beyond the log. None where they rest on the log alone."""
         return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
 
 
@@ -61,9 +75,22 @@ class Line:
 class Comparison:
     """Every policy by every estimator that the log allows.
 
-    lines: policy by estimator, the estimator to believe first; agreement: policy -> how often it would have done what
-    the log did (None with full information); logged: what the logging policy earned in the same rounds; calibration:
-    of the propensities, if there are any; notes: what can and cannot be known.
+    Attributes
+    ----------
+    lines : tuple of Line
+        Policy by estimator, the preferred estimator first.
+    logged : Estimate
+        What the logging policy earned in the same rounds, per round.
+    reference : str or None
+        The policy that differences are taken to.
+    agreement : policy -> float or None
+        Share of the rounds in which it would have done what the log did. None with full information.
+    fitted_rounds : int
+        How many rounds the policies were fitted on.
+    calibration : Calibration or None
+        Of the propensities, if there are any.
+    notes : tuple of str
+        What can and cannot be known.
     """
 
     lines: tuple[Line, ...]
@@ -80,7 +107,7 @@ class Comparison:
         return tuple(self.agreement)
 
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
-        """One line; without `estimator` that of the one to believe first, None if nothing can be estimated."""
+        """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:
@@ -147,27 +174,38 @@ def compare(
     feedback : Feedback
         The logged rounds.
     policies : name -> maker, or registered names, optional
-        A maker is called with the Past and returns a fresh policy; the name of a registered policy will do for one.
+        A maker is called with the Past and returns a fresh policy. The name of a registered policy will do for one.
         COMPARED if not given.
     fit_fraction : float
-        Part of the rounds that policies are fitted on; or those before the time `fit_until`.
+        Share of the rounds, the first ones, that policies are fitted on.
+    fit_until : number or datetime, optional
+        Policies are fitted on the rounds before this time, instead of `fit_fraction`.
     windows : int
-        Into how many the first part is cut; or the `edges` of their times.
+        Into how many the first part is cut.
+    edges : array, shape (m + 1,), optional
+        Times that bound the windows, instead of `windows`.
     propensities : "logged", "estimated" or "uniform"
-        "estimated" by a conditional logistic model; "uniform" if the caller knows that logging was.
+        "estimated" by a conditional logistic model. "uniform" if the caller knows that logging was.
     estimators : sequence of str, optional
-        Which registered estimators to ask; if not given all that the log allows and that assume nothing beyond it:
+        Which registered estimators to ask. If not given all that the log allows and that assume nothing beyond it:
         with full information policies are simply played (exact), with propensities DR, SNIPS, IPS and replay.
     with_direct : bool
         Ask also those that assume something, such as the direct method.
     reference : str
         The policy that differences are taken to, where it is among them.
     confidence : float
-        Of the intervals.
+        Coverage of the intervals, such as 0.95.
+    seed : int
+        Of what an estimator draws.
     jobs : int
         Processes, forked.
     progress : callable, optional
         Called with (policies done, all).
+
+    Returns
+    -------
+    Comparison
+        With values, paired differences and verdicts.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

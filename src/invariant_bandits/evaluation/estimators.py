@@ -40,7 +40,21 @@ DIRECT_ASSUMPTION = (
 def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
     """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
 
-    Right if the propensities are. Its variance grows with the weights and with the mean reward.
+    Unbiased if the propensities are right. Its variance grows with the weights and with the mean reward.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -58,9 +72,9 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
 
 @estimator("SNIPS", rank=1)
 def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
-    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w.
+    """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w. Parameters as in `ips`.
 
-    Right in large samples if the propensities are right up to a factor; unmoved by a constant added to all rewards.
+    Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that constant.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -82,7 +96,22 @@ def doubly_robust(
     """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
 
     Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks only).
-    The first block has no past but `earlier`; without it q̂ = 0 there, which is IPS.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    earlier : Feedback, optional
+        Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
@@ -104,9 +133,24 @@ def doubly_robust(
 def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
     """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
 
-    Rounds of the first block, which has no past but `earlier`, are left out without it. The interval includes the
-    sampling error of a linear model, not what a wrong one gets wrong. A reward raises the predicted baseline of the
-    block after its own by its share, so that its reach is 1.
+    The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
+    raises the predicted baseline of the block after its own by its share, so that its reach is 1.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds.
+    target : array, shape (rows,)
+        Probabilities of all offered actions under the target policy.
+    earlier : Feedback, optional
+        Rounds before these. The first block has no other past: without them its rounds are left out.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     target = checked_target(feedback, target)
     model = predict_rewards(feedback, earlier)
@@ -131,8 +175,26 @@ def replay(
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
 
-    Right if the propensities are and the world does not change with time; what is estimated is the policy's mean
-    reward over as many rounds of its own as were accepted. The policy learns: hand over a fresh one.
+    Right if the propensities are and the environment does not change with time. What is estimated is the policy's mean
+    reward over as many rounds of its own as were accepted.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with propensities.
+    policy : Player
+        It learns: hand over a fresh one.
+    seed : int
+        Draws which matching rounds are accepted.
+    baseline : float
+        Taken off the rewards that the policy is told.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     return accepted_value(
         feedback, replayed_rounds(policy, feedback, seed=seed, baseline=baseline), confidence=confidence
@@ -159,13 +221,29 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
 
-    The interval says how far other rounds like these could differ. Hand over a fresh policy.
+    The interval says how far other rounds like these could differ.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with the rewards of all offered actions.
+    policy : Player
+        It learns: hand over a fresh one.
+    baseline : float
+        Taken off the rewards that the policy is told.
+    confidence : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    Estimate
+        Reward per round.
     """
     return _mean_reward(played_rewards(policy, feedback, baseline=baseline), confidence)
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
-    """What the logging policy itself earned."""
+    """What the logging policy itself earned per round."""
     return _mean_reward(feedback.rewards, confidence)
 
 

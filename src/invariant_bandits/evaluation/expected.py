@@ -34,18 +34,22 @@ def expected_value(
     features: FeatureOptions | None = None,
     latest: int = LATEST,
 ) -> dict[str, Any]:
-    """Plain values: what the model's policy would have earned in the later half of the last rounds of its log.
+    """What the model's policy would have earned in the later half of the last rounds of its log, as plain values.
 
-    It is fitted on the earlier half as the model was on all of it: same options, same windows, and beside it a
-    regression that never learns again.
+    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression that never
+    learns again is evaluated beside it.
 
     Parameters
     ----------
     model : Model
         As `fit_logs` returned it.
-    source :
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
         Its log.
-    exploration, confidence, features :
+    exploration : float, optional
+        As `fit_logs` was given it.
+    confidence : float
+        As `fit_logs` was given it.
+    features : FeatureOptions, optional
         As `fit_logs` was given them.
     latest : int
         How many of the last rounds to look at.
@@ -53,7 +57,7 @@ def expected_value(
     Returns
     -------
     dict
-        `known` says whether there is an answer; if not, `reason` says why.
+        `known` says whether there is an answer. If not, `reason` says why.
     """
     schema = model.schema
     missing = _missing(schema)
@@ -109,7 +113,7 @@ def _centred(feedback: Feedback) -> Feedback:
 
 
 def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated; None if windows are not by time.
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not by time.
 
     The model's own edges as far as they lie within; the half begins and ends where its rounds do.
     """

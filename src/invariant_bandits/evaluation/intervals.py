@@ -63,11 +63,29 @@ class Contributions:
 class Estimate:
     """A value per round, its interval, and what it rests on.
 
-    value: the estimate (NaN if there is nothing to average); low, high: the interval at `confidence`, infinite if the
-    estimator refuses to conclude; standard_error; effective_sample: how many rounds of the target policy's own the
-    weighted rounds are worth; rounds: how many were read; reasons: why nothing can be concluded (empty: it can);
-    notes: what else to know; contributions: of the rounds, None for a difference; model_errors (B, p): what the error
-    of a model adds, one vector of independent standard errors per block, blocks being fully dependent.
+    Attributes
+    ----------
+    value : float
+        The estimate, NaN if there is nothing to average.
+    low, high : float
+        The interval at `confidence`, infinite if the estimator refuses to conclude.
+    standard_error : float
+        Of the value.
+    effective_sample : float
+        How many rounds of the target policy's own the weighted rounds are worth.
+    rounds : int
+        How many rounds n were read.
+    reasons : tuple of str
+        Why nothing can be concluded. Empty: it can.
+    notes : tuple of str
+        What else to know.
+    confidence : float
+        Coverage of the interval.
+    contributions : Contributions or None
+        Of the rounds, whose ratio of sums is the value. None for a difference.
+    model_errors : array, shape (B, p)
+        What the error of a model adds: one vector of independent standard errors per block, blocks being fully
+        dependent.
     """
 
     value: float
@@ -154,7 +172,13 @@ def estimated(
         As in Estimate. Their lengths are added up; the sum is added in quadrature to the standard error and, times
         Student's t, to the distance of each end from the value.
 
+    Returns
+    -------
+    Estimate
+        Of the ratio. It refuses to conclude for any of the reasons.
+
     >>> import numpy as np
+    >>> from invariant_bandits.evaluation.intervals import estimated
     >>> clicks = np.tile([0.0, 0.0, 0.0, 1.0], 50)
     >>> print(estimated(clicks, np.ones(200), effective_sample=200.0, rewards=clicks, reach=np.ones(200)))
     0.25 [0.1924, 0.3135]

@@ -32,7 +32,22 @@ UNIFORM_LOG = "the log does not say which action was chosen; 'the log' is here a
 class LoggedFeedback:
     """Rounds of a log ready for `compare`, and how they came about.
 
-    windows: how many the rounds that are fitted on can bear, at most what was asked for; notes: what was done.
+    Attributes
+    ----------
+    feedback : Feedback
+        The rounds in time order.
+    schema : Schema
+        What the columns mean.
+    feature_map : FeatureMap
+        Takes the columns to features.
+    quality : QualityReport
+        What was found while reading.
+    windows : int
+        How many the rounds that are fitted on can bear, at most what was asked for.
+    dropped : tuple of Dropped
+        Features that were left out.
+    notes : tuple of str
+        What was done.
     """
 
     feedback: Feedback
@@ -56,20 +71,20 @@ def read_feedback(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> LoggedFeedback:
-    """Read the rounds of a log into memory, in time order; the log must have its offered actions.
+    """Read the rounds of a log into memory, in time order. The log must have its offered actions.
 
     Parameters
     ----------
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
         Where the rows come from.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean; what is not said is inferred.
+        What the columns mean. What is not said is inferred.
     features : FeatureOptions, optional
         What to make of the columns.
     fit_fraction : float
         Share of the rounds, the first ones, that says which features are left out, and their scales.
     windows : int
-        Windows of these rounds, at least 2; fewer are made if they are too few for so many.
+        Windows of these rounds, at least 2. Fewer are made if the rounds are too few for so many.
     latest : int, optional
         Only so many of the last rounds.
     strict : bool
@@ -78,6 +93,11 @@ def read_feedback(
         Draws the logged action where all rewards are known and none is marked as chosen.
     progress : callable (rows), optional
         Called after every batch.
+
+    Returns
+    -------
+    LoggedFeedback
+        The rounds, and how they came about.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from invariant_bandits.logs.feedback import Feedback, Whole
 
 
 class Player(Protocol):
-    """What evaluation needs of a policy; every policy of the library has it."""
+    """What evaluation needs of a policy. Every policy of the library has it."""
 
     dim: int
 
@@ -26,10 +26,24 @@ class Player(Protocol):
 
 
 def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
-    """Probabilities (rows,) with which the policy would have chosen each offered action.
+    """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
-    then learns the logged one. baseline: is taken off the rewards it is told.
+    then learns the logged one.
+
+    Parameters
+    ----------
+    policy : Player
+        It learns: hand over a fresh one.
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    baseline : float
+        Taken off the rewards that the policy is told.
+
+    Returns
+    -------
+    array, shape (rows,)
+        They add up to 1 in every round.
     """
     result = np.empty(len(feedback.offered))
     _check_dim(policy, feedback)
@@ -45,11 +59,27 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
 
 
 def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
-    """Rounds (m,) in which the policy's choice was the logged one and was accepted; it learns from these only.
+    """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the propensity
     of the logged action and p_min the smallest in the log, so that every round is accepted with the same
     probability whatever it offers. Under uniform logging over K actions every match is accepted.
+
+    Parameters
+    ----------
+    policy : Player
+        It learns: hand over a fresh one.
+    feedback : Feedback
+        Rounds with propensities.
+    seed : int
+        Draws which matching rounds are accepted.
+    baseline : float
+        Taken off the rewards that the policy is told.
+
+    Returns
+    -------
+    array of int, shape (m,)
+        Indices of the accepted rounds, from 0.
     """
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
@@ -67,13 +97,28 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
 
 
 def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
-    """Rewards (n,) of the policy's own choices, of which it learns: every reward must be known."""
+    """Rewards (n,) of the policy's own choices. Parameters as in `played_rows`."""
     rows = played_rows(policy, feedback, baseline=baseline)
     return np.asarray(feedback.offered_rewards)[rows]
 
 
 def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
-    """Rows (n,) of the offered actions that the policy chooses, learning from these alone."""
+    """Rows of the offered actions that the policy chooses, learning from these alone.
+
+    Parameters
+    ----------
+    policy : Player
+        It learns: hand over a fresh one.
+    feedback : Feedback
+        n rounds with the rewards of all offered actions.
+    baseline : float
+        Taken off the rewards that the policy is told.
+
+    Returns
+    -------
+    array of int, shape (n,)
+        Rows of feedback.offered.
+    """
     if feedback.offered_rewards is None:
         raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
     _check_dim(policy, feedback)

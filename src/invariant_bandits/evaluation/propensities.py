@@ -14,12 +14,27 @@ SMALL_GAIN = 1e-10
 def estimate_propensities(
     feedback: Feedback, *, earlier: Feedback | None = None, blocks: int = 5, floor: float = 1e-3
 ) -> Array:
-    """Propensities (rows,) of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
+    """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
-    Every block of rounds gets the θ of all blocks before it and of `earlier`; without `earlier` the first gets that of
+    Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first gets that of
     the second (choices are predicted here, never rewards). Assumes that the logging policy saw nothing but these
-    features and chose by a score linear in them: look at `calibration` of the result. floor: no action gets
-    less (for a round of K actions, at most 1/K).
+    features and chose by a score linear in them: look at `calibration` of the result.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    earlier : Feedback, optional
+        Rounds before these.
+    blocks : int
+        Into how many stretches the rounds are cut, at least 2.
+    floor : float
+        No action gets less. For a round of K actions it is at most 1/K.
+
+    Returns
+    -------
+    array, shape (rows,)
+        They add up to 1 in every round.
 
     >>> import numpy as np
     >>> from invariant_bandits.logs.feedback import Feedback
@@ -54,10 +69,22 @@ def estimate_propensities(
 
 
 def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
-    """θ (p,) of the conditional logistic model of the logged actions, by Newton's method.
+    """θ of the conditional logistic model of the logged actions, by Newton's method.
 
     The penalty on every coefficient is worth one round in which its feature has its usual spread, so that choices that
     a feature predicts perfectly do not send it to infinity.
+
+    Parameters
+    ----------
+    parts : list of Feedback
+        The rounds to fit on.
+    start : array, shape (p,), optional
+        Where the search starts, 0 if not given.
+
+    Returns
+    -------
+    array, shape (p,)
+        θ.
     """
     p = parts[0].dim
     rows = sum(len(part.offered) for part in parts)

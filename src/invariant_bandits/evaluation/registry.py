@@ -28,13 +28,15 @@ class Question:
     Parameters
     ----------
     maker : Maker
-        Makes the policy of the past; called once, every play gets a copy of what it made.
+        Makes the policy from the past. It is called once, and every play gets a copy of what it made.
     past : Past
         What the policy starts from.
-    earlier, later : Feedback
-        The rounds it was fitted on, and those it is evaluated on.
+    earlier : Feedback
+        The rounds the policy was fitted on.
+    later : Feedback
+        The rounds it is evaluated on.
     confidence : float
-        Of the intervals.
+        Coverage of the intervals.
     seed : int
         Of what an estimator draws.
     """
@@ -62,10 +64,22 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class RegisteredEstimator:
-    """A function that answers questions.
+    """A function that answers questions, under a name.
 
-    name: in tables; needs: what the log must have; takes: the target's probabilities or the policy itself; rank: the
-    lowest is believed first; assumption: what the answer rests on beyond the log, for those that must be asked for.
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    kind : callable, returns an Estimate
+        The function.
+    needs : "propensities", "rewards" or "nothing"
+        What the log must have.
+    takes : "target" or "policy"
+        Whether the function is called with the target's probabilities or the policy itself.
+    rank : int
+        The lowest that can answer is preferred.
+    assumption : str or None
+        What the answer rests on beyond the log, for those that must be asked for.
     """
 
     name: str
@@ -76,13 +90,13 @@ class RegisteredEstimator:
     assumption: str | None
 
     def can_answer(self, feedback: Feedback) -> bool:
-        """Whether the log has what it needs; where all rewards are known nothing has to be estimated."""
+        """Whether the log has what it needs. Where all rewards are known nothing has to be estimated."""
         if self.needs == "rewards" or feedback.offered_rewards is not None:
             return self.needs == "rewards" and feedback.offered_rewards is not None
         return self.needs == "nothing" or feedback.propensities is not None
 
     def estimate(self, question: Question) -> Estimate:
-        """The answer; the function is given those of earlier, baseline, seed and confidence that it takes."""
+        """The answer. The function is given those of earlier, baseline, seed and confidence that it takes."""
         wanted = inspect.signature(self.kind).parameters
         names = [name for name in ("earlier", "baseline", "seed", "confidence") if name in wanted]
         given = question.target if self.takes == "target" else question.policy()
@@ -102,14 +116,27 @@ def estimator(
     name : str
         What tables call it.
     needs : "propensities", "rewards" or "nothing"
-        What the log must have; "rewards" are those of all offered actions.
+        What the log must have. "rewards" are those of all offered actions.
     takes : "target" or "policy"
         Whether the function is called with (feedback, target) or (feedback, policy). It is given those of earlier,
         baseline, seed and confidence that it has as parameters.
     rank : int
-        The lowest that can answer is believed first.
+        The lowest that can answer is preferred.
     assumption : str, optional
-        What the answer rests on beyond the log; such an estimator answers only when it is asked for.
+        What the answer rests on beyond the log. Such an estimator answers only when it is asked for.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> from invariant_bandits.evaluation.estimators import importance_weights
+    >>> from invariant_bandits.evaluation.intervals import estimated
+    >>> from invariant_bandits.evaluation.registry import ESTIMATORS
+    >>> @ib.estimator("clipped", rank=4)
+    ... def clipped(feedback, target, *, confidence=0.95):
+    ...     weights = np.minimum(importance_weights(feedback, target), 10.0)
+    ...     gains, ones = weights * feedback.rewards, np.ones(feedback.rounds)
+    ...     return estimated([gains], [ones], effective_sample=float(feedback.rounds), confidence=confidence)
+    >>> ESTIMATORS.find("clipped").needs
+    'propensities'
+    >>> ESTIMATORS.remove("clipped")
     """
     one_of("needs", needs, NEEDS)
     one_of("takes", takes, TAKES)
@@ -122,7 +149,17 @@ def estimator(
 
 
 def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[RegisteredEstimator]:
-    """Those that can answer, the one to believe first; those of `names`, or all, with assumptions only if asked."""
+    """The registered estimators that can answer, the preferred one first.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        Only these. None: all.
+    feedback : Feedback
+        The rounds to evaluate on.
+    assuming : bool
+        Whether those that assume something are among all.
+    """
     if names is None:
         found = [one for one in ESTIMATORS if assuming or one.assumption is None]
     else:

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
 
 
 def verdict(difference: Estimate, assuming: str | None = None) -> str:
-    """Would it have helped? Given the paired difference to the log, and an estimator that assumes more than the log."""
+    """Would it have helped? In plain words.
+
+    Parameters
+    ----------
+    difference : Estimate
+        Paired difference to the log.
+    assuming : str, optional
+        The estimator that gave it, if it assumes more than the log.
+    """
     if not difference.concludes:
         return f"cannot be known, because {'; '.join(difference.reasons)}"
     interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"

@@ -15,9 +15,18 @@ from invariant_bandits.logs.feedback import Feedback
 class Predictions:
     """Predicted rewards of all offered actions, each block's from the blocks before it.
 
-    values (rows,): 0 where nothing came before; known (n,): whether a round has a prediction; block (n,): the block of
-    each round; covariances (blocks, p, p): of the coefficients that predict each block (0 for the first); centers
-    (blocks, p): features at which the baseline was taken.
+    Attributes
+    ----------
+    values : array, shape (rows,)
+        Predicted rewards, 0 where nothing came before.
+    known : array of bool, shape (n,)
+        Whether a round has a prediction.
+    block : array of int, shape (n,)
+        The block of each round.
+    covariances : array, shape (blocks, p, p)
+        Of the coefficients that predict each block, 0 for the first if nothing came before.
+    centers : array, shape (blocks, p)
+        Features at which the baseline was taken.
     """
 
     values: Array
@@ -27,10 +36,20 @@ class Predictions:
     centers: Array
 
     def errors_under(self, feedback: Feedback, target: Array) -> Array:
-        """What the coefficients' errors cause in the mean prediction under `target` (rows,), as (blocks, p).
+        """What the coefficients' errors cause in the mean prediction under a target policy.
 
-        Row b holds independent standard errors; coefficients of neighbouring blocks share their past, so the rows are
-        to be added up as if fully dependent.
+        Parameters
+        ----------
+        feedback : Feedback
+            The rounds that were predicted.
+        target : array, shape (rows,)
+            Probabilities of all offered actions under the target policy.
+
+        Returns
+        -------
+        array, shape (blocks, p)
+            Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so the rows
+            are to be added up as if fully dependent.
         """
         expected = feedback.sums_per_round(target[:, None] * feedback.offered)
         result = np.zeros_like(self.centers)
@@ -44,10 +63,22 @@ class Predictions:
 
 
 def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
-    """Predict every block of rounds from the logged actions and rewards of the blocks before it, and of `earlier`.
+    """Predict every block of rounds from the logged actions and rewards of the blocks before it.
 
     Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward does not
-    bend them; the ridge is worth p rounds. Baseline: mean reward of the block before.
+    bend them. The ridge is worth p rounds. Baseline: mean reward of the block before.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        n rounds with `rows` offered actions.
+    earlier : Feedback, optional
+        Rounds before these, which predict, too.
+
+    Returns
+    -------
+    Predictions
+        Of all offered actions.
     """
     p = feedback.dim
     first = block_starts(feedback.rounds)

@@ -21,7 +21,21 @@ HORIZONS = (100, 500, 2000)
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean over origins of one policy's mean reward minus another's, and its standard error."""
+    """Mean over origins of one policy's mean reward minus another's.
+
+    Attributes
+    ----------
+    policy, reference : str
+        Whose reward, less whose.
+    horizon : int
+        Rounds played from each origin.
+    mean : float
+        Of the differences, per round.
+    standard_error : float
+        Of the mean.
+    origins : int
+        Number of origins.
+    """
 
     policy: str
     reference: str
@@ -37,17 +51,17 @@ class Rolling:
 
     Attributes
     ----------
-    origins : (N,)
+    origins : array of int, shape (N,)
         First round played.
-    dates : (N,) or None
+    dates : array, shape (N,), or None
         Its time, if known.
-    horizons : (H,)
+    horizons : tuple of int, length H
         Rounds played.
-    rewards : policy -> (N, H)
+    rewards : policy -> array, shape (N, H)
         Mean reward per round.
-    average : (N, H)
+    average : array, shape (N, H)
         Mean over all offered actions of those rounds, what a random choice would have earned.
-    chosen_rows : policy -> (N, rounds of the longest horizon)
+    chosen_rows : policy -> array of int, shape (N, rounds of the longest horizon)
         Rows of the feedback's offered actions that were chosen.
     """
 
@@ -95,12 +109,21 @@ class Rolling:
 
 
 def standard_error(values: Array, origins: Whole, horizon: int) -> float:
-    """Standard error of the mean of values (N,).
+    """Standard error of the mean of values that come from overlapping stretches of rounds.
 
     Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation ρ of
     their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
     σ²(N − A)/(N − 1). Dependence beyond shared rounds, such as what two fits have in common, is not allowed
     for.
+
+    Parameters
+    ----------
+    values : array, shape (N,)
+        One per origin.
+    origins : array of int, shape (N,)
+        First round of each.
+    horizon : int
+        Rounds played from each.
     """
     n = len(values)
     apart = np.abs(origins[:, None] - origins[None, :])
@@ -120,7 +143,7 @@ def rolling_origins(
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rolling:
-    """From each origin fit every policy on all rounds before it and play the rounds that follow; needs all rewards.
+    """From each origin fit every policy on all rounds before it and play the rounds that follow.
 
     Parameters
     ----------
@@ -132,7 +155,9 @@ def rolling_origins(
         How many, evenly spaced from `first` of the rounds to the last that leaves the longest horizon, or the rounds
         themselves.
     horizons : sequence of int
-        One play of the longest gives the shorter ones too.
+        Rounds to play. One play of the longest gives the shorter ones too.
+    first : float
+        Share of the rounds that lie before the first origin, strictly between 0 and 1.
     windows : int
         Into how many the rounds before an origin are cut.
     past_of : callable, optional
@@ -141,6 +166,21 @@ def rolling_origins(
         Processes, forked.
     progress : callable, optional
         Called with (origins done, all).
+
+    Returns
+    -------
+    Rolling
+        What every policy earned from every origin.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> offered = rng.normal(size=(600, 3, 2))
+    >>> feedback = ib.Feedback.from_full_information(offered, offered @ [1.0, -1.0], seed=0)
+    >>> result = ib.rolling_origins(feedback, ["linucb", "uniform"], origins=4, horizons=[50, 100], windows=4)
+    >>> result.origins.tolist(), result.rewards["LinUCB"].shape
+    ([300, 367, 433, 500], (4, 2))
+    >>> result.difference("LinUCB", "uniform")[1].mean > 0
+    True
     """
     makers = checked_makers(COMPARED if policies is None else policies)
     lengths = tuple(sorted({whole_number("horizons", horizon, 1) for horizon in horizons}))
@@ -180,7 +220,26 @@ def play_from(
     windows: int = 8,
     past_of: Callable[[Feedback, int], Past] | None = None,
 ) -> dict[str, Whole]:
-    """Rows of the offered actions that every policy chooses from round `start` up to `stop`, fitted on all before."""
+    """What every policy chooses from one origin, fitted on all rounds before it.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Rounds whose rewards are all known.
+    makers : name -> maker
+        As `checked_makers` returns them.
+    start, stop : int
+        First round played, and the one after the last.
+    windows : int
+        Into how many the rounds before the origin are cut.
+    past_of : callable, optional
+        (rounds before the origin, rounds to play) -> Past, instead of `Past.from_feedback`.
+
+    Returns
+    -------
+    name -> array of int, shape (stop − start,)
+        Rows of the feedback's offered actions that were chosen.
+    """
     earlier, ahead = feedback.between(0, start), feedback.between(start, stop)
     past = Past.from_feedback(earlier, stop - start, windows) if past_of is None else past_of(earlier, stop - start)
     chosen = {}

@@ -29,9 +29,9 @@ class Batch:
 
     Attributes
     ----------
-    features : (n, p)
+    features : array, shape (n, p)
         Of the chosen actions.
-    rewards : (n,)
+    rewards : array, shape (n,)
         Of the chosen actions.
     offered : OfferedRows, optional
         Features of all offered actions.

@@ -22,17 +22,17 @@ class PowerSums:
 
     Attributes
     ----------
-    count : (m,)
+    count : array, shape (m,)
         Number of rows.
-    mean : (m, d)
+    mean : array, shape (m, d)
         Mean of every variable.
-    scatter : (m, d, d)
+    scatter : array, shape (m, d, d)
         Sums of products about the means.
-    cubes : (m, d)
+    cubes : array, shape (m, d)
         Sums of third powers about the means.
-    quartics : (m, d)
+    quartics : array, shape (m, d)
         Sums of fourth powers about the means.
-    between : (m, d)
+    between : array, shape (m, d)
         The part of the diagonal of `scatter` that lies between rounds, smaller than all of it where one round
         contributes several rows.
 
@@ -177,11 +177,11 @@ def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | 
 
     Parameters
     ----------
-    features : (n, p)
+    features : array, shape (n, p)
         One row per action.
-    rewards : (n,), optional
+    rewards : array, shape (n,), optional
         They become the last variable.
-    per_round : int, or (rounds,)
+    per_round : int, or array of int, shape (rounds,)
         How many rows each round has.
     """
     n = float(len(features))

@@ -16,9 +16,9 @@ class OfferedRows:
 
     Attributes
     ----------
-    rows : (Σ K_t, p)
+    rows : array, shape (Σ K_t, p)
         One row per action.
-    per_round : int, or (n,)
+    per_round : int, or array of int, shape (n,)
         K if every round has K rows, else their numbers K_t.
     """
 

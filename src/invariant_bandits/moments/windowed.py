@@ -36,7 +36,7 @@ class WindowedMoments(NamedMoments):
         Of [features of the chosen action, reward], the reward last.
     offered : PowerSums of p variables in m windows, optional
         Of the features of all offered actions, where the log has them.
-    edges : (m + 1,) numbers or datetimes, optional
+    edges : array of numbers or datetimes, shape (m + 1,), optional
         The times that bound the windows, where they were given.
 
     >>> import numpy as np, invariant_bandits as ib
@@ -66,7 +66,7 @@ class WindowedMoments(NamedMoments):
         dim : int, number of features p
         windows : int, number of windows m; or else give edges
         offered : bool, whether to keep moments of all offered actions, too
-        edges : (m + 1,) numbers or datetimes, strictly increasing, that bound the windows
+        edges : array of numbers or datetimes, shape (m + 1,), strictly increasing, that bound the windows
         """
         dim = whole_number("dim", dim, 1)
         checked = None if edges is None else checked_edges(edges)
@@ -90,17 +90,17 @@ class WindowedMoments(NamedMoments):
 
         Parameters
         ----------
-        features : (n, p)
+        features : array, shape (n, p)
             Features of the chosen actions.
-        rewards : (n,)
+        rewards : array, shape (n,)
             Their rewards.
         windows : int, 8 unless given
             Number of equal stretches of rows in time order; or else give times and edges.
-        offered : (n, K, p), optional
+        offered : array, shape (n, K, p), optional
             Features of all offered actions.
-        times : (n,) numbers or datetimes
+        times : array of numbers or datetimes, shape (n,)
             When each round was, in any order.
-        edges : (m + 1,) numbers or datetimes
+        edges : array of numbers or datetimes, shape (m + 1,)
             Strictly increasing; window i is edges[i] <= time < edges[i + 1], the last one closed.
 
         >>> import numpy as np, invariant_bandits as ib
@@ -135,7 +135,7 @@ class WindowedMoments(NamedMoments):
         windows : int, 8 unless given
             Batches must then come in time order; their total need not be known. Rounds are gathered in at most
             32 × windows equal cells, which are then grouped into `windows` stretches of nearly equal length.
-        edges : (m + 1,) numbers or datetimes
+        edges : array of numbers or datetimes, shape (m + 1,)
             Strictly increasing times that bound the windows; batches may then come in any order.
 
         >>> import numpy as np, invariant_bandits as ib
@@ -162,17 +162,17 @@ class WindowedMoments(NamedMoments):
 
         Parameters
         ----------
-        features : (n, p)
+        features : array, shape (n, p)
             Features of the chosen actions.
-        rewards : (n,)
+        rewards : array, shape (n,)
             Their rewards.
-        window : int, or (n,) ints
+        window : int, or array of int, shape (n,)
             Which window each round belongs to; or else give times.
-        times : (n,) numbers or datetimes
+        times : array of numbers or datetimes, shape (n,)
             When each round was, if these moments have edges.
-        offered : (n, K, p), or (rows, p) with offered_counts
+        offered : array, shape (n, K, p), or (rows, p) with offered_counts
             Features of all offered actions, if these moments keep them; rows come round after round.
-        offered_counts : (n,) ints
+        offered_counts : array of int, shape (n,)
             How many actions each round offered, where their numbers differ.
         """
         batch = checked_batch(
@@ -277,7 +277,7 @@ class WindowedMoments(NamedMoments):
 
         Parameters
         ----------
-        change : (p, p), or (p + 1, p + 1)
+        change : array, shape (p, p), or (p + 1, p + 1)
             Features become change @ φ; the larger one acts on [φ, reward].
         """
         with_reward = np.shape(change)[:1] == (self.dim + 1,)
@@ -293,9 +293,9 @@ class WindowedMoments(NamedMoments):
 
         Parameters
         ----------
-        kept : (q,) ints, which features stay, in this order
-        shift : (q,), subtracted from each, in its unit
-        scale : (q,), its new unit, positive
+        kept : array of int, shape (q,), which features stay, in this order
+        shift : array, shape (q,), subtracted from each, in its unit
+        scale : array, shape (q,), its new unit, positive
         """
         kept = np.asarray(kept)
         if kept.ndim != 1 or kept.dtype.kind not in "iu" or not len(kept):

@@ -12,7 +12,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import mixture_kernels as kernels
+from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
@@ -30,6 +30,7 @@ from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, 
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 
+kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 DEFAULT_EXPLORATION = 0.5
 DEFAULT_SHARE = 1e-5
 
@@ -203,19 +204,27 @@ class AutoISD:
         self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._owners))
         self._multiplier = self.exploration * self._radius
         # Actions hardly tried are judged more generously, but never beyond what exploration 1 grants to all.
-        self._most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
-
-    def _scoring(self, last: Any) -> Any:
-        """What `kernels.score` and `kernels.choose` take after the features; `last` is their last argument."""
-        state = (self._basis, self._blend, self._covariances, self._reference, self._most_lag)
-        return (*state, self.prior.noise_variance, float(self._rounds), last)
+        most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
+        noise = self.prior.noise_variance
+        # What the compiled loops take, put together once; arrays are changed in place.
+        self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag, noise)
+        filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
+        self._learning: Any = (
+            self._basis,
+            *filters,
+            self._log_likelihoods,
+            self._holds,
+            self._blend,
+            noise,
+            self.share,
+        )
 
     # -- deciding --
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
         try:
-            action: int = kernels.choose(features, *self._scoring(self._multiplier))
+            action: int = kernels.choose(features, *self._scoring, float(self._rounds), self._multiplier)
         except TypeError:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
@@ -224,7 +233,7 @@ class AutoISD:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        if kernels.score(features, *self._scoring(parts)) < 0:
+        if kernels.score(features, *self._scoring, float(self._rounds), parts) < 0:
             refuse_offered(features, self.dim)
         return Scores(parts[0], self._radius * np.sqrt(parts[1] * parts[2]))
 
@@ -234,7 +243,7 @@ class AutoISD:
         rounds, actions, _ = features.shape
         flat = features.reshape(-1, self.dim)
         parts = np.empty((3, len(flat)))
-        if kernels.score(flat, *self._scoring(parts)) < 0:
+        if kernels.score(flat, *self._scoring, float(self._rounds), parts) < 0:
             finite_array("features", features, ("N", "K", self.dim))
             raise too_large()
         values = parts[0] + self._multiplier * np.sqrt(parts[1] * parts[2])
@@ -248,17 +257,16 @@ class AutoISD:
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
-        state = (self._basis, self._means, self._covariances, self._process, self._weights, self._prior_weights)
-        rest = (self._log_likelihoods, self._holds, self._blend, self.prior.noise_variance, self.share)
         try:
-            evidence: float = kernels.learn(features, reward, *state, *rest)
+            evidence: float = kernels.learn(features, reward, *self._learning)
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
         if evidence != evidence:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
-        self._peak_evidence = max(self._peak_evidence, evidence)
+        if evidence > self._peak_evidence:
+            self._peak_evidence = evidence
 
     @property
     def alarm(self) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.policies.base import Draws, Scores, positive
-from invariant_bandits.policies.linear import Common, SWLinUCB
+from invariant_bandits.policies.forgetting import SWLinUCB
+from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
 
@@ -19,9 +20,33 @@ from invariant_bandits.policies.registry import policy
 class BOBLinUCB:
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 
-    Blocks of H = ⌊d^{2/3}√T⌋ rounds, d = dim and T = horizon, or `block` rounds. In each block a fresh SW-LinUCB
-    runs with one of the windows H^{j/Δ}, j = 0..Δ = ⌈log H⌉, drawn by EXP3. reward_bound bounds the expected rewards
-    (1 in the paper). The draw depends on seed and block alone; given it, every decision is certain.
+    Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j = 0..Δ =
+    ⌈log H⌉, drawn by EXP3. The draw depends on seed and block alone. Given it, the policy does not randomise.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    horizon : int
+        Rounds T that will be played.
+    block : int, optional
+        Rounds H of a block, ⌊p^{2/3}√T⌋ if not given.
+    reward_bound : float
+        Bounds the absolute value of expected rewards, 1 in the paper.
+    seed : int or numpy.random.Generator
+        Draws the windows.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    Attributes
+    ----------
+    windows : list of int
+        The windows to choose from, in rounds.
+
+    >>> import invariant_bandits as ib
+    >>> policy = ib.BOBLinUCB(2, horizon=100, seed=0)
+    >>> policy.block, policy.windows, policy.window_probabilities().round(2).tolist()
+    (15, [1, 2, 6, 15], [0.25, 0.25, 0.25, 0.25])
     """
 
     def __init__(
@@ -57,7 +82,7 @@ class BOBLinUCB:
         return cls(past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options})
 
     def window_probabilities(self) -> Array:
-        """EXP3's probabilities of the windows for the next block."""
+        """EXP3's probabilities (Δ + 1,) of the windows for the next block."""
         weights = np.exp(self._log_weights - self._log_weights.max())
         arms = len(weights)
         return np.asarray((1.0 - self._mixing) * weights / weights.sum() + self._mixing / arms)

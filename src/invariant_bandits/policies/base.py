@@ -16,8 +16,19 @@ from invariant_bandits.policies.past import Past
 class Scores:
     """What a policy thinks of the offered actions.
 
-    mean (K,): expected rewards; width (K,): radius × norm of the confidence set, before the factor `exploration`;
-    propensities (K,): probabilities of being chosen, where the policy randomises and they are known exactly.
+    Attributes
+    ----------
+    mean : array, shape (K,)
+        Expected rewards.
+    width : array, shape (K,)
+        Radius × norm of the confidence set, in units of the reward, before the factor `exploration`.
+    propensities : array, shape (K,), or None
+        Probabilities of being chosen, where the policy randomises and they are known exactly.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> scores = ib.LinUCB(2, noise_scale=0.1).scores(np.eye(2))
+    >>> isinstance(scores, ib.Scores), scores.mean.tolist(), scores.width.round(2).tolist()
+    (True, [0.0, 0.0], [1.96, 1.96])
     """
 
     mean: Array
@@ -29,9 +40,20 @@ class Scores:
 class Policy(Protocol):
     """Chooses one of K offered actions from their features and learns from its reward.
 
-    `select` never changes the policy; only `update` does. `update` takes what else is known of the round where a policy
-    can use it: `offered` (K, p) all features of the round, `action` the index that was played.
-    `settings` and `arrays` are its whole state: `rebuilt` from them, it continues bit for bit.
+    `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the policies
+    that can use it: `offered` (K, p), all features of the round, and `action`, the index that was played. `settings`
+    and `arrays` are the whole state: `rebuilt` from them, a policy continues bit for bit.
+
+    Attributes
+    ----------
+    dim : int
+        Number of features p.
+    rounds : int
+        Rounds learned so far.
+
+    >>> import invariant_bandits as ib
+    >>> isinstance(ib.LinUCB(3), ib.Policy), isinstance("LinUCB", ib.Policy)
+    (True, False)
     """
 
     dim: int
@@ -73,8 +95,12 @@ class Policy(Protocol):
 class Draws:
     """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same decision.
 
-    Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored. `seed` is a
-    whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
+    Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored.
+
+    Parameters
+    ----------
+    seed : int or numpy.random.Generator
+        A whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
     """
 
     def __init__(self, seed: int | np.random.Generator) -> None:
@@ -88,7 +114,7 @@ class Draws:
         self._generator = np.random.Generator(self._source)
 
     def at(self, rounds: int, purpose: int = 0) -> np.random.Generator:
-        """The stream of the decision after `rounds` learned rounds; other purposes have streams of their own.
+        """The stream of the decision after `rounds` learned rounds. Other purposes have streams of their own.
 
         One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
         before asking again.
@@ -144,7 +170,7 @@ def certain(action: int, actions: int) -> Array:
 
 
 def best_of_values(values: Array) -> np.ndarray[Any, Any]:
-    """Index of the largest of each row of values (N, K), the first in a tie; refuses what `select` would refuse."""
+    """Index of the largest of each row of values (N, K), the first in a tie. Refuses what `select` would refuse."""
     if not (np.abs(values) < 1e100).all():
         raise too_large()
     return np.asarray(values.argmax(axis=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from invariant_bandits.policies.base import (
     reward_number,
     too_large,
 )
-from invariant_bandits.policies.linear import LinearPolicy
+from invariant_bandits.policies.linear import Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -30,29 +30,34 @@ from invariant_bandits.policies.registry import policy
 
 @policy("greedy", label="Greedy")
 class Greedy(LinearPolicy):
-    """Always the action with the highest estimated reward; widths are reported, not used."""
+    """Always the action with the highest estimated reward. Widths are reported, not used.
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        ridge: float = 0.1,
-        confidence: float = 0.01,
-        noise_scale: float = 1.0,
-        norm_bound: float = 1.0,
-        feature_bound: float = 1.0,
-        memory: Memory = FOREVER,
-    ) -> None:
-        super().__init__(
-            dim,
-            ridge=ridge,
-            confidence=confidence,
-            noise_scale=noise_scale,
-            norm_bound=norm_bound,
-            feature_bound=feature_bound,
-            exploration=0.0,
-            memory=memory,
-        )
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    ridge : float
+        Regulariser λ of the ridge regression.
+    confidence : float
+        Probability of failure η, for the widths.
+    noise_scale : float
+        Standard deviation σ of a reward, for the widths.
+    norm_bound : float
+        M ≥ ‖γ‖, for the widths.
+    feature_bound : float
+        L ≥ ‖φ‖, for the widths.
+    memory : Memory
+        What of the online past counts.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.Greedy(2)
+    >>> policy.update([0.0, 1.0], 1.0)
+    >>> policy.select(np.eye(2))
+    1
+    """
+
+    def __init__(self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]) -> None:
+        super().__init__(dim, exploration=0.0, memory=memory, **rest)
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given."""
@@ -61,11 +66,24 @@ class Greedy(LinearPolicy):
 
 @policy("frozen", label="frozen")
 class Frozen(Greedy):
-    """A regression on the logs, acted upon greedily, that never learns again: it only checks and counts rounds."""
+    """A ridge regression on the logs, acted upon greedily, that never learns again: it only checks and counts rounds.
+
+    Parameters as in Greedy.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(100, 2))
+    >>> moments = ib.WindowedMoments.from_arrays(features, features @ [1.0, -1.0], windows=2)
+    >>> policy = ib.Frozen.from_past(ib.Past(moments=moments))
+    >>> before = policy.coefficients
+    >>> policy.update([1.0, 1.0], 5.0)
+    >>> bool((policy.coefficients == before).all()), policy.rounds
+    (True, 101)
+    """
 
     @classmethod
     def from_past(cls, past: Past, *, warm: bool | int = True, **options: Any) -> Self:
-        """The ridge regression on all logged rounds."""
+        """The ridge regression on all logged rounds, or with a number as `warm` on so many of the latest."""
         return super().from_past(past, warm=warm, **options)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
@@ -78,7 +96,25 @@ class Frozen(Greedy):
 
 @policy("epsilon-greedy", label="epsilon-greedy")
 class EpsilonGreedy(Greedy):
-    """Any of the actions with probability `epsilon`, else the greedy one; `propensities` are exact."""
+    """Any of the K actions with probability `epsilon`, else the greedy one. Its `propensities` are exact.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    epsilon : float
+        Probability from 0 to 1 of drawing an action uniformly.
+    seed : int or numpy.random.Generator
+        Draws when to explore, and the action.
+    **rest :
+        As in Greedy.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.EpsilonGreedy(2, epsilon=0.1, seed=0)
+    >>> policy.update([0.0, 1.0], 1.0)
+    >>> policy.propensities(np.eye(2)).tolist()
+    [0.05, 0.9500000000000001]
+    """
 
     randomised = True
 
@@ -121,7 +157,19 @@ class EpsilonGreedy(Greedy):
 
 @policy("uniform", label="uniform")
 class Uniform:
-    """Every action with the same probability; it learns nothing but counts rounds."""
+    """Every action with the same probability. It learns nothing but counts rounds.
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    seed : int or numpy.random.Generator
+        Draws the actions.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> ib.Uniform(2, seed=0).propensities(np.ones((4, 2))).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
 
     randomised = True
     exempt_laws: ClassVar[dict[str, str]] = {
@@ -186,8 +234,27 @@ class Uniform:
 class DisjointLinUCB:
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Action k is always row k of the K = arms offered ones, and `update` must be told which was played. The published
-    regulariser is the identity, ridge = 1; α = 1 + √(log(2/η)/2) multiplies √(φᵀA_k⁻¹φ).
+    Action k is always row k of the offered ones, and `update` must be told which was played. The width of an action is
+    α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    arms : int
+        Number K of actions, offered in every round and in the same order.
+    ridge : float
+        Regulariser λ. The published one is the identity, λ = 1.
+    confidence : float
+        Probability of failure η.
+    exploration : float
+        Factor on the widths.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.DisjointLinUCB(2, arms=3, exploration=0.0)
+    >>> policy.update([1.0, 0.0], 1.0, action=2)
+    >>> policy.select(np.ones((3, 2)))
+    2
     """
 
     exempt_laws: ClassVar[dict[str, str]] = {

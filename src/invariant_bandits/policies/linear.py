@@ -7,7 +7,7 @@ LinUCB is the case without an invariant part, z = φ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict
 
 import numpy as np
 
@@ -32,19 +32,18 @@ from invariant_bandits.policies.memory import (
     Discount,
     GrowingState,
     Memory,
-    Restart,
     SlidingWindow,
     checked_memory,
     memory_from_settings,
     memory_to_settings,
 )
-from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
 
 
-class Common(TypedDict, total=False):
+class Estimation(TypedDict, total=False):
     """Keywords that every linear policy takes, with their defaults in LinearPolicy."""
 
     ridge: float
@@ -52,15 +51,35 @@ class Common(TypedDict, total=False):
     noise_scale: float
     norm_bound: float
     feature_bound: float
+
+
+class Common(Estimation, total=False):
+    """The same for policies that explore."""
+
     exploration: float
 
 
 class LinearPolicy:
     """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
 
-    dim: number of features p; ridge λ; confidence η, the probability of failure; noise_scale σ; norm_bound M ≥ ‖γ‖;
-    feature_bound L ≥ ‖φ‖ (used by the radii of SlidingWindow and Discount); exploration: factor on widths;
-    lift (p, 1 + q + r): columns [β | U_res | W], see `kernels`, with residual_dim = q.
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    ridge : float
+        Regulariser λ.
+    confidence : float
+        Probability of failure η.
+    noise_scale : float
+        Standard deviation σ of a reward, in its unit.
+    norm_bound, feature_bound : float
+        M ≥ ‖γ‖, and L ≥ ‖φ‖, which the radii of SlidingWindow and Discount use.
+    exploration : float
+        Factor on the widths.
+    memory : Memory
+        What of the online past counts.
+    lift, residual_dim : array, shape (p, 1 + q + r), and int q, optional
+        Columns [β | U_res | W], see `kernels`. None: no invariant part, q = p.
     """
 
     def __init__(
@@ -97,7 +116,7 @@ class LinearPolicy:
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        warm: whether it has learned the logged rounds; a number: so many of the latest.
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
         """
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
@@ -173,7 +192,7 @@ class LinearPolicy:
         return chosen
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
+        """Probabilities (K,) of the next choice: one for what `select` returns, as the policy does not randomise."""
         return certain(self.select(features), len(features))
 
     def _panel(self) -> Array:
@@ -279,7 +298,7 @@ class LinearPolicy:
 @policy("linucb-cold", label="LinUCB cold", warm=False)
 @policy("linucb", label="LinUCB")
 class LinUCB(LinearPolicy):
-    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius.
+    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -314,59 +333,3 @@ class LinUCB(LinearPolicy):
             memory=memory,
             exploration=exploration,
         )
-
-
-@policy("sw-linucb", label="sliding window")
-class SWLinUCB(LinearPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019)."""
-
-    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=SlidingWindow(window), **common)
-        self.window = window
-
-    @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
-        """Without a `window` what the past says that should be remembered, or the horizon, as in the paper."""
-        return super().from_past(past, window=window or past.remembered or needed_horizon(past, "window"), **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "window": self.window, **self._common()}
-
-
-@policy("d-linucb", label="discount")
-class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019)."""
-
-    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Discount(discount), **common)
-        self.discount = discount
-
-    @classmethod
-    def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
-        """Without a `discount` one that remembers as many rounds as the past says, or 0.999, as in the paper."""
-        if discount is None:
-            discount = 0.999 if past.remembered is None else 1.0 - 1.0 / max(past.remembered, 2)
-        return super().from_past(past, discount=discount, **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "discount": self.discount, **self._common()}
-
-
-@policy("restart-linucb", label="Restart-linUCB")
-class RestartLinUCB(LinearPolicy):
-    """LinUCB that starts afresh every so many rounds (Zhao et al. 2020)."""
-
-    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Restart(every), **common)
-        self.every = every
-
-    @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` what the past says that should be remembered, or the horizon."""
-        return super().from_past(past, every=every or past.remembered or needed_horizon(past, "every"), **options)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, "every": self.every, **self._common()}

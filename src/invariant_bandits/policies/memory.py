@@ -17,9 +17,23 @@ from invariant_bandits.policies import kernels
 
 
 class MemoryState:
-    """Running state of a memory of dimension q: `factor`, and how many rounds it holds.
+    """Running state of a memory of q coordinates.
 
     `learn` returns log det A/det λI, or a negative status after which nothing has changed.
+
+    Parameters
+    ----------
+    dim : int
+        Number of coordinates q.
+    ridge : float
+        Regulariser λ.
+
+    Attributes
+    ----------
+    factor : array, shape (q, q + 1)
+        [R | w] with RᵀR = A and w = R⁻ᵀb, see `kernels`.
+    rounds : int
+        How many rounds it holds.
     """
 
     factor: Array
@@ -38,7 +52,22 @@ class MemoryState:
         np.fill_diagonal(self.factor[: self.dim], np.sqrt(self.ridge))
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
-        """Add one round: features (p,), reward, and the lift that gives its residual coordinates."""
+        """Add one round.
+
+        Parameters
+        ----------
+        features : array, shape (p,)
+            Features of the chosen action.
+        reward : float
+            Its reward.
+        lift : array, shape (p, 1 + q + r) or (p, 0)
+            Gives the residual coordinates of the round, see `kernels`.
+
+        Returns
+        -------
+        float
+            log det A/det λI, or a negative status after which nothing has changed.
+        """
         raise NotImplementedError
 
     def gram(self) -> tuple[Array, Array]:
@@ -61,7 +90,7 @@ class MemoryState:
         return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
 
     def perturbed(self, noise: Array) -> Array:
-        """A copy of the factor whose estimate is off by N·noise, noise (q,) and N the `norm_root`."""
+        """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
         factor = self.factor.copy()
         factor[: self.dim, self.dim] += noise
         return factor
@@ -81,7 +110,16 @@ class MemoryState:
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
         """Become what a `raw` memory of all p coordinates is after the invariant part has been taken out.
 
-        residual (p, q) is U_res, component (p,) is β: A = UᵀA_rawU and b = Uᵀ(b_raw − G_raw·β), G = A − λI.
+        A = UᵀA_rawU and b = Uᵀ(b_raw − G_raw·β), G = A − λI.
+
+        Parameters
+        ----------
+        raw : MemoryState
+            The memory of all p coordinates.
+        residual : array, shape (p, q)
+            U_res, orthonormal columns.
+        component : array, shape (p,)
+            β.
         """
         A, b = raw.gram()
         self.factor[: self.dim, : self.dim] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
@@ -95,7 +133,7 @@ class MemoryState:
 
 
 class GrowingState(MemoryState):
-    """Rounds are only added, by rotations of the factor; with `every`, all are forgotten after so many."""
+    """Rounds are only added, by rotations of the factor. With `every`, all are forgotten after so many."""
 
     def __init__(self, dim: int, ridge: float, every: int | None) -> None:
         super().__init__(dim, ridge)
@@ -239,7 +277,12 @@ class WindowState(MemoryState):
 
 @dataclass(frozen=True)
 class Forever:
-    """Every round counts the same."""
+    """Every round counts the same.
+
+    >>> import invariant_bandits as ib
+    >>> ib.LinUCB(3, memory=ib.Forever())
+    LinUCB(dim=3, memory=Forever(), rounds=0)
+    """
 
     def begin(self, dim: int, ridge: float) -> MemoryState:
         """An empty memory of `dim` coordinates."""
@@ -248,7 +291,17 @@ class Forever:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Only the last `window` rounds count (Cheung et al. 2019). Needs room for about 2√window matrices."""
+    """Only the last `window` rounds count (Cheung et al. 2019).
+
+    Parameters
+    ----------
+    window : int
+        Number of rounds. The state holds about 2√window matrices.
+
+    >>> import invariant_bandits as ib
+    >>> ib.LinTS(3, memory=ib.SlidingWindow(100))
+    LinTS(dim=3, memory=SlidingWindow(window=100), rounds=0)
+    """
 
     window: int
 
@@ -262,7 +315,17 @@ class SlidingWindow:
 
 @dataclass(frozen=True)
 class Discount:
-    """A round that is s rounds old counts discount^s (Russac et al. 2019)."""
+    """A round that is s rounds old counts discount^s (Russac et al. 2019).
+
+    Parameters
+    ----------
+    discount : float
+        Strictly between 0 and 1. About 1/(1 − discount) rounds are remembered.
+
+    >>> import invariant_bandits as ib
+    >>> ib.LinUCB(3, memory=ib.Discount(0.99))
+    LinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
+    """
 
     discount: float
 
@@ -276,7 +339,20 @@ class Discount:
 
 @dataclass(frozen=True)
 class Restart:
-    """Everything is forgotten after `every` rounds (Zhao et al. 2020)."""
+    """Everything is forgotten after `every` rounds (Zhao et al. 2020).
+
+    Parameters
+    ----------
+    every : int
+        Number of rounds.
+
+    >>> import invariant_bandits as ib
+    >>> policy = ib.LinUCB(1, memory=ib.Restart(2))
+    >>> for _ in range(2):
+    ...     policy.update([1.0], 1.0)
+    >>> policy.coefficients.tolist()
+    [0.0]
+    """
 
     every: int
 

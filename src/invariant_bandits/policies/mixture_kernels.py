@@ -58,7 +58,7 @@ def score(
     """Mean, variance and lag of every action; X (K, p), parts (3, K).
 
     Lag: √(t·zᵀP_u z/(3d·s²)), from 1 to `most`, P_u of the filter `reference`, which knows online rounds alone. After t
-    rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1; for an action hardly tried it grows with √t.
+    rounds of varied actions t·zᵀP_u z/s² is about d, and the lag 1. For an action hardly tried it grows with √t.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
@@ -104,7 +104,7 @@ def choose(
 
 @njit(types.void(V2, V3, V1, V2), **OPTIONS)
 def blend_filters(M: Any, P: Any, weights: Any, blend: Any) -> Any:
-    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles; zero weights cost nothing."""
+    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles. Zero weights cost nothing."""
     C, d = M.shape
     for i in range(d + 1):
         for j in range(d):
@@ -158,7 +158,7 @@ def learn(
     noise: float,
     share: float,
 ) -> Any:
-    """One round for every filter, then the weights and the blend; returns the log evidence, or NaN if it is refused.
+    """One round for every filter, then the weights and the blend. Returns the log evidence, or NaN if it is refused.
 
     Filter c: S = s² + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). Weights: w ∝ w·N(e; 0, S),
     of which `share` returns to the prior weights.

@@ -291,13 +291,27 @@ def logs_needed(
 ) -> int:
     """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret bound.
 
-    The smallest T0 for which Theorem 3's bound, with ΔΠ = subspace_constant·√(log(11pT)/T0) (Assumption 3; 0 if the
-    split is known), is at most 1 + share times the same bound at T0 → ∞. Bounds are generous: take the answer as an
-    order of magnitude, and for comparing plans.
+    The smallest T0 for which Theorem 3's bound is at most 1 + share times the same bound at T0 → ∞. Bounds are
+    generous: take the answer as an order of magnitude, and for comparing plans.
 
-    >>> logs_needed(horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.05) < logs_needed(
-    ...     horizon=500, residual_dim=3, invariant_dim=7, min_eigenvalue=0.01
-    ... )
+    Parameters
+    ----------
+    horizon : int
+        Online rounds T.
+    residual_dim, invariant_dim : int
+        p_res and p_inv.
+    min_eigenvalue : float
+        λ0 of the logs' Gram matrix per round.
+    share : float
+        Strictly between 0 and 1.
+    subspace_constant : float
+        c of ΔΠ = c·√(log(11pT)/T0) (Assumption 3), 0 if the split is known.
+    noise_scale, ridge, norm_bound, feature_bound : float
+        σ, λ, M ≥ ‖γ‖ and L ≥ ‖φ‖.
+
+    >>> import invariant_bandits as ib
+    >>> sizes = {"horizon": 500, "residual_dim": 3, "invariant_dim": 7}
+    >>> ib.logs_needed(**sizes, min_eigenvalue=0.05) < ib.logs_needed(**sizes, min_eigenvalue=0.01)
     True
     """
     horizon = whole_number("horizon", horizon, 2)

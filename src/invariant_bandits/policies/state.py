@@ -15,7 +15,23 @@ KIND = "policy"
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
-    """Write the whole state of `policy` to `path`, replacing it in one step."""
+    """Write the whole state of a policy to a file, replacing it in one step.
+
+    Parameters
+    ----------
+    policy : Policy
+        Of a registered class.
+    path : str or PathLike
+        Where the file will be.
+
+    >>> import tempfile, invariant_bandits as ib
+    >>> policy = ib.LinUCB(2)
+    >>> policy.update([1.0, 0.0], 1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ib.save(policy, f"{folder}/policy.bin")
+    ...     ib.load(f"{folder}/policy.bin")
+    LinUCB(dim=2, memory=Forever(), rounds=1)
+    """
     files.replace_file(path, to_bytes(policy))
 
 
@@ -28,7 +44,24 @@ def to_bytes(policy: Policy) -> bytes:
 def load(path: str | PathLike[str]) -> Policy:
     """Read a policy written by `save`: its next decisions are bit for bit those of the saved one.
 
-    A truncated, altered, foreign or newer file raises FileError.
+    Parameters
+    ----------
+    path : str or PathLike
+        The file. If it is truncated, altered, foreign or newer, FileError is raised.
+
+    Returns
+    -------
+    Policy
+        Of the class that was saved.
+
+    >>> import pathlib, tempfile, invariant_bandits as ib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "policy.bin")
+    ...     ib.save(ib.LinUCB(2), path)
+    ...     _ = path.write_bytes(path.read_bytes()[:-1])
+    ...     ib.load(path)
+    Traceback (most recent call last):
+    invariant_bandits.files.FileError: ...
     """
     return from_bytes(Path(path).read_bytes(), str(path))
 

@@ -20,6 +20,15 @@ class ThompsonPolicy(LinearPolicy):
 
     The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
     for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    seed : int or numpy.random.Generator
+        Draws the coefficients.
+    **rest :
+        As in LinearPolicy.
     """
 
     randomised = True
@@ -58,7 +67,7 @@ class ThompsonPolicy(LinearPolicy):
         return action if action >= 0 else refuse_offered(features, self.dim)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each; the first as in `select`."""
+        """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each. The first is as in `select`."""
         features = finite_array("features", features, ("N", "K", self.dim))
         panel = self._panel()
         noise = self._scaled(self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1)))
@@ -68,7 +77,15 @@ class ThompsonPolicy(LinearPolicy):
         return best_of_values(values)
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
-        """Share (K,) of `samples` draws in which each action wins: standard error at most 0.5/√samples."""
+        """Share (K,) of so many draws of the coefficients in which each action is the best.
+
+        Parameters
+        ----------
+        features : array, shape (K, p)
+            Features of the offered actions.
+        samples : int
+            Number of draws. The standard error is at most 0.5/√samples.
+        """
         features = offered_array(features, self.dim)
         panel = self._panel()
         stream = self._draws.at(self.rounds, purpose=1)
@@ -91,7 +108,27 @@ class ThompsonPolicy(LinearPolicy):
 
 @policy("lints", label="LinTS")
 class LinTS(ThompsonPolicy):
-    """Thompson sampling for linear rewards (Agrawal & Goyal 2013)."""
+    """Thompson sampling for linear rewards (Agrawal & Goyal 2013).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    seed : int or numpy.random.Generator
+        Draws the coefficients.
+    memory : Memory
+        What of the online past counts.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.LinTS(2, noise_scale=0.1, seed=0)
+    >>> for _ in range(1000):
+    ...     policy.update([0.0, 1.0], 1.0)
+    ...     policy.update([1.0, 0.0], 0.0)
+    >>> policy.propensities(np.eye(2)).tolist()
+    [0.0, 1.0]
+    """
 
     def __init__(
         self,

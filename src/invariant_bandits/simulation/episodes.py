@@ -1,4 +1,4 @@
-"""Episodes: logged rounds, then online rounds of the same world, with the truth of both."""
+"""Episodes: logged rounds, then online rounds of the same environment, with the truth of both."""
 
 from __future__ import annotations
 
@@ -21,9 +21,21 @@ BREACH = ("jump", "creep")
 
 @dataclass(frozen=True)
 class Episode:
-    """Logs, and T online rounds: offered features (T, K, p), true coefficients (T, p), noise (T,).
+    """Logged rounds, then T online rounds, with the truth of both.
 
-    The noise of a round is the same whichever action is played, so that policies are compared on paired rounds.
+    Parameters
+    ----------
+    logs : LoggedRounds
+        The logged rounds.
+    offered : array, shape (T, K, p)
+        Features of all offered actions.
+    coefficients : array, shape (T, p)
+        True γ_t.
+    noise : array, shape (T,)
+        Added to the expected reward, the same whichever action is played, so that policies are compared on paired
+        rounds.
+    windows : int
+        Into how many equal stretches the logs are cut for moments.
     """
 
     logs: LoggedRounds
@@ -39,7 +51,7 @@ class Episode:
 
     @cached_property
     def past(self) -> Past:
-        """What a policy may know before the first online round; noise scale and bounds are the paper's, 1."""
+        """What a policy may know before the first online round. Noise scale and bounds are the paper's, 1."""
         return Past(
             logs=self.logs,
             windows=self.windows,
@@ -82,16 +94,38 @@ class Episode:
 class PaperEpisodes:
     """The paper's generator with an online phase, and variations of it.
 
-    world, logged: the logs. online: the path of the residual coordinates,
-    "constant" (the paper: drawn afresh, then fixed; with a drift below 1 they move that part of the way only),
-    "rotating" (the seventh experiment, `online_paths.rotating`),
-    "abrupt" (as "constant", and redrawn at every change point),
-    "recurring" (at every change point the next of `states` values that the logs had, evenly spread over them);
-    changes: the rounds of these change points (counted from 0), or how many of them are drawn at random.
-    violation: how far the invariant part moves in a random direction; breach: "jump" (before the first online round) or
-    "creep" (linearly, nothing in the first round, all of it in the last).
-    fixed_actions: the same standard normal actions in every round, this many (None: new ones from one covariance);
-    unit_actions: with every fixed action scaled to length 1.
+    Parameters
+    ----------
+    world : PaperWorld
+        Settings of the generator. Draws the logs.
+    logged : int
+        Number of logged rounds.
+    online : "constant", "rotating", "abrupt" or "recurring"
+        Path of the residual coordinates online. "constant": drawn afresh, then fixed, as in the paper. With a drift of
+        the world below 1 they move that part of the way only. "rotating": the seventh experiment,
+        `simulation.paths.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring": at every
+        change point the next of `states` values that the logs had.
+    violation : float
+        Length by which the invariant part moves in a random direction, against the assumption.
+    fixed_actions : int, optional
+        The same standard normal actions in every round, this many. None: new ones from one covariance.
+    windows : int
+        Into how many equal stretches the logs are cut for moments.
+    changes : int or tuple of int
+        How many change points are drawn at random, or the rounds (from 0) at which they are.
+    states : int
+        How many values recur, taken evenly spread over the logs.
+    breach : "jump" or "creep"
+        When the violation happens. "jump": before the first online round. "creep": linearly, nothing in the first
+        round, all of it in the last.
+    unit_actions : bool
+        Whether every fixed action is scaled to length 1.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> environment = ib.PaperEpisodes(logged=500, online="abrupt", changes=(10,))
+    >>> episode = environment.draw(horizon=20, rng=np.random.default_rng(0))
+    >>> episode.offered.shape, len(np.unique(episode.coefficients, axis=0))
+    ((20, 5, 10), 2)
     """
 
     world: PaperWorld = field(default_factory=PaperWorld)
@@ -117,7 +151,20 @@ class PaperEpisodes:
             )
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One world, its logs and `horizon` online rounds."""
+        """One instance of the environment: logged rounds, then online rounds.
+
+        Parameters
+        ----------
+        horizon : int
+            Number of online rounds T.
+        rng : numpy.random.Generator
+            What all randomness comes from.
+
+        Returns
+        -------
+        Episode
+            With the truth of both parts.
+        """
         whole_number("horizon", horizon, 1)
         logs = self.world.log(self.logged, rng)
         return Episode(

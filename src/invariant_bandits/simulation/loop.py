@@ -30,7 +30,7 @@ class Environment(Protocol):
     """Anything that draws episodes, for instance PaperEpisodes."""
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:
-        """One world, its logs and `horizon` online rounds."""
+        """One episode: logged rounds and `horizon` online rounds."""
 
 
 def simulate(
@@ -53,14 +53,18 @@ def simulate(
     ----------
     policies : name -> maker, or registered names
         A maker is called with the Past before the first round (or with nothing, if it takes nothing) and returns a
-        fresh policy; it may read what a user would have (past.moments, dim, horizon) and, for an oracle, past.truth.
+        fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an oracle, past.truth.
         The name of a registered policy, or a Contender, will do for a maker.
     environment : Environment
         Draws the episodes.
-    horizon, replications, seed : int
-        Rounds per episode, episodes, and what all randomness comes from.
+    horizon : int
+        Rounds per episode.
+    replications : int
+        Number of episodes.
+    seed : int
+        What all randomness comes from.
     jobs : int
-        Processes to use; they are forked, so that makers may be lambdas, and one is used where forking is missing.
+        Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is missing.
     progress : callable, optional
         Called with (repetitions done, replications) after each.
     trace : sequence of int
@@ -70,8 +74,13 @@ def simulate(
     first : int
         Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
     observe : Observer, optional
-        Called with each policy after its last round, and the episode; the numbers it returns by name are kept as
+        Called with each policy after its last round, and the episode. The numbers it returns by name are kept as
         result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's place.
+
+    Returns
+    -------
+    SimulationResult
+        Regret paths of all policies.
 
     >>> import invariant_bandits as ib
     >>> result = ib.simulate(["linucb", "auto-isd"], ib.PaperEpisodes(logged=1000), 50, replications=2, seed=0)
@@ -118,9 +127,21 @@ def simulate(
 
 
 def play(policy: Policy, episode: Episode) -> Array:
-    """Cumulative dynamic regret (T,) of a policy that decides and learns through all rounds of an episode.
+    """Play one policy through all rounds of an episode: it decides and learns.
 
     The policy sees copies of the features: whatever it does to them, the next one plays the same rounds.
+
+    Parameters
+    ----------
+    policy : Policy
+        Hand over a fresh one.
+    episode : Episode
+        T online rounds.
+
+    Returns
+    -------
+    array, shape (T,)
+        Cumulative dynamic regret, in units of the reward.
     """
     return _played(policy, episode, frozenset())[0]
 

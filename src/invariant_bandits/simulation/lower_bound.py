@@ -24,12 +24,35 @@ class HypercubeEpisodes:
 
     The signs of an episode are uniform over all 2^p_res sign vectors and independent of its logs: the mean over
     episodes estimates the mean over instances, which `policies.radii.regret_lower_bound` bounds for every policy, with
-    or without history. A linear reward is largest at a vertex, so the vertices stand for the whole cube.
-    vertices: "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best; "all"
-    offers 2^p. Invariant coefficients are uniform(0.5, 1.5).
+    or without history. A linear reward is largest at a vertex, so the vertices stand for the whole cube. Invariant
+    coefficients are uniform(0.5, 1.5).
+
     The logs lie in the cube as well: in each of `regimes` stretches every coordinate has its own scale from
     uniform(0.2, 1) and every residual coefficient its own sign, so that they show what stays (the basis is the
     coordinates') and say nothing of the signs to come.
+
+    Parameters
+    ----------
+    invariant_dim : int
+        Invariant coordinates p_inv, the first of the features.
+    residual_dim : int
+        Residual coordinates p_res.
+    logged : int
+        Number of logged rounds.
+    vertices : "residual" or "all"
+        "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best. "all" offers
+        2^p.
+    actions : int
+        Actions that a logged round offers.
+    regimes : int
+        Stretches of the logs.
+    windows : int
+        Into how many equal stretches the logs are cut for moments.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
+    >>> HypercubeEpisodes(logged=100).draw(horizon=4, rng=np.random.default_rng(0)).offered.shape
+    (4, 8, 6)
     """
 
     invariant_dim: int = 3
@@ -53,7 +76,7 @@ class HypercubeEpisodes:
 
     @property
     def dim(self) -> int:
-        """Number of features p; the invariant ones come first."""
+        """Number of features p. The invariant ones come first."""
         return self.invariant_dim + self.residual_dim
 
     def draw(self, horizon: int, rng: np.random.Generator) -> Episode:

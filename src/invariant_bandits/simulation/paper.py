@@ -19,11 +19,28 @@ NOISE = ("gaussian", "t")
 
 @dataclass(frozen=True)
 class LoggedRounds:
-    """Logged rounds with the truth behind them.
+    """n logged rounds with the truth behind them.
 
-    features (n, p) and rewards (n,) of the chosen actions; offered (n, K, p); actions (n,); coefficients (n, p) the
-    true γ_t; split and component the true invariant part; basis (p, p) the hidden one, in the order of the blocks;
-    propensities (n,): the probability with which the chosen action was chosen, None if the logger never randomised.
+    Parameters
+    ----------
+    features : array, shape (n, p)
+        Features of the chosen actions.
+    rewards : array, shape (n,)
+        Their rewards.
+    offered : array, shape (n, K, p)
+        Features of all offered actions.
+    actions : array of int, shape (n,)
+        Index of the chosen action, from 0.
+    coefficients : array, shape (n, p)
+        True γ_t.
+    split : Split
+        True invariant and residual part.
+    component : array, shape (p,)
+        True β_inv.
+    basis : array, shape (p, p)
+        The hidden basis, columns in the order of the blocks.
+    propensities : array, shape (n,), or None
+        Probability with which the chosen action was chosen. None if the logging policy never randomised.
     """
 
     features: Array
@@ -43,16 +60,45 @@ class LoggedRounds:
 
 @dataclass(frozen=True)
 class PaperWorld:
-    """Settings of the paper's generator (Section 5); the defaults are those of its T0 experiment.
+    """Settings of the paper's generator (Section 5). The defaults are those of its T0 experiment.
 
-    blocks: sizes of the blocks of the covariances; varying: which of them drift, one index or several (None: nothing
-    does); regimes: how many covariances follow each other in the logs; drift: factor on the paper's drift;
-    conditioning: "published" (A Aᵀ with uniform(0, 1) entries, often nearly singular) or "well" (eigenvalues
-    uniform(0.5, 2)); degrees_of_freedom: of multivariate t features with the same covariance (None: Gaussian);
-    logging: the policy that chose the actions, with `epsilon` the part of its rounds in which "epsilon-greedy" chooses
-    at random; noise: "gaussian" or "t" with noise_freedom degrees, both with standard deviation noise_scale, in the
-    logs and online; unit_start: the coefficients have length 1 before they drift, as in the authors' script; the
-    paper's text does not scale them.
+    Parameters
+    ----------
+    blocks : tuple of int
+        Sizes of the blocks of the covariances.
+    varying : int, tuple of int or None
+        Indices of the blocks whose coefficients drift. None: nothing does.
+    actions : int
+        Actions K that a round offers.
+    regimes : int
+        How many covariances follow each other in the logs.
+    drift : float
+        Factor on the paper's drift.
+    noise_scale : float
+        Standard deviation of a reward, in the logs and online.
+    conditioning : "published" or "well"
+        Of the covariances. "published": A Aᵀ with uniform(0, 1) entries, often nearly singular. "well": eigenvalues
+        uniform(0.5, 2).
+    degrees_of_freedom : float, optional
+        Of multivariate t features with the same covariance, above 2. None: Gaussian.
+    logging : "uniform", "epsilon-greedy", "greedy" or "linucb"
+        The policy that chose the logged actions.
+    epsilon : float
+        Probability with which "epsilon-greedy" draws an action at random.
+    noise : "gaussian" or "t"
+        Distribution of the noise, in the logs and online.
+    noise_freedom : float
+        Degrees of freedom of "t" noise, above 2.
+    unit_start : bool
+        Whether the coefficients have length 1 before they drift, as in the authors' script. The paper's text does not
+        scale them.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> logs = ib.PaperWorld().log(400, np.random.default_rng(0))
+    >>> logs.offered.shape, logs.split
+    ((400, 5, 10), Split(invariant_dim=7, residual_dim=3))
+    >>> logs.moments(windows=4)
+    WindowedMoments(dim=10, windows=4, rounds=400, of chosen and offered actions)
     """
 
     blocks: tuple[int, ...] = (4, 1, 3, 2)
@@ -94,7 +140,20 @@ class PaperWorld:
         return sum(self.blocks)
 
     def log(self, rounds: int, rng: np.random.Generator) -> LoggedRounds:
-        """Draw a world and `rounds` logged rounds of it."""
+        """Draw a basis, coefficients and covariances, and logged rounds from them.
+
+        Parameters
+        ----------
+        rounds : int
+            Number of rounds n.
+        rng : numpy.random.Generator
+            What all randomness comes from.
+
+        Returns
+        -------
+        LoggedRounds
+            With the truth behind them.
+        """
         whole_number("rounds", rounds, 1)
         p = self.dim
         basis = random_basis(p, rng)
@@ -195,10 +254,23 @@ class PaperWorld:
 
 
 def preferred_actions(policy: Policy, offered: Array, rewards: Array, forced: Array) -> np.ndarray[Any, Any]:
-    """What a learning policy prefers in every round (n,).
+    """What a learning policy prefers in every round.
 
-    offered (n, K, p) and rewards (n, K) of all actions; forced (n,): the action that is played and learned whatever is
-    preferred, or −1 to play what is preferred.
+    Parameters
+    ----------
+    policy : Policy
+        Learns, so hand over a fresh one.
+    offered : array, shape (n, K, p)
+        Features of all actions.
+    rewards : array, shape (n, K)
+        Their rewards.
+    forced : array of int, shape (n,)
+        The action that is played and learned whatever is preferred, or −1 to play what is preferred.
+
+    Returns
+    -------
+    array of int, shape (n,)
+        Index of the preferred action, from 0.
     """
     preferred = np.empty(len(offered), dtype=np.int64)
     for t, (features, outcome) in enumerate(zip(offered, rewards.tolist(), strict=True)):
@@ -210,6 +282,6 @@ def preferred_actions(policy: Policy, offered: Array, rewards: Array, forced: Ar
 
 
 def random_basis(p: int, rng: np.random.Generator) -> Array:
-    """A Haar-distributed orthogonal matrix."""
+    """A Haar-distributed orthogonal matrix (p, p)."""
     q, r = np.linalg.qr(rng.standard_normal((p, p)))
     return np.asarray(q * np.sign(np.diagonal(r)))

@@ -17,9 +17,9 @@ def constant(values: Array, rounds: int) -> Array:
 
 
 def rotating(dim: int, rounds: int) -> Array:
-    """The fast rotation of the seventh experiment; every row has length 1.
+    """The fast rotation of the seventh experiment, as an array (rounds, dim) whose rows have length 1.
 
-    It starts at (1, …, 1)/√p_res; in round t each coordinate j moves by −0.5(t/2000)sin²(50jt/2000 + j), then all are
+    It starts at (1, …, 1)/√p_res. In round t each coordinate j moves by −0.5(t/2000)sin²(50jt/2000 + j), then all are
     renormalised.
     """
     j = np.arange(1, dim + 1)

@@ -14,7 +14,17 @@ Kind = TypeVar("Kind", bound=type)
 
 @dataclass(frozen=True, eq=False)
 class RegisteredEnvironment:
-    """A class of environments under a name; `seeded_as` is what the seeds of its runs are derived from."""
+    """A class of environments under a name.
+
+    Parameters
+    ----------
+    name : str
+        What it is asked for by.
+    kind : type
+        The class.
+    seeded_as : str
+        What the seeds of its runs are derived from.
+    """
 
     name: str
     kind: Any
@@ -25,10 +35,29 @@ ENVIRONMENTS: Registry[RegisteredEnvironment] = Registry("environment", "invaria
 
 
 def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], Kind]:
-    """Register a class of environments, a dataclass with `draw(horizon, rng) -> Episode`, under a name.
+    """Register a class of environments under a name.
 
-    seeded_as: runs of one seed draw the same worlds as long as this stays the same, wherever the class moves; the name
-    if not given.
+    The class is a dataclass with `draw(horizon, rng) -> Episode`.
+
+    Parameters
+    ----------
+    name : str
+        What grids and experiments ask for it by.
+    seeded_as : str, optional
+        Runs of one seed draw the same episodes as long as this stays the same, wherever the class moves. The name if
+        not given.
+
+    >>> from dataclasses import dataclass
+    >>> import invariant_bandits as ib
+    >>> from invariant_bandits.simulation.registry import ENVIRONMENTS
+    >>> @ib.environment("quiet")
+    ... @dataclass(frozen=True)
+    ... class QuietEpisodes:
+    ...     def draw(self, horizon, rng):
+    ...         return ib.PaperEpisodes(world=ib.PaperWorld(varying=None)).draw(horizon, rng)
+    >>> ENVIRONMENTS.find("quiet").kind.__name__
+    'QuietEpisodes'
+    >>> ENVIRONMENTS.remove("quiet")
     """
 
     def registered(kind: Kind) -> Kind:
@@ -41,7 +70,7 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
 
 
 def described(environment: Any) -> dict[str, Any]:
-    """What an environment is and its settings, as plain data: equal for equal worlds, and what seeds come from."""
+    """An environment and its settings as plain data: equal for equal environments, and what seeds come from."""
     for entry in ENVIRONMENTS:
         if entry.kind is type(environment):
             return {"kind": entry.seeded_as, **asdict(environment)}

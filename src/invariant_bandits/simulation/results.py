@@ -21,7 +21,21 @@ KIND = "simulation"
 
 
 class BeliefRow(NamedTuple):
-    """One number that a policy believed after a round, for instance the probability of one of AutoISD's stories."""
+    """One number that a policy believed after a round, for instance the probability of one of AutoISD's hypotheses.
+
+    Attributes
+    ----------
+    policy : str
+        Name of the policy.
+    replication : int
+        Number of the repetition.
+    round : int
+        After which it was asked, from 1.
+    belief : str
+        Name of the number.
+    value : float
+        The number.
+    """
 
     policy: str
     replication: int
@@ -34,10 +48,25 @@ class BeliefRow(NamedTuple):
 class SimulationResult:
     """Dynamic regret of policies that played the same rounds.
 
-    regret: policy -> (replications, R), cumulative: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s;
-    rounds (R,): the rounds t, from 1, of its columns; settings: seed, horizon, repetitions, environment and versions;
-    beliefs: what the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`);
-    observations: policy -> quantity -> (replications,), what an observer noted of each policy after its last round.
+    Parameters
+    ----------
+    regret : policy -> array, shape (replications, R)
+        Cumulative, in units of the reward: Σ_{s≤t} max_a φ_s(a)ᵀγ_s − φ_s(a_s)ᵀγ_s.
+    rounds : array of int, shape (R,)
+        The rounds t, from 1, of its columns.
+    settings : dict
+        Seed, horizon, repetitions, environment and versions.
+    beliefs : tuple of BeliefRow
+        What the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`).
+    observations : policy -> quantity -> array, shape (replications,)
+        What an observer noted of each policy after its last round.
+
+    >>> import invariant_bandits as ib
+    >>> result = ib.simulate(["linucb", "uniform"], ib.PaperEpisodes(logged=200), 50, replications=3, seed=0)
+    >>> result.replications, result.final("LinUCB").shape, result.at([10]).rounds.tolist()
+    (3, (3,), [10, 50])
+    >>> bool(result.final("LinUCB").mean() < result.final("uniform").mean())
+    True
     """
 
     regret: dict[str, Array]
@@ -47,7 +76,7 @@ class SimulationResult:
     observations: dict[str, dict[str, Array]] = field(default_factory=dict)
 
     def noting(self, **facts: Any) -> SimulationResult:
-        """The same with further settings, which are stored with it."""
+        """The same result with further settings, which are stored with it."""
         return replace(self, settings=self.settings | facts)
 
     @property
@@ -65,7 +94,7 @@ class SimulationResult:
         return np.asarray(self.regret[policy][:, -1])
 
     def at(self, rounds: Sequence[int]) -> SimulationResult:
-        """The same at these rounds and the last one only; beliefs stay."""
+        """The same result at these rounds (from 1) and the last one only. Beliefs stay."""
         wanted = {whole_number("rounds", number, 1) for number in rounds} | {int(self.rounds[-1])}
         missing = sorted(wanted.difference(self.rounds.tolist()))
         if missing:
@@ -98,7 +127,7 @@ class SimulationResult:
         return SimulationResult(regret, self.rounds, settings, self.beliefs + later.beliefs, observations)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One line per policy, replication (from `first`) and round; needs pandas."""
+        """A pandas frame with one line per policy, replication (from `first`) and round. Needs pandas."""
         try:
             import pandas
         except ImportError:
@@ -123,10 +152,16 @@ class SimulationResult:
     # -- storing --
 
     def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
-        """Write a Parquet table (policy, replication, round, regret), replacing `path` in one step; needs pyarrow.
+        """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs pyarrow.
 
-        Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON. rounds: keep the
-        regret of these rounds and the last one only.
+        Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Where the file will be.
+        rounds : sequence of int, optional
+            Keep the regret of these rounds (from 1) and the last one only.
         """
         arrow = _pyarrow("save")
         kept = self if rounds is None else self.at(rounds)
@@ -142,7 +177,7 @@ class SimulationResult:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SimulationResult:
-        """What `save` stored under `path`, bit for bit; FileError if it is foreign, damaged or too new."""
+        """What `save` stored under `path`, bit for bit. A foreign, damaged or newer file raises FileError."""
         arrow, name = _pyarrow("load"), str(path)
         content = Path(path).read_bytes()
         try:
