@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-real clean
+.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-real study-intervals clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -61,6 +61,9 @@ study-online: setup  ## regret of every policy over 200 fresh repetitions per ro
 study-real: setup  ## flights and film ratings, tuned on the first half, played on the second (about 5 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
 	$(BIN)/invariant-bandits study real --out docs/studies/real.md
+
+study-intervals: setup  ## coverage and width of off-policy intervals over 400 logs per cell (about 6 minutes)
+	$(BIN)/invariant-bandits study intervals --out docs/studies/intervals.md
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache

@@ -1,19 +1,22 @@
-"""Intervals cover the planted value at least as often as promised: 500 logs each, at nominal 95 %, at least 93 %.
+"""Intervals cover the planted value at least as often as promised: 300 logs each, at nominal 95 %, at least 92 %.
 
-A refusal counts as a miss. If an interval covers with probability 0.95, fewer than 93 % of 500 do so with probability
-0.02; the seeds are fixed.
+A refusal counts as a miss. If an interval covers with probability 0.95, fewer than 92 % of 300 do so with probability
+0.009; the seeds are fixed.
 """
 
 import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.estimators import doubly_robust, ips, replay, snips
+from invariant_bandits.evaluation.covering import student_quantile
+from invariant_bandits.evaluation.estimators import accepted_value, doubly_robust, ips, logged_value, replay, snips
 from invariant_bandits.evaluation.intervals import estimated
 from invariant_bandits.evaluation.playing import target_probabilities
+from invariant_bandits.experiments.studies.interval_worlds import draw_log, true_values
+from invariant_bandits.experiments.studies.intervals import bootstrap_interval
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
 
-LOGS = 500
+LOGS = 300
 WEIGHTED = {"IPS": ips, "SNIPS": snips, "DR": doubly_robust}
 UNIFORM = np.zeros(DIM)
 
@@ -23,9 +26,9 @@ def covers(estimate, truth):
 
 
 def coverage(hits):
-    """Share of hits per estimator, of which all must reach 93 %."""
+    """Share of hits per estimator, of which all must reach 92 %."""
     shares = {name: float(np.mean(values)) for name, values in hits.items()}
-    assert min(shares.values()) >= 0.93, shares
+    assert min(shares.values()) >= 0.92, shares
 
 
 FIXED = {
@@ -71,7 +74,7 @@ def test_weighted_estimates_cover_the_value_of_a_policy_that_learns_from_the_log
 def test_replay_and_weights_are_right_where_rounds_offer_different_numbers_of_actions():
     """Rounds of 6 actions earn 3 more than rounds of 2: accepting every match would prefer the small rounds.
 
-    Off by 4 standard errors over 500 logs with probability 1e-4 each.
+    Off by 4 standard errors over 300 logs with probability 1e-4 each.
     """
     estimates = {"replay": [], "IPS": [], "SNIPS": []}
     for run in range(LOGS):
@@ -190,3 +193,39 @@ def test_rounds_that_depend_on_their_neighbours_need_the_blocks():
         usual.append(abs(values.mean()) < 1.96 * values.std() / np.sqrt(3000))
     coverage({"blocks": blocks})
     assert np.mean(usual) < 0.6
+
+
+# -- rare rewards --
+
+
+def rare_estimates(log):
+    """By every estimator: the value of the target, and its difference to the log."""
+    logged = logged_value(log.feedback)
+    values = {name: estimator(log.feedback, log.target) for name, estimator in WEIGHTED.items()}
+    values["replay"] = accepted_value(log.feedback, log.accepted)
+    return {name: (value, logged) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("world", ["clicks 1 %", "revenue, 99 % zeros"])
+def test_rare_rewards_are_covered_where_what_was_seen_alone_misses(world):
+    """4,000 rounds of ε-greedy logs hold five or so rewards of the target's own.
+
+    The interval covers in at least 92 % (false alarm: 0.009 per estimator, if it covers with probability 0.95); the
+    bootstrap of blocks and Student's t over them, each on the same logs, in less than 75 %, so that this test notices
+    if the library returns to either. None of the verdicts against the log is wrong.
+    """
+    target, played = true_values()[world, "ε-greedy"]
+    hits = {kind: {} for kind in ("now", "bootstrap", "student")}
+    for run in range(LOGS):
+        log = draw_log(world, "ε-greedy", 4000, np.random.default_rng((61, run)))
+        for name, (value, logged) in rare_estimates(log).items():
+            difference = value.minus(logged)
+            assert not (difference.concludes and difference.high < 0.0)
+            now = covers(value, target) and covers(difference, target - played)
+            low, high = bootstrap_interval([value.contributions])
+            student = abs(value.value - target) <= student_quantile(4000, 0.95) * value.standard_error
+            for kind, hit in (("now", now), ("bootstrap", low <= target <= high), ("student", student)):
+                hits[kind].setdefault(name, []).append(hit)
+    coverage(hits["now"])
+    assert all(np.mean(hits["student"][name]) < 0.75 for name in WEIGHTED)
+    assert all(np.mean(hits["bootstrap"][name]) < 0.75 for name in WEIGHTED)

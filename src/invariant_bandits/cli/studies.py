@@ -1,4 +1,4 @@
-"""The slow studies behind docs/studies: offline, online, real."""
+"""The slow studies behind docs/studies: offline, online, real, intervals."""
 
 from __future__ import annotations
 
@@ -96,6 +96,31 @@ def real(
     }
     shown = ", ".join(f"{policy}: {count}" for policy, count in missed.items())
     console.print(f"written to {out}, pictures to {figures}; goals missed, {shown}")
+
+
+@study.command()
+def intervals(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/intervals.md"),
+    replications: Annotated[int, typer.Option(min=2, help="Logs per cell.")] = 400,
+    seed: Seed = 20261201,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """How often off-policy intervals cover, how wide they are and when they refuse, on rewards of many kinds."""
+    from invariant_bandits.experiments.studies import interval_report
+    from invariant_bandits.experiments.studies import intervals as interval_study
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        results = interval_study.run(
+            interval_study.settings(),
+            replications=replications,
+            seed=seed,
+            jobs=jobs,
+            progress=lambda done, total: progress("cells", done, total),
+        )
+    write_page(interval_report.report(results, replications=replications, seed=seed), out)
+    missed = sum(not verdict.reached for _, _, verdict in interval_report.verdicts(results))
+    console.print(f"written to {out}; bounds missed: {missed}")
 
 
 def _seen_from(page: Path, figures: Path) -> str:

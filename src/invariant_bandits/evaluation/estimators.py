@@ -9,7 +9,8 @@ An estimator refuses to conclude, with an infinite interval and its reasons, if
 * the weighted rounds are worth fewer than MIN_EFFECTIVE rounds of the target's own, or one round carries more than
   LARGEST_SHARE of the weight;
 * the mean weight, whose expectation is 1, differs from 1 by more than UNSUPPORTED and by more than four standard
-  errors: below, the target plays what the log never plays; above, the propensities are too small.
+  errors: below, the target plays what the log never plays; above, the propensities are too small;
+* the rewards do not say how large others may be (`reasons_in_rewards`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from __future__ import annotations
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
+from invariant_bandits.evaluation.blocks import mean_and_error
+from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.registry import estimator
 from invariant_bandits.evaluation.reward_model import predict_rewards
-from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.feedback import Feedback, Whole
 
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
@@ -56,9 +58,16 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
-    gains = weights * feedback.rewards
-    ones = np.ones(feedback.rounds)
-    return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
+    return estimated(
+        weights * feedback.rewards,
+        np.ones(feedback.rounds),
+        effective_sample=effective,
+        confidence=confidence,
+        reasons=reasons,
+        rewards=feedback.rewards,
+        expected=0.0,
+        reach=weights,
+    )
 
 
 @estimator("SNIPS", rank=1)
@@ -69,8 +78,15 @@ def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Est
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
-    gains = weights * feedback.rewards
-    return estimated([gains], [weights], effective_sample=effective, confidence=confidence, reasons=reasons)
+    return estimated(
+        weights * feedback.rewards,
+        weights,
+        effective_sample=effective,
+        confidence=confidence,
+        reasons=reasons,
+        rewards=feedback.rewards,
+        reach=weights,
+    )
 
 
 @estimator("DR", rank=0)
@@ -100,17 +116,25 @@ def doubly_robust(
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
     predicted = predict_rewards(feedback, earlier).values
-    expected = feedback.sums_per_round(target * predicted)
-    gains = expected + weights * (feedback.rewards - predicted[feedback.logged_rows])
-    ones = np.ones(feedback.rounds)
-    return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
+    expected = predicted[feedback.logged_rows]
+    return estimated(
+        feedback.sums_per_round(target * predicted) + weights * (feedback.rewards - expected),
+        np.ones(feedback.rounds),
+        effective_sample=effective,
+        confidence=confidence,
+        reasons=reasons,
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=weights,
+    )
 
 
 @estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
 def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
     """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
 
-    The interval includes the sampling error of a linear model, not what a wrong one gets wrong.
+    The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
+    raises the predicted baseline of the block after its own by its share, so that its reach is 1.
 
     Parameters
     ----------
@@ -131,13 +155,16 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
     target = checked_target(feedback, target)
     model = predict_rewards(feedback, earlier)
     known = model.known.astype(np.float64)
-    gains = known * feedback.sums_per_round(target * model.values)
+    expected = np.where(model.known, model.values[feedback.logged_rows], feedback.rewards.mean())
     return estimated(
-        [gains],
-        [known],
+        known * feedback.sums_per_round(target * model.values),
+        known,
         effective_sample=float(known.sum()),
         confidence=confidence,
         notes=(DIRECT_ASSUMPTION,),
+        rewards=feedback.rewards,
+        expected=expected,
+        reach=known,
         model_errors=model.errors_under(feedback, target),
     )
 
@@ -169,14 +196,24 @@ def replay(
     Estimate
         Reward per round.
     """
-    accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
+    return accepted_value(
+        feedback, replayed_rounds(policy, feedback, seed=seed, baseline=baseline), confidence=confidence
+    )
+
+
+def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0.95) -> Estimate:
+    """Mean reward of the rounds (m,) that a replay has accepted."""
     weights = np.zeros(feedback.rounds)
     weights[accepted] = 1.0
-    reasons = replay_support(feedback, len(accepted))
-    notes = (f"mean over the policy's first {len(accepted):,} rounds",)
-    gains = weights * feedback.rewards
     return estimated(
-        [gains], [weights], effective_sample=float(len(accepted)), confidence=confidence, reasons=reasons, notes=notes
+        weights * feedback.rewards,
+        weights,
+        effective_sample=float(len(accepted)),
+        confidence=confidence,
+        reasons=replay_support(feedback, len(accepted)),
+        notes=(f"mean over the policy's first {len(accepted):,} rounds",),
+        rewards=feedback.rewards,
+        reach=weights,
     )
 
 
@@ -202,15 +239,18 @@ def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confiden
     Estimate
         Reward per round.
     """
-    gains = played_rewards(policy, feedback, baseline=baseline)
-    n = feedback.rounds
-    return estimated([gains], [np.ones(n)], effective_sample=float(n), confidence=confidence)
+    return _mean_reward(played_rewards(policy, feedback, baseline=baseline), confidence)
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
     """What the logging policy itself earned per round."""
-    n = feedback.rounds
-    return estimated([feedback.rewards], [np.ones(n)], effective_sample=float(n), confidence=confidence)
+    return _mean_reward(feedback.rewards, confidence)
+
+
+def _mean_reward(rewards: Array, confidence: float) -> Estimate:
+    """Of rewards (n,) that the policy in question earned itself."""
+    n, ones = len(rewards), np.ones(len(rewards))
+    return estimated(rewards, ones, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=ones)
 
 
 def importance_weights(feedback: Feedback, target: Array) -> Array:

@@ -1,24 +1,62 @@
-"""Estimate: a value with an interval, or a refusal with its reasons. Intervals come from a bootstrap of blocks of time.
+"""Estimate: a value with an interval that allows for rewards not seen yet, or a refusal with its reasons.
 
 Every estimator here is a ratio Σ gain_t / Σ weight_t over rounds. Neighbouring rounds may depend on each other, so the
-unit that is resampled is a block of consecutive rounds. The statistic that is resampled is studentised (Hall 1992),
-which corrects the skewness of importance weights. Each end is the wider one of this and of Student's t over blocks: the
-first alone covered 94 to 96 % at nominal 95 %, depending on the environment.
+unit of uncertainty is a block of consecutive rounds. Where rewards are rare, a log that happens to hold few of them
+has both a low value and a small spread, so the interval is the union of Student's t over blocks and of two gamma
+intervals that include one reward more than was seen (`covering_interval` has the formulas).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
-from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
+from invariant_bandits.evaluation.blocks import clustering
+from invariant_bandits.evaluation.covering import covering_interval, student_quantile, unseen_sizes
 
-BLOCKS = 30
-RESAMPLES = 2000
-SEED = 20_261_130
+FEWEST_DIFFERENT = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """What a ratio Σ gains / Σ weights is made of, round by round.
+
+    Parameters
+    ----------
+    gains, weights : array, shape (n,)
+        The ratio of their sums is the value.
+    residuals : array, shape (n,)
+        Rewards minus what the estimator expected of them, in all evaluated rounds.
+    reach : array, shape (n,), or None
+        By how much Σ gains would move if the reward of a round were one more. None: it is not known, and the
+        residuals are those of the gains.
+    """
+
+    gains: Array
+    weights: Array
+    residuals: Array
+    reach: Array | None
+
+    @cached_property
+    def value(self) -> float:
+        """Σ gains / Σ weights, NaN without weights."""
+        total = float(self.weights.sum())
+        return float(self.gains.sum()) / total if total != 0.0 else float("nan")
+
+    @property
+    def influence(self) -> Array:
+        """By how much each round moves the value (n,); they add up to 0."""
+        return np.asarray((self.gains - self.value * self.weights) / self.weights.sum())
+
+    @property
+    def reach_of_value(self) -> Array:
+        """By how much the value would move if the reward of a round were one more (n,)."""
+        reach = np.ones_like(self.weights) if self.reach is None else self.reach
+        return np.asarray(reach / self.weights.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +81,8 @@ class Estimate:
         What else to know.
     confidence : float
         Coverage of the interval.
-    gains, weights : array, shape (n,)
-        Contributions of the rounds, whose ratio of sums is the value.
+    contributions : Contributions or None
+        Of the rounds, whose ratio of sums is the value. None for a difference.
     model_errors : array, shape (B, p)
         What the error of a model adds: one vector of independent standard errors per block, blocks being fully
         dependent.
@@ -59,8 +97,7 @@ class Estimate:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     confidence: float = 0.95
-    gains: Array = field(default_factory=lambda: np.zeros(0), repr=False)
-    weights: Array = field(default_factory=lambda: np.zeros(0), repr=False)
+    contributions: Contributions | None = field(default=None, repr=False)
     model_errors: Array = field(default_factory=lambda: np.zeros((1, 1)), repr=False)
 
     @property
@@ -69,12 +106,13 @@ class Estimate:
         return not self.reasons
 
     def minus(self, other: Estimate) -> Estimate:
-        """The paired difference of two estimates from the same rounds, blocks resampled together."""
+        """The paired difference of two estimates from the same rounds."""
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError("estimates must come from the same rounds at the same confidence")
-        return estimated(
-            [self.gains, other.gains],
-            [self.weights, other.weights],
+        if self.contributions is None or other.contributions is None:
+            raise InputError("differences are taken of values, not of differences")
+        return _concluded(
+            (self.contributions, other.contributions),
             confidence=self.confidence,
             effective_sample=min(self.effective_sample, other.effective_sample),
             reasons=tuple(dict.fromkeys(self.reasons + other.reasons)),
@@ -91,130 +129,163 @@ class Estimate:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def estimated(
-    gains: list[Array],
-    weights: list[Array],
+    gains: Array | Sequence[Array],
+    weights: Array | Sequence[Array],
     *,
     effective_sample: float,
     confidence: float = 0.95,
     reasons: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    rewards: Array | None = None,
+    expected: Array | float | None = None,
+    reach: Array | None = None,
     model_errors: Array | None = None,
 ) -> Estimate:
-    """The ratio Σ gains / Σ weights with its interval, or the difference of two such ratios.
+    """The ratio Σ gains / Σ weights with its interval, or a refusal.
+
+    An estimator that weighs rewards should hand over both, `rewards` and `reach`. Otherwise the gains are taken for
+    rewards that reach the value as they are: an unseen one is as large as the gains are, in a difference it may help
+    one policy and harm the other, and more than two sizes of gain with fewer than 20 other than 0 are refused.
 
     Parameters
     ----------
-    gains : list of one or two arrays, shape (n,)
-        Numerators, by round.
-    weights : list of as many arrays, shape (n,)
-        Denominators, by round.
+    gains, weights : array, shape (n,), or a list of that one array
+        Contributions of all evaluated rounds, in time order.
     effective_sample : float
-        How many rounds of the target policy's own the weighted rounds are worth.
+        How many rounds of the target policy's own these are worth.
     confidence : float
-        Coverage of the interval.
+        Of the interval.
     reasons : tuple of str
-        Why nothing can be concluded. With any the interval is infinite.
+        Why nothing can be concluded, as far as the caller knows; what the rewards say is added.
     notes : tuple of str
         What else to know.
+    rewards : array, shape (n,), optional
+        Of all evaluated rounds, also of those that weigh nothing.
+    expected : array, shape (n,), or float, optional
+        What the estimator expected of each reward, so that only the rest is weighed; the value if not given.
+    reach : array, shape (n,), optional
+        By how much Σ gains would move if the reward of a round were one more: the importance weight, or whether the
+        round was accepted.
     model_errors : array, shape (B, p), optional
-        As in Estimate. Their lengths are added up, and that to the blocks' standard error in quadrature.
+        As in Estimate. Their lengths are added up; the sum is added in quadrature to the standard error and, times
+        Student's t, to the distance of each end from the value.
 
     Returns
     -------
     Estimate
-        Of the ratio, or of the first less the second.
+        Of the ratio. It refuses to conclude for any of the reasons.
 
     >>> import numpy as np
     >>> from invariant_bandits.evaluation.intervals import estimated
-    >>> estimated([np.tile([0.0, 1.0], 50)], [np.ones(100)], effective_sample=100.0).value
-    0.5
+    >>> clicks = np.tile([0.0, 0.0, 0.0, 1.0], 50)
+    >>> print(estimated(clicks, np.ones(200), effective_sample=200.0, rewards=clicks, reach=np.ones(200)))
+    0.25 [0.1924, 0.3135]
     """
     probability("confidence", confidence)
-    n = len(gains[0])
-    totals = [(float(gain.sum()), float(weight.sum())) for gain, weight in zip(gains, weights, strict=True)]
-    errors = np.zeros((1, 1)) if model_errors is None else model_errors
-    one = len(gains) == 1
-    kept = {"gains": gains[0], "weights": weights[0], "model_errors": errors} if one else {}
-    if any(weight == 0.0 for _, weight in totals) or n < 4:
+    gains, weights = _only_array("gains", gains), _only_array("weights", weights)
+    whole = Contributions(gains, weights, gains, None)
+    whole = replace(whole, residuals=gains - whole.value * weights)
+    if rewards is not None and reach is not None:
+        whole = replace(whole, residuals=rewards - (whole.value if expected is None else expected), reach=reach)
+    if any(array.shape != gains.shape for array in (weights, whole.residuals, gains if reach is None else reach)):
+        raise InputError(f"weights, rewards, expected and reach must have the shape of gains, {gains.shape}")
+    return _concluded(
+        (whole,),
+        effective_sample=effective_sample,
+        confidence=confidence,
+        reasons=(*reasons, *reasons_in_rewards(gains if rewards is None else rewards)),
+        notes=notes,
+        model_errors=np.zeros((1, 1)) if model_errors is None else model_errors,
+    )
+
+
+def _only_array(name: str, given: Array | Sequence[Array]) -> Array:
+    """An array (n,), given as it is or as the only one of a list."""
+    array = np.asarray(given, dtype=np.float64)
+    array = array[0] if array.ndim == 2 and len(array) == 1 else array
+    if array.ndim != 1:
+        raise InputError(f"{name} must be one array of shape (n,), got shape {array.shape}")
+    return array
+
+
+def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
+    """Why rewards (n,) cannot say how large others may be; empty if they can. The size of rewards is no reason."""
+    if len(rewards) == 0:
+        return ()
+    values, counts = np.unique(rewards, return_counts=True)
+    if len(values) == 1:
+        return ("all rewards are equal, so how far others may differ cannot be known",)
+    different = len(rewards) - int(counts.max())
+    if len(values) > 2 and different < FEWEST_DIFFERENT:
+        common = values[counts.argmax()]
+        return (f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",)
+    return ()
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _concluded(
+    parts: Sequence[Contributions],
+    *,
+    effective_sample: float,
+    confidence: float,
+    reasons: tuple[str, ...],
+    model_errors: Array,
+    notes: tuple[str, ...] = (),
+) -> Estimate:
+    """The estimate of one ratio, or of the difference of two; an end that is not finite does not conclude."""
+    n, kept = len(parts[0].gains), parts[0] if len(parts) == 1 else None
+    about = (notes, confidence, kept, model_errors)
+    if n < 4 or any(part.weights.sum() == 0.0 for part in parts):
         reasons = reasons or ("there are no rounds to average",)
-        return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, notes, confidence, **kept)
-    ratios = [gain / weight for gain, weight in totals]
-    value = ratios[0] if one else ratios[0] - ratios[1]
-    error, lower, upper = _block_bootstrap(gains, weights, ratios, confidence)
-    error = float(np.hypot(error, np.linalg.norm(errors, axis=1).sum()))
-    low, high = value - upper * error, value - lower * error
+        return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about)
+    value = parts[0].value - sum(part.value for part in parts[1:])
+    error, below, above = _ends(parts, confidence)
+    model_error = float(np.linalg.norm(model_errors, axis=1).sum())
+    beyond = student_quantile(n, confidence) * model_error
+    low, high = value - float(np.hypot(below, beyond)), value + float(np.hypot(above, beyond))
+    error = float(np.hypot(error, model_error))
+    if not (np.isfinite(low) and np.isfinite(high)):
+        reasons = reasons or ("the interval has no finite end",)
     if reasons:
         low, high = -np.inf, np.inf
-    return Estimate(value, low, high, error, effective_sample, n, reasons, notes, confidence, **kept)
+    return Estimate(value, low, high, error, effective_sample, n, reasons, *about)
 
 
-def mean_and_error(values: Array) -> tuple[float, float]:
-    """Mean of values (n,) and its standard error over blocks of time."""
-    mean = float(values.mean())
-    sums = block_sums(values - mean)
-    blocks = len(sums)
-    return mean, float(np.sqrt(sums @ sums * blocks / (blocks - 1))) / len(values)
+def _ends(parts: Sequence[Contributions], confidence: float) -> tuple[float, float, float]:
+    """Standard error of one ratio or of a difference, and how far its interval reaches below and above it."""
+    influence = parts[0].influence - sum(part.influence for part in parts[1:])
+    up, down = _unseen_moves(parts)
+    clustered = max(clustering(influence), _clustering_of_rewards(parts))
+    return covering_interval(influence, up, down, clustered, confidence)
 
 
-def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
-    """Sums of (n,) over at most `blocks` consecutive stretches of at least two rounds, as equal as can be."""
-    return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
+def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
+    """How far one reward not seen yet may move the value, or the difference, up (≥ 0) and down (≤ 0).
 
-
-def block_starts(rounds: int, blocks: int = BLOCKS) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """First round of each block."""
-    return np.linspace(0, rounds, min(blocks, rounds // 2) + 1)[:-1].round().astype(np.int64)
-
-
-def _block_bootstrap(
-    gains: list[Array], weights: list[Array], ratios: list[float], confidence: float
-) -> tuple[float, float, float]:
-    """Standard error of the (difference of) ratios, and the two quantiles of the studentised error.
-
-    A block's influence is Σ_i ±(gain_i − ratio_i·weight_i)/W_i, W_i the sum of all weights; the variance of the
-    estimate is the sum of squared influences times B/(B − 1).
+    A reward of one round enters both values of a difference, which it then moves by the difference of its reaches;
+    where a reach is not known, it may move one up and the other down.
     """
-    columns = []
-    for gain, weight, ratio in zip(gains, weights, ratios, strict=True):
-        columns += [block_sums(gain - ratio * weight), block_sums(weight)]
-    table = np.stack(columns, axis=1)
-    blocks = len(table)
-    counts = _resamples(blocks)
-    error, _ = _studentised(np.ones((1, blocks)), table)
-    errors, shifts = _studentised(counts, table)
-    if error[0] == 0.0:
-        return 0.0, 0.0, 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scaled = np.nan_to_num(shifts / errors, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    tail = 0.5 * (1.0 - confidence)
-    lower, upper = np.quantile(scaled, [tail, 1.0 - tail], method="inverted_cdf")
-    student = float(special.stdtrit(blocks - 1, 1.0 - tail))
-    return float(error[0]), min(float(lower), -student), max(float(upper), student)
+    if len(parts) == 2 and any(part.reach is None for part in parts):
+        (up, down), (other_up, other_down) = (_unseen_moves((part,)) for part in parts)
+        return up - other_down, down - other_up
+    higher = lower = np.zeros(1)
+    for part, sign in zip(parts, (1.0, -1.0), strict=False):
+        above, below = unseen_sizes(part.residuals)
+        higher = higher + sign * above * part.reach_of_value
+        lower = lower - sign * below * part.reach_of_value
+    return max(0.0, float(higher.max()), float(lower.max())), min(0.0, float(higher.min()), float(lower.min()))
 
 
-def _studentised(counts: Array, table: Array) -> tuple[Array, Array]:
-    """Standard errors (R,) and values (R,) of the ratios when block b counts `counts`[r, b] times.
+def _clustering_of_rewards(parts: Sequence[Contributions]) -> float:
+    """1 + (D − 1)·ρ: the clustering D of the centred residuals, of which the reach M lets ρ = (ΣM)²/(nΣM²) through.
 
-    table (B, 2) or (B, 4): columns centred gain, weight, of one ratio or two.
+    For a difference M is that of the reaches, D the larger one of both. All of it where a reach is not known.
     """
-    blocks, width = table.shape
-    sums = counts @ table
-    products = (counts @ (table[:, :, None] * table[:, None, :]).reshape(blocks, -1)).reshape(-1, width, width)
-    slope = np.empty((len(counts), width))
-    value = np.zeros(len(counts))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for first, sign in zip(range(0, width, 2), (1.0, -1.0), strict=False):
-            ratio = sums[:, first] / sums[:, first + 1]
-            slope[:, first] = sign / sums[:, first + 1]
-            slope[:, first + 1] = -sign * ratio / sums[:, first + 1]
-            value += sign * ratio
-        variance = np.einsum("ri,rij,rj->r", slope, products, slope) * blocks / (blocks - 1)
-    return np.sqrt(np.maximum(variance, 0.0)), value
-
-
-@lru_cache(maxsize=8)
-def _resamples(blocks: int) -> Array:
-    """How often each block is drawn in each of the resamples (R, B); the same ones every time."""
-    rng = np.random.default_rng(SEED)
-    return np.asarray(rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=RESAMPLES), dtype=np.float64)
+    largest = max(clustering(part.residuals - part.residuals.mean()) for part in parts)
+    if any(part.reach is None for part in parts):
+        return largest
+    reach = parts[0].reach_of_value - sum(part.reach_of_value for part in parts[1:])
+    squares = len(reach) * float(reach @ reach)
+    return 1.0 + (largest - 1.0) * (float(reach.sum()) ** 2 / squares if squares > 0.0 else 0.0)

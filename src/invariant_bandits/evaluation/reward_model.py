@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.evaluation.intervals import BLOCKS, block_starts
+from invariant_bandits.evaluation.blocks import BLOCKS, block_starts
 from invariant_bandits.logs.feedback import Feedback
 
 
