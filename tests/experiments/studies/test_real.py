@@ -142,6 +142,14 @@ def test_flights_can_be_played_from_end_to_end():
     assert real_report.report({"flights": found}).count("## NYC flights") == 1
 
 
+def test_data_bring_their_own_horizons():
+    short = replace(world(rounds=400), horizons=(20, 50))
+    some = {name: CHOICES[name] for name in (policies.FROZEN, policies.UNIFORM)}
+    found = study.run(short, replications=1, dates=3, seed=1, jobs=1, choices=some)
+    assert found.horizons == (20, 50)
+    assert found.rolling[policies.FROZEN].shape == (1, 3, 2)
+
+
 def test_too_long_a_horizon_is_refused():
     with pytest.raises(ib.InputError, match="horizons must be at most 800, the rounds of the second half: 900"):
         study.run(world(), horizons=(900,), choices=CHOICES)
