@@ -1,7 +1,8 @@
 """Public time-stamped data as rounds in which the reward of every offered action is known.
 
 Only differences between the actions of one round matter to a choice, so features are centred within the round. They
-hold what was known when deciding: nothing of the rewards of this or any other round goes into them.
+hold what was known when deciding: nothing of the rewards of this or any later round goes into them, and of earlier ones
+only where a set says so, of earlier days alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments.studies.real_rounds import RealData, installed, rounds_of, table_of
+from invariant_bandits.experiments.studies.real_sets.births import births
+from invariant_bandits.experiments.studies.real_sets.employment import employment
+from invariant_bandits.experiments.studies.real_sets.football import football
+from invariant_bandits.experiments.studies.real_sets.housing import housing
+from invariant_bandits.experiments.studies.real_sets.stations import stations
+from invariant_bandits.experiments.studies.real_sets.tweets import tweets
 
 CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN")
 DELAYS = (-60.0, 180.0)
@@ -80,7 +87,16 @@ def films() -> RealData:
     return rounds_of("Film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
 
 
-DATA: Mapping[str, Callable[[], RealData]] = {"flights": flights, "films": films}
+DATA: Mapping[str, Callable[[], RealData]] = {
+    "flights": flights,
+    "films": films,
+    "births": births,
+    "stations": stations,
+    "football": football,
+    "tweets": tweets,
+    "employment": employment,
+    "housing": housing,
+}
 
 
 def _minutes(clock: Array) -> Array:
