@@ -9,9 +9,7 @@ from invariant_bandits.experiments.studies.real_rounds import RealData, rounds_o
 from invariant_bandits.experiments.studies.real_sets.dates import (
     DAY,
     days_of,
-    fixed_holiday,
     holiday,
-    monday_holiday,
     month_and_day,
     weekday,
 )
@@ -55,15 +53,10 @@ def births() -> RealData:
 
 
 def _features(days: Array) -> dict[str, Array]:
-    month, date = month_and_day(days)
-    weekend = weekday(days) >= 5
     return {
         **{name: weekday(days) == number for number, name in enumerate(WEEKDAYS, start=1)},
-        "weekend in summer": weekend & (month >= 6) & (month <= 8),
-        "holiday": fixed_holiday(days),
-        "Monday holiday": monday_holiday(days),
+        "holiday": holiday(days),
         "eve of a holiday": holiday(days + DAY),
         "day after a holiday": holiday(days - DAY),
-        "the 13th": date == 13,
-        "end of the year": (month == 12) & (date >= 26),
+        "the 13th": month_and_day(days)[1] == 13,
     }

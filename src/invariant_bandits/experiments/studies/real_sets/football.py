@@ -16,10 +16,9 @@ CLIP = 4.0
 DAYS_APART = 3
 FORM, LONG, GROUND = 5, 34, 17  # matches
 START, STEP, HOME_BONUS, SPREAD = 1500.0, 20.0, 80.0, 400.0  # of the Elo rating
-LONGEST_REST = 14
 FEATURES = (
     *("at home", "rating", "form", "results this season", "results last season", "goals scored", "goals conceded"),
-    *("record on such ground", "last meeting on this ground", "promoted", "days of rest"),
+    *("record on such ground", "last meeting on this ground", "promoted"),
 )
 
 
@@ -55,7 +54,6 @@ class Team:
     conceded: list[int] = field(default_factory=list)
     on_ground: dict[bool, list[int]] = field(default_factory=lambda: {True: [], False: []})
     results: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    last_day: int = -(10**6)
 
     def describe(self, match: Match, home: bool) -> Array:
         """Everything but the ground, which two teams of a match are compared in."""
@@ -72,7 +70,6 @@ class Team:
                 _mean(self.on_ground[home][-GROUND:], 0.0),
                 0.0,
                 float(season - 1 not in self.results),
-                float(min(match.day - self.last_day, LONGEST_REST)),
             ]
         )
 
@@ -83,7 +80,6 @@ class Team:
         self.conceded.append(theirs)
         self.on_ground[home].append(ours - theirs)
         self.results[match.season].append(match.result if home else 1.0 - match.result)
-        self.last_day = match.day
 
 
 class History:

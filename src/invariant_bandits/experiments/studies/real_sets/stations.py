@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from invariant_bandits.experiments.studies.real_rounds import RealData, table_of
-from invariant_bandits.experiments.studies.real_sets.dates import DAY, days_of, holiday, month_and_day, weekday
+from invariant_bandits.experiments.studies.real_sets.dates import DAY, days_of, holiday, weekday
 from invariant_bandits.experiments.studies.real_sets.panel import before, mean_before, panel_rounds
 
 FIRST, LAST = "Austin", "California"
@@ -33,7 +33,6 @@ def stations() -> RealData:
     weekend = np.broadcast_to(weekday(date) >= 5, entered.shape)
     free, work = (mean_before(np.where(weekend == of, entered, 0.0), range(1, 29)) for of in (True, False))
     quiet = np.log(np.maximum(work / 5.0, TINY) / np.maximum(free / 2.0, TINY)).clip(0.0, QUIETEST)
-    month, of_month = month_and_day(date)
     angle = 2.0 * np.pi * (date - date.astype("datetime64[Y]")).astype(np.int64) / 365.25
     features = {
         "yesterday": before(above, 1),
@@ -43,9 +42,7 @@ def stations() -> RealData:
         "quiet on weekends": quiet,
         "quiet, Saturday": quiet * (weekday(date) == 5),
         "quiet, Sunday": quiet * (weekday(date) == 6),
-        "quiet, holiday": quiet * holiday(date),
-        "quiet, next to a holiday": quiet * (holiday(date - DAY) | holiday(date + DAY)),
-        "quiet, last days of the year": quiet * ((month == 12) & (of_month >= 23)),
+        "quiet, around a holiday": quiet * (holiday(date - DAY) | holiday(date) | holiday(date + DAY)),
         "quiet, season (cosine)": quiet * np.cos(angle),
         "quiet, season (sine)": quiet * np.sin(angle),
     }
