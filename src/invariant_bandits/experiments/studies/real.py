@@ -14,12 +14,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation.rolling import play_from, rolling_origins
-from invariant_bandits.experiments.studies.real_data import RealData
 from invariant_bandits.experiments.studies.real_policies import Tunable, past_of, tunable
+from invariant_bandits.experiments.studies.real_rounds import RealData
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.registry import Maker
 
-HORIZONS = (100, 500, 2000)
 DATES = 24
 REPLICATIONS = 4
 SEED = 20261116
@@ -62,7 +61,7 @@ def run(
     *,
     replications: int = REPLICATIONS,
     dates: int = DATES,
-    horizons: Sequence[int] = HORIZONS,
+    horizons: Sequence[int] | None = None,
     seed: int = SEED,
     jobs: int = 2,
     choices: Tunable | None = None,
@@ -70,10 +69,12 @@ def run(
 ) -> Outcome:
     """Tune, play the second half once, and play from many dates; `replications` draw the logged actions anew.
 
-    The same for any number of `jobs`. choices: other policies and settings than `tunable()`.
+    The same for any number of `jobs`. horizons: by default those of the data; choices: other policies
+    and settings than `tunable()`.
     """
     whole_number("replications", replications, 1)
     whole_number("dates", dates, 3)
+    horizons = data.horizons if horizons is None else horizons
     longest = max(whole_number("horizons", horizon, 1) for horizon in horizons)
     rounds = data.rounds.rounds
     middle = rounds // 2

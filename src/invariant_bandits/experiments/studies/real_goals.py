@@ -1,4 +1,4 @@
-"""What the real-data study must show on flights, as code: paired differences with their standard errors."""
+"""What the real-data study must show, on flights and on every set, as code: paired differences with their errors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from invariant_bandits.experiments.studies.real_policies import (
     AUTO_TUNED,
     COLD,
     COLD_TUNED,
+    DISCOUNT,
     FROZEN,
     SLIDING,
     UNIFORM,
@@ -24,6 +25,9 @@ BLOCKS = 26
 RIVALS = (FROZEN, COLD, COLD_TUNED, WARM, SLIDING)
 OURS = (AUTO_DEFAULT, AUTO_TUNED)
 CLEAR_AFTER = (100, 500)
+SIMPLE = (FROZEN, COLD_TUNED, WARM, SLIDING, DISCOUNT)
+ALLOWED = 3.0
+EVERY_SET = "all sets"
 
 
 def samples(outcome: Outcome) -> dict[str, dict[str, Array]]:
@@ -75,6 +79,53 @@ def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> G
         return Verdict(word_for(reached), apart, numbers=rival)
 
     return Goal(f"{policy}: {words}", stretch, judge, policy)
+
+
+def verdicts_everywhere(outcomes: Mapping[str, Outcome], policy: str) -> list[tuple[Goal, Verdict]]:
+    """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on average."""
+    found = {key: shares(outcome, policy) for key, outcome in outcomes.items()}
+    goals = [
+        _share_goal(policy, key, f"{outcomes[key].name}, {stretch}", stretch)
+        for key, here in found.items()
+        for stretch in here
+    ]
+    goals.append(_average_goal(policy))
+    return [(goal, goal.judge(found)) for goal in goals]
+
+
+def shares(outcome: Outcome, policy: str) -> dict[str, tuple[str, Measurement]]:
+    """Horizon -> (best simple policy, policy − it in percent of its gain); the best is chosen after play."""
+    found = {}
+    for horizon in outcome.horizons:
+        stretch = f"next {horizon}"
+        here = samples(outcome)[stretch]
+        best = max((name for name in SIMPLE if name in here), key=lambda name: here[name].mean())
+        gain = abs(float(here[best].mean()))
+        found[stretch] = (best, mean_of(100.0 * (here[policy] - here[best]) / gain))
+    return found
+
+
+Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
+"""Data set -> horizon -> (best simple policy, how far from it in percent of its gain)."""
+
+
+def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
+    def judge(found: Shares) -> Verdict:
+        best, apart = found[key][stretch]
+        margin = Measurement(-ALLOWED - apart.value, error=apart.error)
+        return Verdict(word_for(apart.value >= -ALLOWED), apart, numbers=best, margin=margin)
+
+    return Goal(f"{policy}: at most {ALLOWED:g} % below the best simple policy", where, judge, policy)
+
+
+def _average_goal(policy: str) -> Goal:
+    def judge(found: Shares) -> Verdict:
+        sets = np.array([np.mean([apart.value for _, apart in here.values()]) for here in found.values()])
+        apart = mean_of(sets)
+        margin = Measurement(-apart.value, error=apart.error)
+        return Verdict(word_for(apart.value > 0.0), apart, numbers="the best of each", margin=margin)
+
+    return Goal(f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy)
 
 
 def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Measurement]]:
