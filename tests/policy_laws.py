@@ -41,6 +41,7 @@ def _makers():
         )
     return makers | {
         "AutoISD": lambda: ib.AutoISD.from_history(history()),
+        "AutoISD that learns its noise": lambda: ib.AutoISD.from_history(history(), noise="learned"),
         "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
         "SWLinUCB": lambda: ib.SWLinUCB(DIM, window=12, feature_bound=2.0),
         "DLinUCB": lambda: ib.DLinUCB(DIM, discount=0.95),

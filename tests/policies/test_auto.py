@@ -7,6 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members
+from invariant_bandits.policies.robust_hypotheses import robust_members
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -30,6 +31,7 @@ def prior(moves=False, p=P):
         baseline_variance=0.02,
         baseline_error=0.01,
         baseline_moves=moves,
+        signal_variance=1.0,
     )
 
 
@@ -258,6 +260,73 @@ def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
         speeds = sorted(one.process[P - 1] / prior().drift[-1] for one in drifting)
         wanted = sorted(rate * factor for rate in (0.0, 1e-3, 1e-2, 5e-2) for factor in (1.0, 4.0, 16.0))
         np.testing.assert_allclose(speeds, wanted)
+
+
+def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
+    """Signal a hundredth of the noise: broken and useless have members a hundred times as wide, others do not."""
+    plain, weak = (robust_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049))
+    assert len(weak) == len(plain) + 3
+    for name, more in (("invariance broken", 2), ("logs useless", 1)):
+        widths = [
+            sorted(one.covariance[0, 0] for one in members if one.hypothesis == name) for members in (plain, weak)
+        ]
+        assert len(widths[1]) == len(widths[0]) + more
+        assert widths[1][-1] > 50 * widths[0][-1]
+
+
+def test_the_baseline_may_be_wrong_in_every_hypothesis():
+    members = robust_members(prior(), intercept=True)
+    doubt = {name: max(m.covariance[-1, -1] for m in members if m.hypothesis == name) for name in HYPOTHESES}
+    assert all(value >= 0.5 * 0.49 for value in doubt.values())
+
+
+# -- the noise is learned --
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
+def test_noise_that_changed_is_learned_and_not_taken_for_drift(factor):
+    world = prior()
+    policy = ib.AutoISD(world, noise="learned")
+    rng = np.random.default_rng(3)
+    for row in rng.normal(size=(1500, P)):
+        z = row @ world.basis
+        policy.update(row, float(z @ world.mean + world.baseline + factor * 0.7 * rng.normal()))
+    assert policy.noise_scale == pytest.approx(factor * 0.7, rel=0.12)
+    shares = policy.explain().hypotheses
+    assert shares["nothing changed"] + shares["drift as in the logs"] > 0.9
+    assert not policy.alarm
+    assert f"noise: {policy.noise_scale / 0.7:.2f} × that of the logs" in str(policy.explain())
+
+
+def test_one_outlier_moves_neither_the_weights_nor_the_noise_nor_the_means_far():
+    calm, shocked = (ib.AutoISD(prior(), noise="learned") for _ in range(2))
+    features, rewards = rounds(300)
+    for t, (row, reward) in enumerate(zip(features, rewards, strict=True)):
+        calm.update(row, reward)
+        shocked.update(row, 1e6 if t == 299 else reward)
+    before, after = (policy.explain().hypotheses for policy in (calm, shocked))
+    assert max(abs(before[name] - after[name]) for name in HYPOTHESES) < 0.5
+    assert shocked.noise_scale < 1.3 * calm.noise_scale
+    assert np.abs(shocked.coefficients - calm.coefficients).max() < 0.5
+
+
+def test_known_noise_stays_that_of_the_logs():
+    policy = ib.AutoISD(prior())
+    for row, reward in zip(*rounds(200), strict=True):
+        policy.update(row, 10.0 * reward)
+    assert policy.noise_scale == pytest.approx(0.7)
+    with pytest.raises(ib.InputError, match="noise must be one of 'known', 'learned', got 'loud'"):
+        ib.AutoISD(prior(), noise="loud")
+
+
+def test_robust_hypotheses_weigh_nothing_changed_more_where_a_moving_baseline_hides_a_weak_signal():
+    def shares(moves, signal):
+        world = replace(prior(moves), signal_variance=signal)
+        return list(ib.AutoISD(world, noise="learned").explain().hypotheses.values())
+
+    np.testing.assert_allclose(shares(True, 1.0), [0.1, 0.6, 0.2, 0.1])
+    np.testing.assert_allclose(shares(True, 0.01), [0.8, 0.17, 0.02, 0.01])
+    np.testing.assert_allclose(shares(False, 0.01), [0.1, 0.6, 0.2, 0.1])
 
 
 def test_bad_settings_are_named():

@@ -68,10 +68,14 @@ def real(
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
     dates: Annotated[int, typer.Option(min=3, help="Starting dates in the second half.")] = 24,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set, several times; flights and films if not given, 'all' for those of every field."),
+    ] = None,
     seed: Seed = 20261116,
     jobs: Jobs = PROCESSORS,
 ) -> None:
-    """Public data of eight fields, played as logs first and then online; needs the extra "real"."""
+    """Public data, played as logs first and then online; needs the extra "real"."""
     from invariant_bandits.experiments.studies import real as real_study
     from invariant_bandits.experiments.studies import real_data, real_goals, real_report
     from invariant_bandits.experiments.studies.real_policies import AUTO_TUNED
@@ -80,21 +84,17 @@ def real(
     one_thread_each()
     outcomes = {}
     with Bar("starting") as progress:
-        for name, load in real_data.DATA.items():
+        for name in real_data.chosen(data or real_data.PLAYED):
             outcomes[name] = real_study.run(
-                load(), replications=replications, dates=dates, seed=seed, jobs=jobs, progress=progress
+                real_data.DATA[name](), replications=replications, dates=dates, seed=seed, jobs=jobs, progress=progress
             )
     charts = {outcome.name: real_goals.charted(outcome) for outcome in outcomes.values()}
     for theme in plots.THEMES:
         picture = gain_chart.gain_chart(charts, ours=real_goals.OURS, reference=AUTO_TUNED, theme_name=theme)
         plots.save(picture, figures / f"real-{theme}", ["png"])
     write_page(real_report.report(outcomes, pictures=_seen_from(out, figures)), out)
-    judged = outcomes[real_report.JUDGED]
     missed = {
-        policy: sum(
-            not verdict.reached
-            for _, verdict in real_goals.verdicts(judged, policy) + real_goals.verdicts_everywhere(outcomes, policy)
-        )
+        policy: sum(not verdict.reached for _, verdict in real_goals.all_verdicts(outcomes, policy))
         for policy in real_goals.OURS
     }
     shown = ", ".join(f"{policy}: {count}" for policy, count in missed.items())

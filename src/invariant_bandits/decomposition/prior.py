@@ -46,6 +46,8 @@ class DriftPrior:
         Sampling variance of the mean baseline.
     baseline_moves : bool
         Whether the window baselines differ by more than sampling error.
+    signal_variance : float
+        Variance of the expected reward over the logged actions, at the mean coefficients.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -69,6 +71,7 @@ class DriftPrior:
     baseline_variance: float
     baseline_error: float
     baseline_moves: bool
+    signal_variance: float = 0.0
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
@@ -112,6 +115,7 @@ class DriftPrior:
             baseline_variance=between,
             baseline_error=error,
             baseline_moves=moves,
+            signal_variance=float((center**2 * variance).sum()),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -29,10 +29,15 @@ from invariant_bandits.policies.base import (
 from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.robust_hypotheses import robust_members, temper
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 DEFAULT_EXPLORATION = 0.5
 DEFAULT_SHARE = 1e-5
+NOISE = ("known", "learned")
+STUDENT_FREEDOM = 5.0
+NOISE_MEMORY = mixture_kernels.NOISE_MEMORY
+ARRAYS = ("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods", "noise")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Belief:
         deviation of that.
     names : list of str
         The main features of every direction.
+    noise_ratio : float
+        Standard deviation of the noise over that of the logs.
     """
 
     hypotheses: dict[str, float]
@@ -62,12 +69,15 @@ class Belief:
     errors: Array
     names: list[str]
     rounds: int
+    noise_ratio: float = 1.0
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
         lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
         verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
         lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
+        if self.noise_ratio != 1.0:
+            lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
         if moved:
@@ -101,6 +111,10 @@ class AutoISD:
         Part of the weights that returns to the prior weights each round.
     alarm_level : float
         Probability of a false alarm, over all rounds together, if invariance holds.
+    noise : "known" or "learned"
+        Known: rewards vary as they did in the logs. Learned: every filter learns its own noise variance, hypotheses are
+        weighed by Student's t with five degrees of freedom, so that outliers cannot rule them, and their members doubt
+        more (`robust_hypotheses`): for noise that changes, rare clicks, heavy tails, logs with little signal.
     members : sequence of Member, optional
         Others than the default ones.
 
@@ -128,6 +142,7 @@ class AutoISD:
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
+        noise: str = "known",
         members: Sequence[Member] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
@@ -141,7 +156,11 @@ class AutoISD:
         if self.share >= 1.0:
             raise InputError(f"share must be below 1, got {share!r}")
         self.alarm_level = probability("alarm_level", alarm_level)
-        self._begin(default_members(prior, intercept=self.intercept) if members is None else list(members))
+        self.noise = one_of("noise", noise, NOISE)
+        if members is None:
+            choose = robust_members if noise == "learned" else default_members
+            members = choose(prior, intercept=self.intercept)
+        self._begin(list(members))
 
     @classmethod
     def from_history(
@@ -153,6 +172,7 @@ class AutoISD:
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
+        noise: str = "known",
     ) -> Self:
         """Learn the basis and the drift prior from the logs, then start."""
         basis = InvariantSubspaceDecomposition().fit(moments).basis_
@@ -164,6 +184,7 @@ class AutoISD:
             confidence=confidence,
             share=share,
             alarm_level=alarm_level,
+            noise=noise,
         )
 
     @classmethod
@@ -189,6 +210,7 @@ class AutoISD:
         self._prior_weights = weights / weights.sum()
         self._weights = self._prior_weights.copy()
         self._log_likelihoods = np.zeros(len(weights))
+        self._noise = np.full(len(weights), self.prior.noise_variance)
         self._rounds, self._peak_evidence = 0, 0.0
         self._derive()
 
@@ -205,26 +227,23 @@ class AutoISD:
         self._multiplier = self.exploration * self._radius
         # Actions hardly tried are judged more generously, but never beyond what exploration 1 grants to all.
         most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
-        noise = self.prior.noise_variance
         # What the compiled loops take, put together once; arrays are changed in place.
-        self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag, noise)
+        self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag)
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
-        self._learning: Any = (
-            self._basis,
-            *filters,
-            self._log_likelihoods,
-            self._holds,
-            self._blend,
-            noise,
-            self.share,
-        )
+        others = (self._log_likelihoods, self._holds, self._blend, self._noise)
+        learned = self.noise == "learned"
+        trust = (STUDENT_FREEDOM, temper(self.prior)) if learned else (0.0, 1.0)
+        self._learning: Any = (self._basis, *filters, *others, self.share, *trust)
+        self._noise_now = self._believed_noise()
 
     # -- deciding --
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
         try:
-            action: int = kernels.choose(features, *self._scoring, float(self._rounds), self._multiplier)
+            action: int = kernels.choose(
+                features, *self._scoring, self._noise_now, float(self._rounds), self._multiplier
+            )
         except TypeError:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
@@ -233,7 +252,7 @@ class AutoISD:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        if kernels.score(features, *self._scoring, float(self._rounds), parts) < 0:
+        if kernels.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
             refuse_offered(features, self.dim)
         return Scores(parts[0], self._radius * np.sqrt(parts[1] * parts[2]))
 
@@ -243,7 +262,7 @@ class AutoISD:
         rounds, actions, _ = features.shape
         flat = features.reshape(-1, self.dim)
         parts = np.empty((3, len(flat)))
-        if kernels.score(flat, *self._scoring, float(self._rounds), parts) < 0:
+        if kernels.score(flat, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
             finite_array("features", features, ("N", "K", self.dim))
             raise too_large()
         values = parts[0] + self._multiplier * np.sqrt(parts[1] * parts[2])
@@ -258,15 +277,25 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            evidence: float = kernels.learn(features, reward, *self._learning)
+            evidence: float = kernels.learn(features, reward, *self._learning, min(self._rounds, NOISE_MEMORY))
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
         if evidence != evidence:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
+        self._noise_now = self._believed_noise()
         if evidence > self._peak_evidence:
             self._peak_evidence = evidence
+
+    def _believed_noise(self) -> float:
+        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
+        return float(self._weights @ self._noise) if self.noise == "learned" else self.prior.noise_variance
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of a reward about its expectation, as it is believed now."""
+        return float(np.sqrt(self._noise_now))
 
     @property
     def alarm(self) -> bool:
@@ -311,6 +340,7 @@ class AutoISD:
             errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
             names=[", ".join(names[i] for i in pair) for pair in main],
             rounds=self.rounds,
+            noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
         )
 
     # -- storing --
@@ -318,7 +348,7 @@ class AutoISD:
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
         prior = {name: value for name, value in asdict(self.prior).items() if not isinstance(value, np.ndarray)}
-        own = ("intercept", "exploration", "confidence", "share", "alarm_level")
+        own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise")
         return {"prior": prior, **{name: getattr(self, name) for name in own}}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -332,6 +362,7 @@ class AutoISD:
             "weights": self._weights,
             "prior_weights": self._prior_weights,
             "log_likelihoods": self._log_likelihoods,
+            "noise": self._noise,
             "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self._rounds], dtype=np.int64),
         }
@@ -339,8 +370,9 @@ class AutoISD:
     @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        given, arrays = dict(settings), _named(arrays)
-        scalars = given.pop("prior")
+        given: dict[str, Any] = {"noise": "known", **settings}
+        arrays = _named(arrays, settings)
+        scalars = {"signal_variance": 0.0, **given.pop("prior")}
         known = {one.name for one in fields(DriftPrior)}
         stored = {name.removeprefix("prior."): a for name, a in arrays.items() if name.startswith("prior.")}
         if known != scalars.keys() | stored.keys():
@@ -348,7 +380,7 @@ class AutoISD:
         whole: dict[str, Any] = {**scalars, **stored}
         _check_shapes(arrays, stored, bool(given.get("intercept")))
         policy = cls(DriftPrior(**whole), **given)
-        for name in ("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods"):
+        for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])
         policy._derive()
@@ -358,7 +390,7 @@ class AutoISD:
         return f"AutoISD(dim={self.dim}, members={len(self._owners)}, rounds={self.rounds})"
 
 
-def _named(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+def _named(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping[str, Array]:
     """The arrays under their names of today; files of version 0.1 packed several into a "table" and a "clock"."""
     if "table" not in arrays:
         return arrays
@@ -371,6 +403,7 @@ def _named(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         "weights": table[0],
         "prior_weights": table[1],
         "log_likelihoods": table[2],
+        "noise": np.full(table.shape[1], float(settings["prior"]["noise_variance"])),
         "peak_evidence": clock[1:],
         "counters": clock[:1].astype(np.int64),
     }
@@ -383,7 +416,7 @@ def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], inter
     squares = ("basis", "mean_covariance", "pooled_covariance")
     shapes: dict[str, tuple[int, ...]] = {f"prior.{name}": (p, p) if name in squares else (p,) for name in prior}
     shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
-    shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods"), (members,))
+    shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods", "noise"), (members,))
     for name, shape in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.float64:
             raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")

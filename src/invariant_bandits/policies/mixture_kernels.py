@@ -1,7 +1,8 @@
 """The compiled inner loops of a mixture of Kalman filters: plain functions on arrays.
 
 State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), weights and
-prior weights (C,), log-likelihoods (C,), and whether a filter holds the logs' invariance (C,), 1 or 0.
+prior weights (C,), log-likelihoods (C,), noise variances v (C,), and whether a filter holds the logs' invariance (C,),
+1 or 0.
 Covariances are kept as lower triangles. `blend` (d + 1, d) is the mixture's mean (first row) and its covariance by the
 law of total variance: deciding needs nothing else of the filters.
 Coordinates of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
@@ -20,6 +21,9 @@ from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FIN
 NEGLIGIBLE = 1e-9
 LAG_FROM = 3.0
 REFUSED = np.nan
+OUTLIER = 10.0
+NOISE_PRIOR_ROUNDS = 30.0
+NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
 
 
@@ -142,7 +146,7 @@ def log_evidence(prior_weights: Any, log_likelihoods: Any, holds: Any) -> Any:
     return np.log(sums[0, 1] / sums[0, 0]) - np.log(sums[1, 1] / sums[1, 0])
 
 
-@njit(float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, float64, float64), **OPTIONS)
+@njit(float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, V1, float64, float64, float64, float64), **OPTIONS)
 def learn(
     x: Any,
     reward: float,
@@ -155,13 +159,19 @@ def learn(
     log_likelihoods: Any,
     holds: Any,
     blend: Any,
-    noise: float,
+    v: Any,
     share: float,
+    freedom: float,
+    temper: float,
+    rounds: float,
 ) -> Any:
     """One round for every filter, then the weights and the blend. Returns the log evidence, or NaN if it is refused.
 
-    Filter c: S = s² + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). Weights: w ∝ w·N(e; 0, S),
-    of which `share` returns to the prior weights.
+    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With `freedom` ν > 0 weights
+    follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
+    towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + `rounds`. Errors beyond ten
+    standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights returns
+    to the prior weights.
     """
     C, d = M.shape
     if len(x) != V.shape[0]:
@@ -181,18 +191,27 @@ def learn(
                 row += P[c, i, j] * z[j]
                 g[j] += P[c, i, j] * zi
             g[i] += row + P[c, i, i] * zi
-        S, e = noise, reward
+        S, e = v[c], reward
         for i in range(d):
             S += g[i] * z[i]
             e -= M[c, i] * z[i]
         gain = 1.0 / S
+        if freedom > 0.0:
+            furthest = OUTLIER * np.sqrt(S)
+            e = min(max(e, -furthest), furthest)
         for i in range(d):
             M[c, i] += g[i] * e * gain
             scaled = g[i] * gain
             for j in range(i + 1):
                 P[c, i, j] -= scaled * g[j]
             P[c, i, i] += q[c, i]
-        likelihood = -0.5 * (np.log(S) + e * e * gain)
+        surprise = e * e * gain
+        if freedom > 0.0:
+            likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
+            kept = v[c] * gain
+            v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / (NOISE_PRIOR_ROUNDS + rounds)
+        else:
+            likelihood = -0.5 * (np.log(S) + surprise)
         log_likelihoods[c] += likelihood
         weights[c] = np.log(weights[c]) + likelihood
         largest = max(largest, weights[c])

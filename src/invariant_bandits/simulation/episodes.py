@@ -36,6 +36,10 @@ class Episode:
         rounds.
     windows : int
         Into how many equal stretches the logs are cut for moments.
+    expected : array, shape (T, K), optional
+        Expected rewards, where they are not linear.
+    outcomes : array, shape (T, K), optional
+        What every action would bring, where that is not its expected reward plus noise.
     """
 
     logs: LoggedRounds
@@ -43,11 +47,20 @@ class Episode:
     coefficients: Array
     noise: Array
     windows: int = 8
+    expected: Array | None = None
+    outcomes: Array | None = None
 
     @cached_property
     def means(self) -> Array:
         """True expected rewards (T, K)."""
+        if self.expected is not None:
+            return self.expected
         return np.asarray(np.einsum("tkp,tp->tk", self.offered, self.coefficients))
+
+    @property
+    def rewards(self) -> Array:
+        """What every action brings when it is played (T, K)."""
+        return self.means + self.noise[:, None] if self.outcomes is None else self.outcomes
 
     @cached_property
     def past(self) -> Past:

@@ -149,7 +149,7 @@ def play(policy: Policy, episode: Episode) -> Array:
 def _played(policy: Any, episode: Episode, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
     """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
     means = episode.means
-    rewards = (means + episode.noise[:, None]).tolist()
+    rewards = episode.rewards.tolist()
     select, update, count = policy.select, policy.update, means.shape[1]
     actions, believed = [], []
     for features, reward in zip(episode.offered.copy(), rewards, strict=True):

@@ -235,12 +235,13 @@ def test_every_rival_can_make_autoisd_miss_and_the_page_names_it(rival):
 
 def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
     behind = replace(planted(**{policies.DISCOUNT: 12.0}), name="elsewhere", horizons=(50, 100, 300))
-    outcomes = {"flights": planted(), "elsewhere": behind}
+    outcomes = {"flights": planted(), "films": planted(), "elsewhere": behind}
     judged = real_goals.verdicts_everywhere(outcomes, policies.AUTO_TUNED)
     missed = {goal.where: verdict.numbers for goal, verdict in judged if not verdict.reached}
     assert missed == {f"elsewhere, next {horizon}": policies.DISCOUNT for horizon in (50, 100, 300)}
     page = real_report.report(outcomes)
-    assert "AutoISD, tuned: 4 of 7 reached, on every set." in page
+    assert "AutoISD, tuned: 7 of 10 reached, on every set." in page
+    assert "on every set" not in real_report.report({"flights": planted(), "elsewhere": behind})
     assert "| AutoISD, tuned: at most 3 % below the best simple policy | elsewhere, next 300 | discount | −8." in page
 
 
@@ -300,9 +301,17 @@ def test_the_command_writes_the_page_and_both_pictures(tmp_path, monkeypatch):
     monkeypatch.setattr(real_data, "DATA", {"flights": lambda: "the flights"})
     page, figures = tmp_path / "docs" / "studies" / "real.md", tmp_path / "docs" / "figures"
     words = ["study", "real", "--replications", "2", "--dates", "24", "--seed", "3", "--jobs", "1"]
+    words += ["--data", "flights"]
     result = CliRunner().invoke(app, [*words, "--out", str(page), "--figures", str(figures)])
     assert result.exit_code == 0, result.output
     assert heard == [("the flights", {"replications": 2, "dates": 24, "seed": 3, "jobs": 1})]
     assert page.read_text() == real_report.report({"flights": planted()}, pictures="../figures")
     assert sorted(path.name for path in figures.iterdir()) == ["real-dark.png", "real-light.png"]
     assert "AutoISD, default: 0, AutoISD, tuned: 0" in " ".join(result.output.split())
+
+
+def test_data_sets_are_chosen_by_name_or_all_of_them():
+    assert real_data.chosen(["films", "flights", "films"]) == ["films", "flights"]
+    assert real_data.chosen(["all"]) == list(real_data.DATA)
+    with pytest.raises(ib.InputError, match="data must be one of 'flights'"):
+        real_data.chosen(["trains"])

@@ -7,13 +7,13 @@ only where a set says so, of earlier days alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, one_of
 from invariant_bandits.experiments.studies.real_rounds import RealData, installed, rounds_of, table_of
 from invariant_bandits.experiments.studies.real_sets.births import births
 from invariant_bandits.experiments.studies.real_sets.employment import employment
@@ -97,6 +97,15 @@ DATA: Mapping[str, Callable[[], RealData]] = {
     "employment": employment,
     "housing": housing,
 }
+PLAYED = ("flights", "films")
+"""Those that the page shows; the others are prepared and have not been played."""
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """These data sets, or every one if "all" is among them."""
+    if "all" in names:
+        return list(DATA)
+    return [one_of("data", name, tuple(DATA)) for name in dict.fromkeys(names)]
 
 
 def _minutes(clock: Array) -> Array:

@@ -25,6 +25,8 @@ BLOCKS = 26
 RIVALS = (FROZEN, COLD, COLD_TUNED, WARM, SLIDING)
 OURS = (AUTO_DEFAULT, AUTO_TUNED)
 CLEAR_AFTER = (100, 500)
+JUDGED = "flights"
+SEVERAL_SETS = 3
 SIMPLE = (FROZEN, COLD_TUNED, WARM, SLIDING, DISCOUNT)
 ALLOWED = 3.0
 EVERY_SET = "all sets"
@@ -126,6 +128,12 @@ def _average_goal(policy: str) -> Goal:
         return Verdict(word_for(apart.value > 0.0), apart, numbers="the best of each", margin=margin)
 
     return Goal(f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy)
+
+
+def all_verdicts(outcomes: Mapping[str, Outcome], policy: str) -> list[tuple[Goal, Verdict]]:
+    """Those of the judged set, and those of every set where several fields were played."""
+    found = verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
+    return found + (verdicts_everywhere(outcomes, policy) if len(outcomes) >= SEVERAL_SETS else [])
 
 
 def losses(outcome: Outcome, policy: str) -> list[tuple[str, str, Measurement]]:

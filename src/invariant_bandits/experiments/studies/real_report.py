@@ -12,8 +12,10 @@ from invariant_bandits.experiments.studies.real_about import ABOUT
 from invariant_bandits.experiments.studies.real_goals import (
     ALLOWED,
     BLOCKS,
+    JUDGED,
     OURS,
     RIVALS,
+    SEVERAL_SETS,
     SIMPLE,
     differences,
     losses,
@@ -32,13 +34,13 @@ from invariant_bandits.experiments.studies.real_policies import (
 from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 
 DIGITS = {"minutes": 2, "stars": 3, "percent": 2, "goals": 3, "doublings": 3}
-JUDGED = "flights"
 
 
 def report(outcomes: Mapping[str, Outcome], *, pictures: str | None = None) -> str:
     """The page for data set -> outcome; `pictures`: where it finds real-light.png and real-dark.png."""
     lines = ["# Real data", "", *_played(outcomes), *_picture_lines(pictures), *_short_lines(outcomes)]
-    lines += _everywhere_lines(outcomes)
+    if len(outcomes) >= SEVERAL_SETS:
+        lines += _everywhere_lines(outcomes)
     if JUDGED in outcomes:
         lines += _goal_lines(outcomes[JUDGED])
     for key, outcome in outcomes.items():
