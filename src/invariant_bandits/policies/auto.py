@@ -231,8 +231,9 @@ class AutoISD:
         self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag)
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         others = (self._log_likelihoods, self._holds, self._blend, self._noise)
-        learned = self.noise == "learned"
-        trust = (STUDENT_FREEDOM, temper(self.prior)) if learned else (0.0, 1.0)
+        self._learns_noise = self.noise == "learned"
+        self._noise_rounds = min(float(self._rounds), NOISE_MEMORY)
+        trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
         self._learning: Any = (self._basis, *filters, *others, self.share, *trust)
         self._noise_now = self._believed_noise()
 
@@ -277,20 +278,22 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            evidence: float = kernels.learn(features, reward, *self._learning, min(self._rounds, NOISE_MEMORY))
+            evidence: float = kernels.learn(features, reward, *self._learning, self._noise_rounds)
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
         if evidence != evidence:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
-        self._noise_now = self._believed_noise()
+        if self._learns_noise:
+            self._noise_rounds = min(self._noise_rounds + 1.0, NOISE_MEMORY)
+            self._noise_now = self._believed_noise()
         if evidence > self._peak_evidence:
             self._peak_evidence = evidence
 
     def _believed_noise(self) -> float:
         """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
-        return float(self._weights @ self._noise) if self.noise == "learned" else self.prior.noise_variance
+        return float(self._weights @ self._noise) if self._learns_noise else self.prior.noise_variance
 
     @property
     def noise_scale(self) -> float:
