@@ -86,3 +86,12 @@ def test_a_warm_start_may_take_the_latest_rounds_only():
         ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=30)
     with pytest.raises(ib.InputError, match="a memory that forgets needs the logged rounds themselves"):
         ib.LinUCB.from_past(ib.Past(moments=log.moments(4)), warm=True, memory=ib.Restart(9))
+
+
+@pytest.mark.parametrize(("kind", "option"), [(ib.SWLinUCB, "window"), (ib.RestartLinUCB, "every")])
+def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_horizon(kind, option):
+    moments = feedback().moments(4)
+    remembering = ib.Past(moments=moments, horizon=70, remembered=30)
+    assert kind.from_past(remembering, **{option: 5}).settings()[option] == 5
+    assert kind.from_past(remembering).settings()[option] == 30
+    assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()[option] == 70

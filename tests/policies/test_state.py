@@ -82,8 +82,9 @@ def test_every_truncation_is_refused(tmp_path):
 
 
 def rewritten(content, kind="policy", **changes):
-    """The same file with other header entries, and a checksum that fits them."""
+    """The same file with other header entries or `arrays`, and a checksum that fits them."""
     arrays, about = files.decode(content, "policy", "original")
+    arrays = arrays | changes.pop("arrays", {})
     described = json.dumps(about | changes.pop("about", {}), sort_keys=True)
     header = {
         "product": files.PRODUCT,
@@ -121,19 +122,19 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
 )
 def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
-    arrays, about = files.decode(content, "policy", "original")
-    described = json.dumps(about, sort_keys=True)
+    arrays, _ = files.decode(content, "policy", "original")
     for wrong in (arrays[name][:-1], arrays[name].astype(np.float32)):
-        changed = arrays | {name: np.ascontiguousarray(wrong)}
-        header = {
-            "product": files.PRODUCT,
-            "format": str(files.FORMAT_VERSION),
-            "kind": "policy",
-            "about": described,
-            "sha256": files.digest("policy", described, changed),
-        }
         with pytest.raises(ib.FileError, match="does not hold a whole AutoISD"):
-            from_bytes(to_safetensors(changed, metadata=header), "changed")
+            from_bytes(rewritten(content, arrays={name: np.ascontiguousarray(wrong)}), "changed")
+
+
+@pytest.mark.parametrize("clock", [(-1, 0), (10**6, 1), (0, 2), (0, -1)])
+def test_a_window_whose_clock_points_outside_it_is_refused(clock, tmp_path):
+    content = content_of("SWLinUCB", tmp_path)
+    arrays, _ = files.decode(content, "policy", "original")
+    forged = np.array(clock, dtype=arrays["memory.clock"].dtype)
+    with pytest.raises(ib.FileError, match="clock must lie in the window"):
+        from_bytes(rewritten(content, arrays={"memory.clock": forged}), "changed")
 
 
 def test_other_files_are_refused(tmp_path):
