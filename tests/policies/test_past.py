@@ -95,3 +95,21 @@ def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_h
     assert kind.from_past(remembering, **{option: 5}).settings()[option] == 5
     assert kind.from_past(remembering).settings()[option] == 30
     assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()[option] == 70
+
+
+def test_what_discounts_remembers_as_many_rounds_as_the_past_says():
+    moments = feedback().moments(4)
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=50), discount=0.5).settings()["discount"] == 0.5
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=50)).settings()["discount"] == 1.0 - 1.0 / 50
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=1)).settings()["discount"] == 0.5
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments)).settings()["discount"] == 0.999
+
+
+def test_learning_the_moments_is_learning_every_row():
+    log = feedback()
+    ridge, baseline = 40.0, 5.0  # both large enough to show in the coefficients
+    warm = ib.LinUCB.from_past(ib.Past(moments=log.moments(4), baseline=baseline), warm=True, ridge=ridge)
+    gram = log.features.T @ log.features + ridge * np.eye(2)
+    expected = np.linalg.solve(gram, log.features.T @ (log.rewards - baseline))
+    assert warm.rounds == len(log.rewards)
+    np.testing.assert_allclose(warm.coefficients, expected, rtol=1e-10)
