@@ -148,6 +148,11 @@ def _is_compact(content: bytes) -> bool:
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode() == text.rstrip(b" ")
 
 
+def under(arrays: Mapping[str, np.ndarray[Any, Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays whose names begin with `prefix`, under what follows it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
     """SHA-256, in hexadecimal digits, over all that a stored file says."""
     content = hashlib.sha256()

@@ -156,7 +156,7 @@ class Model:
         name = str(path)
         arrays, about = files.decode(Path(path).read_bytes(), KIND, name)
         try:
-            learned = {key.removeprefix(FEATURES): a for key, a in arrays.items() if key.startswith(FEATURES)}
+            learned = files.under(arrays, FEATURES)
             return cls(
                 policy=state.from_bytes(arrays["policy"].tobytes(), name),
                 policy_name=about["policy_name"],

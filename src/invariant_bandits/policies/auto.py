@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Self
 
 import numpy as np
@@ -11,8 +11,10 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import mixture_kernels
+from invariant_bandits.policies.auto_storage import ARRAYS, check_shapes, renamed
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
@@ -26,6 +28,7 @@ from invariant_bandits.policies.base import (
     reward_number,
     too_large,
 )
+from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -36,56 +39,6 @@ DEFAULT_EXPLORATION = 0.5
 DEFAULT_SHARE = 1e-5
 NOISE = ("known", "learned")
 STUDENT_FREEDOM = 5.0
-NOISE_MEMORY = mixture_kernels.NOISE_MEMORY
-ARRAYS = ("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods", "noise")
-
-
-@dataclass(frozen=True)
-class Belief:
-    """What AutoISD believes now.
-
-    Attributes
-    ----------
-    hypotheses : dict
-        Probability of each of the four.
-    log_evidence : float
-        Log of the likelihood ratio of broken against held invariance.
-    alarm : bool
-        Whether that ever passed log(1/alarm_level).
-    shifts, errors : (p,)
-        For every direction of the basis how far its coefficient stands from the mean of the logs, and the standard
-        deviation of that.
-    names : list of str
-        The main features of every direction.
-    noise_ratio : float
-        Standard deviation of the noise over that of the logs.
-    """
-
-    hypotheses: dict[str, float]
-    log_evidence: float
-    alarm: bool
-    alarm_level: float
-    shifts: Array
-    errors: Array
-    names: list[str]
-    rounds: int
-    noise_ratio: float = 1.0
-
-    def __str__(self) -> str:
-        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
-        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
-        verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
-        lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
-        if self.noise_ratio != 1.0:
-            lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
-        size = np.abs(self.shifts) / self.errors
-        moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
-        if moved:
-            lines.append("  moved since the logs (coefficient along a direction, mainly of the features named):")
-        lines += [
-            f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}" for j in moved
-        ]
-        return "\n".join(lines)
 
 
 @policy("auto-isd", label="AutoISD")
@@ -232,7 +185,6 @@ class AutoISD:
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         others = (self._log_likelihoods, self._holds, self._blend, self._noise)
         self._learns_noise = self.noise == "learned"
-        self._noise_rounds = min(float(self._rounds), NOISE_MEMORY)
         trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
         self._learning: Any = (self._basis, *filters, *others, self.share, *trust)
         self._noise_now = self._believed_noise()
@@ -278,7 +230,7 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            evidence: float = kernels.learn(features, reward, *self._learning, self._noise_rounds)
+            evidence: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
@@ -286,7 +238,6 @@ class AutoISD:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
         if self._learns_noise:
-            self._noise_rounds = min(self._noise_rounds + 1.0, NOISE_MEMORY)
             self._noise_now = self._believed_noise()
         if evidence > self._peak_evidence:
             self._peak_evidence = evidence
@@ -374,14 +325,14 @@ class AutoISD:
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", **settings}
-        arrays = _named(arrays, settings)
+        arrays = renamed(arrays, settings)
         scalars = {"signal_variance": 0.0, **given.pop("prior")}
         known = {one.name for one in fields(DriftPrior)}
-        stored = {name.removeprefix("prior."): a for name, a in arrays.items() if name.startswith("prior.")}
+        stored = under(arrays, "prior.")
         if known != scalars.keys() | stored.keys():
             raise InputError("the prior is not whole")
         whole: dict[str, Any] = {**scalars, **stored}
-        _check_shapes(arrays, stored, bool(given.get("intercept")))
+        check_shapes(arrays, stored, bool(given.get("intercept")))
         policy = cls(DriftPrior(**whole), **given)
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
@@ -391,39 +342,3 @@ class AutoISD:
 
     def __repr__(self) -> str:
         return f"AutoISD(dim={self.dim}, members={len(self._owners)}, rounds={self.rounds})"
-
-
-def _named(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping[str, Array]:
-    """The arrays under their names of today; files of version 0.1 packed several into a "table" and a "clock"."""
-    if "table" not in arrays:
-        return arrays
-    rest = {name: array for name, array in arrays.items() if name not in ("table", "clock", "families")}
-    table, clock = arrays["table"], arrays["clock"]
-    if table.ndim != 2 or len(table) != 4 or clock.shape != (2,):
-        raise InputError(f"table and clock must have shapes (4, members) and (2,), got {table.shape}, {clock.shape}")
-    return rest | {
-        "owners": arrays["families"],
-        "weights": table[0],
-        "prior_weights": table[1],
-        "log_likelihoods": table[2],
-        "noise": np.full(table.shape[1], float(settings["prior"]["noise_variance"])),
-        "peak_evidence": clock[1:],
-        "counters": clock[:1].astype(np.int64),
-    }
-
-
-def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
-    """Raise unless the stored arrays fit together: compiled loops would not notice."""
-    p, members = len(prior["mean"]), len(arrays["owners"])
-    d = p + intercept
-    squares = ("basis", "mean_covariance", "pooled_covariance")
-    shapes: dict[str, tuple[int, ...]] = {f"prior.{name}": (p, p) if name in squares else (p,) for name in prior}
-    shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
-    shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods", "noise"), (members,))
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
-            raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")
-    if arrays["owners"].dtype != np.int64 or not np.isin(arrays["owners"], np.arange(len(HYPOTHESES))).all():
-        raise InputError(f"owners must be whole numbers below {len(HYPOTHESES)}")
-    if arrays["counters"].shape != (1,) or arrays["counters"].dtype != np.int64:
-        raise InputError("counters must be one whole number")

@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.files import under
 from invariant_bandits.policies.base import Draws, Scores, positive
 from invariant_bandits.policies.forgetting import SWLinUCB
 from invariant_bandits.policies.linear import Common
@@ -155,7 +156,7 @@ class BOBLinUCB:
             raise InputError(f"weights must be those of {len(policy.windows)} windows")
         policy._log_weights[...] = arrays["weights"]
         policy._block_reward = float(arrays["block_reward"][0])
-        inner = {name.removeprefix("inner."): a for name, a in arrays.items() if name.startswith("inner.")}
+        inner = under(arrays, "inner.")
         policy._inner = SWLinUCB.rebuilt({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
         return policy
 

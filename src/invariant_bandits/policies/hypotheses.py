@@ -6,8 +6,9 @@ baseline, if it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,60 +64,86 @@ class Member:
             raise InputError(f"hypothesis must be one of {', '.join(HYPOTHESES)}, got {self.hypothesis!r}")
 
 
+class Baseline(NamedTuple):
+    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise variance."""
+
+    share: float
+    step: float = 0.0
+    doubt: float = 0.0
+
+
+class Coefficients(NamedTuple):
+    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline behaves."""
+
+    mean: Array
+    covariance: Array
+    process: Array
+    baselines: Sequence[Baseline]
+
+
+def build_members(
+    prior: DriftPrior,
+    weights: Sequence[float],
+    beliefs: Callable[[str, DriftPrior], Iterator[Coefficients]],
+    *,
+    intercept: bool,
+) -> list[Member]:
+    """Members of HYPOTHESES with these prior probabilities; the beliefs of one hypothesis share its weight equally.
+
+    If there is a baseline, every belief becomes one member for each way in which its baseline may behave.
+    """
+    result: list[Member] = []
+    for hypothesis, weight in zip(HYPOTHESES, weights, strict=True):
+        found = list(beliefs(hypothesis, prior))
+        for belief in found:
+            share = weight / len(found)
+            if intercept:
+                result += _with_baseline(hypothesis, share, belief, prior)
+            else:
+                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process))
+    return result
+
+
+def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: DriftPrior) -> Iterator[Member]:
+    noise = prior.noise_variance
+    level, doubt = prior.baseline, prior.baseline_error
+    if hypothesis == "logs useless":
+        level, doubt = 0.0, FLAT * noise + prior.baseline**2
+    elif hypothesis != "nothing changed":
+        doubt += prior.baseline_variance
+    d = len(belief.mean) + 1
+    for one in belief.baselines:
+        wide = np.zeros((d, d))
+        wide[:-1, :-1] = belief.covariance
+        wide[-1, -1] = doubt + one.doubt * noise
+        process = np.append(belief.process, one.step * noise)
+        yield Member(hypothesis, weight * one.share, np.append(belief.mean, level), wide, process)
+
+
 def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
-    """The members of AutoISD's four hypotheses; if there is a baseline, each with a still and a moving one.
+    """The members of AutoISD's four hypotheses; if there is a baseline, each with a moving and a still one.
 
     Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
     squared coefficient along each direction.
     """
-    result = []
-    for hypothesis, weight in zip(HYPOTHESES, HYPOTHESIS_WEIGHTS, strict=True):
-        members = list(_coefficients(hypothesis, prior))
-        for mean, covariance, process in members:
-            share = weight / len(members)
-            if intercept:
-                result += _with_baseline(hypothesis, share, mean, covariance, process, prior)
-            else:
-                result.append(Member(hypothesis, share, mean, covariance, process))
-    return result
+    return build_members(prior, HYPOTHESIS_WEIGHTS, _beliefs, intercept=intercept)
 
 
-def _coefficients(hypothesis: str, prior: DriftPrior) -> Iterator[tuple[Array, Array, Array]]:
-    """Mean, covariance and process variances of the coefficients for every member of a hypothesis."""
+def _beliefs(hypothesis: str, prior: DriftPrior) -> Iterator[Coefficients]:
     still = np.zeros(len(prior.mean))
     drift, unit = np.diag(prior.drift), np.diag(prior.unit)
+    moving = MOVING_BASELINE_WEIGHT[prior.baseline_moves]
+    baselines = (Baseline(moving, step=BASELINE_RATE), Baseline(1.0 - moving))
     if hypothesis == "nothing changed":
-        yield prior.pooled, prior.pooled_covariance, still
+        yield Coefficients(prior.pooled, prior.pooled_covariance, still, baselines)
     elif hypothesis == "drift as in the logs":
         for factor in DRIFT_FACTORS:
             for rate in DRIFT_RATES:
-                yield prior.mean, factor * drift + prior.mean_covariance, rate * factor * prior.drift
+                spread = factor * drift + prior.mean_covariance
+                yield Coefficients(prior.mean, spread, rate * factor * prior.drift, baselines)
     elif hypothesis == "invariance broken":
         for size in BREAK_SIZES:
-            yield prior.mean, 4.0 * drift + prior.mean_covariance + size * unit, still
+            yield Coefficients(prior.mean, 4.0 * drift + prior.mean_covariance + size * unit, still, baselines)
     else:
         for rate in USELESS_RATES:
-            yield still, FLAT * unit, rate * prior.unit
-
-
-def _with_baseline(
-    hypothesis: str, weight: float, mean: Array, covariance: Array, process: Array, prior: DriftPrior
-) -> list[Member]:
-    """The member with a baseline that moves, and with one that does not."""
-    noise = prior.noise_variance
-    if hypothesis == "logs useless":
-        level, doubt = 0.0, FLAT * noise + prior.baseline**2
-    elif hypothesis == "nothing changed":
-        level, doubt = prior.baseline, prior.baseline_error
-    else:
-        level, doubt = prior.baseline, prior.baseline_error + prior.baseline_variance
-    d = len(mean) + 1
-    wide = np.zeros((d, d))
-    wide[:-1, :-1] = covariance
-    wide[-1, -1] = doubt
-    moving = MOVING_BASELINE_WEIGHT[prior.baseline_moves]
-    start = np.append(mean, level)
-    return [
-        Member(hypothesis, weight * moving, start, wide, np.append(process, BASELINE_RATE * noise)),
-        Member(hypothesis, weight * (1.0 - moving), start, wide, np.append(process, 0.0)),
-    ]
+            yield Coefficients(still, FLAT * unit, rate * prior.unit, baselines)

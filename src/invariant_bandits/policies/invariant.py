@@ -15,6 +15,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
+from invariant_bandits.files import under
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.base import chosen_array, offered_array, reward_number
@@ -270,16 +271,16 @@ class InvariantPolicy(LinearPolicy):
         given = dict(settings)
         given["memory"] = memory_from_settings(given["memory"])
         recompute = given.pop("recompute", None)
-        split = Split(**_under(arrays, "split."))
+        split = Split(**under(arrays, "split."))
         policy = cls(split, arrays["component"], component_precision=arrays.get("component_precision"), **given)
         if recompute is not None:
             policy.recompute_every = recompute["every"]
             policy._estimates_noise = recompute["estimates_noise"]
-            fixed = _under(arrays, "fixed_split.")
+            fixed = under(arrays, "fixed_split.")
             policy._fixed_split = Split(**fixed) if fixed else None
             policy._follow(_moments(arrays, "history", recompute["offered"]))
             policy._recent = _moments(arrays, "recent", recompute["offered"])
-            record = _under(arrays, "record.")
+            record = under(arrays, "record.")
             policy._record.restore(record, int(record["rounds"][0]))
         policy._restore(arrays)
         return policy
@@ -313,10 +314,6 @@ def _precision_of(fit: InvariantSubspaceDecomposition) -> Array:
     return np.asarray(0.5 * (inverse + inverse.T))
 
 
-def _under(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
 def _moments(arrays: Mapping[str, Array], part: str, offered: bool) -> WindowedMoments:
-    chosen = PowerSums(**_under(arrays, f"{part}.chosen."))
-    return WindowedMoments(chosen, PowerSums(**_under(arrays, f"{part}.offered.")) if offered else None)
+    chosen = PowerSums(**under(arrays, f"{part}.chosen."))
+    return WindowedMoments(chosen, PowerSums(**under(arrays, f"{part}.offered.")) if offered else None)

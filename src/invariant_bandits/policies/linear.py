@@ -12,6 +12,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.files import under
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
@@ -285,7 +286,7 @@ class LinearPolicy:
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
-        own = {name.removeprefix("memory."): a for name, a in arrays.items() if name.startswith("memory.")}
+        own = under(arrays, "memory.")
         self._memory.restore(own, inside)
         self._refresh(self._memory.log_volume())
 

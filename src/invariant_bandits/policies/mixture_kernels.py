@@ -169,9 +169,9 @@ def learn(
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With `freedom` ν > 0 weights
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
-    towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + `rounds`. Errors beyond ten
-    standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights returns
-    to the prior weights.
+    towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
+    ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
+    returns to the prior weights.
     """
     C, d = M.shape
     if len(x) != V.shape[0]:
@@ -179,6 +179,7 @@ def learn(
     z = np.empty(d)
     if not _coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
         return REFUSED
+    counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     g = np.empty(d)
     largest = -np.inf
     for c in range(C):
@@ -209,7 +210,7 @@ def learn(
         if freedom > 0.0:
             likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
             kept = v[c] * gain
-            v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / (NOISE_PRIOR_ROUNDS + rounds)
+            v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
         log_likelihoods[c] += likelihood

@@ -16,10 +16,12 @@ from invariant_bandits.policies.hypotheses import (
     BASELINE_RATE,
     BREAK_SIZES,
     FLAT,
-    HYPOTHESES,
     HYPOTHESIS_WEIGHTS,
     USELESS_RATES,
+    Baseline,
+    Coefficients,
     Member,
+    build_members,
 )
 
 SCALE_DOUBT = 0.25
@@ -28,12 +30,13 @@ DRIFTS = (
     *((1.0, 1e-2), (4.0, 1e-2), (4.0, 5e-2), (16.0, 5e-2)),
 )
 """(factor on the logs' drift, steps per round in units of it)."""
-BASELINE_OF_BROKEN = 0.5
-STILL, WRONG, MOVING = (0.0, 0.0), (0.0, 10.0), (BASELINE_RATE, 0.0)
-"""How a baseline may behave: (steps per round, further doubt), both in units of the noise variance."""
-CORE_BASELINES = {False: ((0.88, STILL), (0.10, WRONG), (0.02, MOVING)), True: ((0.8, MOVING), (0.2, STILL))}
-OTHER_BASELINES = {False: ((1.0, STILL),), True: ((1.0, MOVING),)}
-"""Whether the baseline moved in the logs -> (share, how it behaves), for the likeliest members and for the others."""
+CORE_BASELINES = {
+    False: (Baseline(0.88), Baseline(0.10, doubt=10.0), Baseline(0.02, step=BASELINE_RATE)),
+    True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
+}
+OTHER_BASELINES = {False: (Baseline(1.0),), True: (Baseline(1.0, step=BASELINE_RATE),)}
+BROKEN_BASELINES = {False: (Baseline(1.0, doubt=0.5),), True: (Baseline(1.0, step=BASELINE_RATE, doubt=0.5),)}
+"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones."""
 LEAST_TEMPER = 0.1
 WEAKEST_SIGNAL = 1e-4
 WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
@@ -61,39 +64,32 @@ def robust_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     squared coefficient along each direction, and in that which the noise could hide, where the logs' signal is weaker
     than their noise.
     """
-    result = []
-    for hypothesis, weight in zip(HYPOTHESES, hypothesis_weights(prior), strict=True):
-        members = list(_coefficients(hypothesis, prior))
-        for mean, covariance, process, core in members:
-            share = float(weight) / len(members)
-            if intercept:
-                result += _with_baseline(hypothesis, share, mean, covariance, process, core, prior)
-            else:
-                result.append(Member(hypothesis, share, mean, covariance, process))
-    return result
+    return build_members(prior, hypothesis_weights(prior).tolist(), _beliefs, intercept=intercept)
 
 
-def _coefficients(hypothesis: str, prior: DriftPrior) -> Iterator[tuple[Array, Array, Array, bool]]:
-    """Mean, covariance and process variances of every member, and whether it is one of the likeliest."""
+def _beliefs(hypothesis: str, prior: DriftPrior) -> Iterator[Coefficients]:
     still = np.zeros(len(prior.mean))
     drift, units = np.diag(prior.drift), _units(prior)
+    core, other, broken = (one[prior.baseline_moves] for one in (CORE_BASELINES, OTHER_BASELINES, BROKEN_BASELINES))
     if hypothesis == "nothing changed":
-        yield prior.pooled, prior.pooled_covariance, still, True
+        yield Coefficients(prior.pooled, prior.pooled_covariance, still, core)
         scaled = SCALE_DOUBT * np.outer(prior.pooled, prior.pooled)
-        yield prior.pooled, prior.pooled_covariance + scaled, still, True
+        yield Coefficients(prior.pooled, prior.pooled_covariance + scaled, still, core)
     elif hypothesis == "drift as in the logs":
         for factor, rate in DRIFTS:
-            core = rate == 0.0 and factor in (1.0, 4.0)
-            yield prior.mean, factor * drift + prior.mean_covariance, rate * factor * prior.drift, core
+            likeliest = rate == 0.0 and factor in (1.0, 4.0)
+            spread = factor * drift + prior.mean_covariance
+            yield Coefficients(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
     elif hypothesis == "invariance broken":
         for size in BREAK_SIZES:
             for unit in units:
-                yield prior.mean, 4.0 * drift + prior.mean_covariance + size * np.diag(unit), still, False
+                spread = 4.0 * drift + prior.mean_covariance + size * np.diag(unit)
+                yield Coefficients(prior.mean, spread, still, broken)
     else:
         for rate in USELESS_RATES:
-            yield still, FLAT * np.diag(prior.unit), rate * prior.unit, False
+            yield Coefficients(still, FLAT * np.diag(prior.unit), rate * prior.unit, other)
         for unit in units[1:]:
-            yield still, FLAT * np.diag(unit), still, False
+            yield Coefficients(still, FLAT * np.diag(unit), still, other)
 
 
 def _units(prior: DriftPrior) -> list[Array]:
@@ -102,26 +98,3 @@ def _units(prior: DriftPrior) -> list[Array]:
         return [prior.unit]
     weakest = max(prior.signal_variance, WEAKEST_SIGNAL * prior.noise_variance)
     return [prior.unit, prior.unit * (prior.noise_variance / weakest)]
-
-
-def _with_baseline(
-    hypothesis: str, weight: float, mean: Array, covariance: Array, process: Array, core: bool, prior: DriftPrior
-) -> list[Member]:
-    """The member with every way in which its baseline may behave."""
-    noise = prior.noise_variance
-    level, doubt = prior.baseline, prior.baseline_error
-    if hypothesis == "logs useless":
-        level, doubt = 0.0, FLAT * noise + prior.baseline**2
-    elif hypothesis != "nothing changed":
-        doubt += prior.baseline_variance
-    if hypothesis == "invariance broken":
-        doubt += BASELINE_OF_BROKEN * noise
-    d = len(mean) + 1
-    found = []
-    for share, (step, further) in (CORE_BASELINES if core else OTHER_BASELINES)[prior.baseline_moves]:
-        wide = np.zeros((d, d))
-        wide[:-1, :-1] = covariance
-        wide[-1, -1] = doubt + further * noise
-        start = np.append(mean, level)
-        found.append(Member(hypothesis, weight * share, start, wide, np.append(process, step * noise)))
-    return found

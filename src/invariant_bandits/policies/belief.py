@@ -1,0 +1,57 @@
+"""What AutoISD believes, for people to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What AutoISD believes now.
+
+    Attributes
+    ----------
+    hypotheses : dict
+        Probability of each of the four.
+    log_evidence : float
+        Log of the likelihood ratio of broken against held invariance.
+    alarm : bool
+        Whether that ever passed log(1/alarm_level).
+    shifts, errors : (p,)
+        For every direction of the basis how far its coefficient stands from the mean of the logs, and the standard
+        deviation of that.
+    names : list of str
+        The main features of every direction.
+    noise_ratio : float
+        Standard deviation of the noise over that of the logs.
+    """
+
+    hypotheses: dict[str, float]
+    log_evidence: float
+    alarm: bool
+    alarm_level: float
+    shifts: Array
+    errors: Array
+    names: list[str]
+    rounds: int
+    noise_ratio: float = 1.0
+
+    def __str__(self) -> str:
+        lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
+        lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
+        verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
+        lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
+        if self.noise_ratio != 1.0:
+            lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
+        size = np.abs(self.shifts) / self.errors
+        moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
+        if moved:
+            lines.append("  moved since the logs (coefficient along a direction, mainly of the features named):")
+        lines += [
+            f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}" for j in moved
+        ]
+        return "\n".join(lines)
