@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.decomposition.state_space import last_window
 from invariant_bandits.moments.windowed import WindowedMoments
 
 BASELINE_ALPHA = 0.01
+PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
+"""(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
+
+
+def _none(*shape: int) -> Array:
+    return field(default_factory=lambda: np.zeros(shape))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,9 @@ class DriftPrior:
         Whether the window baselines differ by more than sampling error.
     signal_variance : float
         Variance of the expected reward over the logged actions, at the mean coefficients.
+    last_means, last_covariances, last_steps : arrays, shapes (h, p), (h, p, p), (h, p)
+        If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and the variance by
+        which they move on in every round.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -72,6 +82,9 @@ class DriftPrior:
     baseline_error: float
     baseline_moves: bool
     signal_variance: float = 0.0
+    last_means: Array = _none(0, 0)
+    last_covariances: Array = _none(0, 0, 0)
+    last_steps: Array = _none(0, 0)
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
@@ -101,6 +114,9 @@ class DriftPrior:
         center = basis @ mean
         square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
+        vague = np.diag(unit + drift) + mean_covariance
+        last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
+        steps = [2.0 * factor * drift / (lasting * moments.rounds) for factor, lasting in PERSISTENT]
         level, between, error, moves = _baseline(moments, own.coefficients, noise)
         return cls(
             basis=basis,
@@ -116,6 +132,9 @@ class DriftPrior:
             baseline_error=error,
             baseline_moves=moves,
             signal_variance=float((center**2 * variance).sum()),
+            last_means=np.stack([mean for mean, _ in last]),
+            last_covariances=np.stack([covariance for _, covariance in last]),
+            last_steps=np.stack(steps),
         )
 
 

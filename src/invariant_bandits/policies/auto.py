@@ -8,17 +8,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.auto_storage import ARRAYS, check_shapes, renamed
+from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, check_shapes, renamed
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
-    best_of_values,
     certain,
     chosen_array,
     not_negative,
@@ -29,16 +28,19 @@ from invariant_bandits.policies.base import (
     too_large,
 )
 from invariant_bandits.policies.belief import Belief
-from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members
+from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members, temper
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.policies.robust_hypotheses import robust_members, temper
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
-DEFAULT_EXPLORATION = 0.5
+DEFAULT_EXPLORATION = 0.1
 DEFAULT_SHARE = 1e-5
 NOISE = ("known", "learned")
 STUDENT_FREEDOM = 5.0
+TESTS = {"none": (np.inf, np.inf), "patient": (3.0, 3.0), "eager": (1.0, 0.0)}
+"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
+LONG_ENOUGH = 1000
+"""Rounds to come, where nobody said how many."""
 
 
 @policy("auto-isd", label="AutoISD")
@@ -48,7 +50,8 @@ class AutoISD:
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or
     more Kalman filters over the coefficients (and the reward baseline), weighted by how well they predicted so far. The
     score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1) standard deviations of the mixture
-    (law of total variance), more where the online rounds say little about the action. Start it with `from_history`.
+    (law of total variance), more where the online rounds say little about the action. A neglected action is tested when
+    being wrong about it would cost more, over the rounds to come, than finding out. Start it with `from_history`.
 
     Parameters
     ----------
@@ -64,10 +67,15 @@ class AutoISD:
         Part of the weights that returns to the prior weights each round.
     alarm_level : float
         Probability of a false alarm, over all rounds together, if invariance holds.
-    noise : "known" or "learned"
-        Known: rewards vary as they did in the logs. Learned: every filter learns its own noise variance, hypotheses are
-        weighed by Student's t with five degrees of freedom, so that outliers cannot rule them, and their members doubt
-        more (`robust_hypotheses`): for noise that changes, rare clicks, heavy tails, logs with little signal.
+    noise : "learned" or "known"
+        Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with five degrees
+        of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the logs.
+    tests : "patient", "eager" or "none"
+        Which neglected actions are tested, if exploration is above 0. Patient: those that the online rounds have left
+        three times less known than the average, after three rounds per coordinate; where contexts vary there are none.
+        Eager: from the start, for a few actions that are always the same.
+    horizon : int, optional
+        How many rounds will be played; tests that can no longer pay are left out.
     members : sequence of Member, optional
         Others than the default ones.
 
@@ -95,7 +103,9 @@ class AutoISD:
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
-        noise: str = "known",
+        noise: str = "learned",
+        tests: str = "patient",
+        horizon: int | None = None,
         members: Sequence[Member] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
@@ -110,10 +120,9 @@ class AutoISD:
             raise InputError(f"share must be below 1, got {share!r}")
         self.alarm_level = probability("alarm_level", alarm_level)
         self.noise = one_of("noise", noise, NOISE)
-        if members is None:
-            choose = robust_members if noise == "learned" else default_members
-            members = choose(prior, intercept=self.intercept)
-        self._begin(list(members))
+        self.tests = one_of("tests", tests, tuple(TESTS))
+        self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
+        self._begin(list(default_members(prior, intercept=self.intercept) if members is None else members))
 
     @classmethod
     def from_history(
@@ -125,7 +134,9 @@ class AutoISD:
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
-        noise: str = "known",
+        noise: str = "learned",
+        tests: str = "patient",
+        horizon: int | None = None,
     ) -> Self:
         """Learn the basis and the drift prior from the logs, then start."""
         basis = InvariantSubspaceDecomposition().fit(moments).basis_
@@ -138,6 +149,8 @@ class AutoISD:
             share=share,
             alarm_level=alarm_level,
             noise=noise,
+            tests=tests,
+            horizon=horizon,
         )
 
     @classmethod
@@ -149,7 +162,7 @@ class AutoISD:
         if windows is not None:
             past = past.in_windows(windows)
         prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
-        return cls(prior, **{"confidence": past.confidence, **options})
+        return cls(prior, **{"confidence": past.confidence, "horizon": past.horizon, **options})
 
     def _begin(self, members: Sequence[Member]) -> None:
         d = self.dim + self.intercept
@@ -160,6 +173,7 @@ class AutoISD:
         self._means = np.stack([one.mean for one in members])
         self._covariances = np.stack([one.covariance for one in members])
         self._process = np.stack([one.process for one in members])
+        self._settled = np.array([one.settled for one in members], dtype=np.int64)
         self._prior_weights = weights / weights.sum()
         self._weights = self._prior_weights.copy()
         self._log_likelihoods = np.zeros(len(weights))
@@ -182,6 +196,8 @@ class AutoISD:
         most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
         # What the compiled loops take, put together once; arrays are changed in place.
         self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag)
+        self._testing: Any = (self._means, self._process, self._weights, self._settled)
+        self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         others = (self._log_likelihoods, self._holds, self._blend, self._noise)
         self._learns_noise = self.noise == "learned"
@@ -191,35 +207,50 @@ class AutoISD:
 
     # -- deciding --
 
+    @property
+    def _remaining(self) -> float:
+        """Rounds to come, as far as known; who plays longer than he said is taken to go on for as long as before."""
+        if self.horizon is not None and self._rounds < self.horizon:
+            return float(self.horizon - self._rounds)
+        return float(max(LONG_ENOUGH, self._rounds))
+
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
+        now = (self._noise_now, float(self._rounds), self._multiplier)
         try:
             action: int = kernels.choose(
-                features, *self._scoring, self._noise_now, float(self._rounds), self._multiplier
+                features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test
             )
         except TypeError:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
 
     def scores(self, features: Any) -> Scores:
-        """Expected rewards and widths (K,); `select` maximises mean + exploration · width."""
+        """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
+
+        The width of an action that is played for a test is what it takes to be chosen.
+        """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         if kernels.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
             refuse_offered(features, self.dim)
-        return Scores(parts[0], self._radius * np.sqrt(parts[1] * parts[2]))
+        mean, width = parts[0], self._radius * parts[1]
+        chosen, values = self.select(features), mean + self.exploration * width
+        if values[chosen] < values.max():
+            width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
+        return Scores(mean, width)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
         features = batch_array(features, self.dim)
-        rounds, actions, _ = features.shape
-        flat = features.reshape(-1, self.dim)
-        parts = np.empty((3, len(flat)))
-        if kernels.score(flat, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
+        chosen = np.empty(len(features), dtype=np.int64)
+        now = (self._noise_now, float(self._rounds), self._multiplier)
+        if not kernels.choose_many(
+            features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test, chosen
+        ):
             finite_array("features", features, ("N", "K", self.dim))
             raise too_large()
-        values = parts[0] + self._multiplier * np.sqrt(parts[1] * parts[2])
-        return best_of_values(values.reshape(rounds, actions))
+        return chosen
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
@@ -302,7 +333,7 @@ class AutoISD:
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
         prior = {name: value for name, value in asdict(self.prior).items() if not isinstance(value, np.ndarray)}
-        own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise")
+        own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
         return {"prior": prior, **{name: getattr(self, name) for name in own}}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -317,6 +348,7 @@ class AutoISD:
             "prior_weights": self._prior_weights,
             "log_likelihoods": self._log_likelihoods,
             "noise": self._noise,
+            "settled": self._settled,
             "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self._rounds], dtype=np.int64),
         }
@@ -324,11 +356,11 @@ class AutoISD:
     @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        given: dict[str, Any] = {"noise": "known", **settings}
+        given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays = renamed(arrays, settings)
         scalars = {"signal_variance": 0.0, **given.pop("prior")}
         known = {one.name for one in fields(DriftPrior)}
-        stored = under(arrays, "prior.")
+        stored = {**LATER_PRIOR, **under(arrays, "prior.")}
         if known != scalars.keys() | stored.keys():
             raise InputError("the prior is not whole")
         whole: dict[str, Any] = {**scalars, **stored}

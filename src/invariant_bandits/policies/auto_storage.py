@@ -10,19 +10,29 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.policies.hypotheses import HYPOTHESES
 
-ARRAYS = ("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods", "noise")
+ARRAYS = (
+    *("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods", "noise"),
+    "settled",
+)
+LATER_PRIOR: dict[str, Array] = {
+    "last_means": np.zeros((0, 0)),
+    "last_covariances": np.zeros((0, 0, 0)),
+    "last_steps": np.zeros((0, 0)),
+}
+"""Arrays of the prior that files of version 0.1 do not have."""
 
 
 def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping[str, Array]:
     """The arrays under their names of today; files of version 0.1 packed several into a "table" and a "clock"."""
     if "table" not in arrays:
-        return arrays
+        return {"settled": np.zeros(len(arrays["owners"]), dtype=np.int64), **arrays}
     rest = {name: array for name, array in arrays.items() if name not in ("table", "clock", "families")}
     table, clock = arrays["table"], arrays["clock"]
     if table.ndim != 2 or len(table) != 4 or clock.shape != (2,):
         raise InputError(f"table and clock must have shapes (4, members) and (2,), got {table.shape}, {clock.shape}")
     return rest | {
         "owners": arrays["families"],
+        "settled": np.zeros(table.shape[1], dtype=np.int64),
         "weights": table[0],
         "prior_weights": table[1],
         "log_likelihoods": table[2],
@@ -37,12 +47,19 @@ def check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], interc
     p, members = len(prior["mean"]), len(arrays["owners"])
     d = p + intercept
     squares = ("basis", "mean_covariance", "pooled_covariance")
-    shapes: dict[str, tuple[int, ...]] = {f"prior.{name}": (p, p) if name in squares else (p,) for name in prior}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"prior.{name}": (p, p) if name in squares else (p,) for name in prior if name not in LATER_PRIOR
+    }
+    ways = len(prior["last_means"])
+    if ways:
+        shapes |= {"prior.last_means": (ways, p), "prior.last_steps": (ways, p), "prior.last_covariances": (ways, p, p)}
     shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
     shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods", "noise"), (members,))
     for name, shape in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.float64:
             raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")
+    if arrays["settled"].dtype != np.int64 or arrays["settled"].shape != (members,):
+        raise InputError(f"settled must be {members} whole numbers")
     if arrays["owners"].dtype != np.int64 or not np.isin(arrays["owners"], np.arange(len(HYPOTHESES))).all():
         raise InputError(f"owners must be whole numbers below {len(HYPOTHESES)}")
     if arrays["counters"].shape != (1,) or arrays["counters"].dtype != np.int64:

@@ -6,7 +6,7 @@ baseline, if it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,14 +19,27 @@ HYPOTHESES = ("nothing changed", "drift as in the logs", "invariance broken", "l
 HYPOTHESIS_WEIGHTS = (0.1, 0.6, 0.2, 0.1)
 INVARIANCE_HOLDS = HYPOTHESES[:2]
 
-DRIFT_FACTORS = (1.0, 4.0, 16.0)
-DRIFT_RATES = (0.0, 1e-3, 1e-2, 5e-2)
+SCALE_DOUBT = 0.25
+"""Variance of the scale of all coefficients together, in the second member of "nothing changed"."""
+DRIFTS = (
+    *((0.25, 0.0), (1.0, 0.0), (4.0, 0.0), (16.0, 0.0), (1.0, 1e-3)),
+    *((1.0, 1e-2), (4.0, 1e-2), (4.0, 5e-2), (16.0, 5e-2)),
+)
+"""(factor on the logs' drift, steps per round in units of it)."""
+CONTINUING = 0.2
+"""Part of the weight of drift that goes to drift which goes on from where the logs ended."""
 BREAK_SIZES = (0.05, 0.5)
-USELESS_RATES = (0.0, 1e-3, 1e-2)
-FLAT = 10.0
+LARGE_BREAK = 2.0
+FLAT, VERY_FLAT = 10.0, 30.0
+USELESS_RATES = (1e-3, 1e-2)
 
 BASELINE_RATE = 0.02
-MOVING_BASELINE_WEIGHT = {True: 0.8, False: 0.02}
+BASELINE_DOUBT = 10.0
+BROKEN_BASELINE_DOUBT = 0.5
+
+LEAST_TEMPER = 0.1
+WEAKEST_SIGNAL = 1e-4
+WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +56,8 @@ class Member:
     covariance : (d, d)
     process : (d,)
         Variances of the steps.
+    settled : bool
+        Whether it trusts the logs' model, its baseline included; probability lost by such members is reason for tests.
     """
 
     hypothesis: str
@@ -50,6 +65,7 @@ class Member:
     mean: Array
     covariance: Array
     process: Array
+    settled: bool = False
 
     def __post_init__(self) -> None:
         d = len(self.mean)
@@ -72,35 +88,64 @@ class Baseline(NamedTuple):
     doubt: float = 0.0
 
 
+CORE_BASELINES = {
+    False: (Baseline(0.88), Baseline(0.10, doubt=BASELINE_DOUBT), Baseline(0.02, step=BASELINE_RATE)),
+    True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
+}
+OTHER_BASELINES = {False: (Baseline(1.0),), True: (Baseline(1.0, step=BASELINE_RATE),)}
+BROKEN_BASELINES = {
+    False: (Baseline(1.0, doubt=BROKEN_BASELINE_DOUBT),),
+    True: (Baseline(1.0, step=BASELINE_RATE, doubt=BROKEN_BASELINE_DOUBT),),
+}
+"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones."""
+
+
 class Coefficients(NamedTuple):
-    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline behaves."""
+    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline behaves.
+
+    share: its part of the weight of its hypothesis, up to a factor.
+    """
 
     mean: Array
     covariance: Array
     process: Array
     baselines: Sequence[Baseline]
+    share: float = 1.0
 
 
-def build_members(
-    prior: DriftPrior,
-    weights: Sequence[float],
-    beliefs: Callable[[str, DriftPrior], Iterator[Coefficients]],
-    *,
-    intercept: bool,
-) -> list[Member]:
-    """Members of HYPOTHESES with these prior probabilities; the beliefs of one hypothesis share its weight equally.
+def temper(prior: DriftPrior) -> float:
+    """How far likelihoods may be trusted to tell the hypotheses apart: 1, or less where a moving baseline and a signal
+    weaker than the noise let greedy choices mislead them.
+    """
+    if not prior.baseline_moves:
+        return 1.0
+    return float(np.clip(prior.signal_variance / prior.noise_variance, LEAST_TEMPER, 1.0))
 
-    If there is a baseline, every belief becomes one member for each way in which its baseline may behave.
+
+def hypothesis_weights(prior: DriftPrior) -> Array:
+    """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing changed"."""
+    trust = (temper(prior) - LEAST_TEMPER) / (1.0 - LEAST_TEMPER)
+    return trust * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - trust) * np.array(WEAK_SIGNAL_WEIGHTS)
+
+
+def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
+    """The members of AutoISD's four hypotheses, each with what it believes of the reward baseline.
+
+    Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
+    squared coefficient along each direction, and in that which the noise could hide, where the logs' signal is weaker
+    than their noise. The first member of "logs useless" knows online rounds alone.
     """
     result: list[Member] = []
-    for hypothesis, weight in zip(HYPOTHESES, weights, strict=True):
-        found = list(beliefs(hypothesis, prior))
-        for belief in found:
-            share = weight / len(found)
+    for hypothesis, weight in zip(HYPOTHESES, hypothesis_weights(prior), strict=True):
+        beliefs = list(_beliefs(hypothesis, prior))
+        total = sum(one.share for one in beliefs)
+        for belief in beliefs:
+            share = float(weight) * belief.share / total
             if intercept:
                 result += _with_baseline(hypothesis, share, belief, prior)
             else:
-                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process))
+                settled = hypothesis in INVARIANCE_HOLDS
+                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process, settled))
     return result
 
 
@@ -108,7 +153,7 @@ def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: 
     noise = prior.noise_variance
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
-        level, doubt = 0.0, FLAT * noise + prior.baseline**2
+        level, doubt = 0.0, VERY_FLAT * noise + prior.baseline**2
     elif hypothesis != "nothing changed":
         doubt += prior.baseline_variance
     d = len(belief.mean) + 1
@@ -117,33 +162,60 @@ def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: 
         wide[:-1, :-1] = belief.covariance
         wide[-1, -1] = doubt + one.doubt * noise
         process = np.append(belief.process, one.step * noise)
-        yield Member(hypothesis, weight * one.share, np.append(belief.mean, level), wide, process)
-
-
-def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
-    """The members of AutoISD's four hypotheses; if there is a baseline, each with a moving and a still one.
-
-    Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
-    squared coefficient along each direction.
-    """
-    return build_members(prior, HYPOTHESIS_WEIGHTS, _beliefs, intercept=intercept)
+        settled = hypothesis in INVARIANCE_HOLDS and not one.doubt and (prior.baseline_moves or not one.step)
+        yield Member(hypothesis, weight * one.share, np.append(belief.mean, level), wide, process, settled)
 
 
 def _beliefs(hypothesis: str, prior: DriftPrior) -> Iterator[Coefficients]:
-    still = np.zeros(len(prior.mean))
-    drift, unit = np.diag(prior.drift), np.diag(prior.unit)
-    moving = MOVING_BASELINE_WEIGHT[prior.baseline_moves]
-    baselines = (Baseline(moving, step=BASELINE_RATE), Baseline(1.0 - moving))
-    if hypothesis == "nothing changed":
-        yield Coefficients(prior.pooled, prior.pooled_covariance, still, baselines)
-    elif hypothesis == "drift as in the logs":
-        for factor in DRIFT_FACTORS:
-            for rate in DRIFT_RATES:
-                spread = factor * drift + prior.mean_covariance
-                yield Coefficients(prior.mean, spread, rate * factor * prior.drift, baselines)
-    elif hypothesis == "invariance broken":
-        for size in BREAK_SIZES:
-            yield Coefficients(prior.mean, 4.0 * drift + prior.mean_covariance + size * unit, still, baselines)
-    else:
-        for rate in USELESS_RATES:
-            yield Coefficients(still, FLAT * unit, rate * prior.unit, baselines)
+    kinds = {
+        "nothing changed": _unchanged,
+        "drift as in the logs": _drifted,
+        "invariance broken": _broken,
+        "logs useless": _useless,
+    }
+    return kinds[hypothesis](prior)
+
+
+def _unchanged(prior: DriftPrior) -> Iterator[Coefficients]:
+    still, core = np.zeros(len(prior.mean)), CORE_BASELINES[prior.baseline_moves]
+    yield Coefficients(prior.pooled, prior.pooled_covariance, still, core)
+    scaled = SCALE_DOUBT * np.outer(prior.pooled, prior.pooled)
+    yield Coefficients(prior.pooled, prior.pooled_covariance + scaled, still, core)
+
+
+def _drifted(prior: DriftPrior) -> Iterator[Coefficients]:
+    """Coefficients drawn afresh as those of a window; and, if the logs tell, going on from where they ended."""
+    core, other = CORE_BASELINES[prior.baseline_moves], OTHER_BASELINES[prior.baseline_moves]
+    for factor, rate in DRIFTS:
+        likeliest = rate == 0.0 and factor in (1.0, 4.0)
+        spread = factor * np.diag(prior.drift) + prior.mean_covariance
+        yield Coefficients(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
+    goes_on = len(prior.last_means)
+    for mean, covariance, step in zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True):
+        yield Coefficients(mean, covariance, step, other, len(DRIFTS) * CONTINUING / (1.0 - CONTINUING) / goes_on)
+
+
+def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
+    still, units = np.zeros(len(prior.mean)), _units(prior)
+    sizes = [(size, unit) for size in BREAK_SIZES for unit in units]
+    for size, unit in [*sizes, (LARGE_BREAK, prior.unit)]:
+        spread = 4.0 * np.diag(prior.drift) + prior.mean_covariance + size * np.diag(unit)
+        yield Coefficients(prior.mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
+
+
+def _useless(prior: DriftPrior) -> Iterator[Coefficients]:
+    still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
+    yield Coefficients(still, VERY_FLAT * np.diag(prior.unit), still, other)
+    yield Coefficients(still, np.diag(prior.unit), still, other)
+    for rate in USELESS_RATES:
+        yield Coefficients(still, FLAT * np.diag(prior.unit), rate * prior.unit, other)
+    for unit in _units(prior)[1:]:
+        yield Coefficients(still, FLAT * np.diag(unit), still, other)
+
+
+def _units(prior: DriftPrior) -> list[Array]:
+    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides them."""
+    if prior.noise_variance <= prior.signal_variance:
+        return [prior.unit]
+    weakest = max(prior.signal_variance, WEAKEST_SIGNAL * prior.noise_variance)
+    return [prior.unit, prior.unit * (prior.noise_variance / weakest)]
