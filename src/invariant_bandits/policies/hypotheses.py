@@ -92,7 +92,8 @@ CORE_BASELINES = {
     False: (Baseline(0.88), Baseline(0.10, doubt=BASELINE_DOUBT), Baseline(0.02, step=BASELINE_RATE)),
     True: (Baseline(0.8, step=BASELINE_RATE), Baseline(0.2)),
 }
-OTHER_BASELINES = {False: (Baseline(1.0),), True: (Baseline(1.0, step=BASELINE_RATE),)}
+STILL_BASELINE = (Baseline(1.0),)
+OTHER_BASELINES = {False: STILL_BASELINE, True: (Baseline(1.0, step=BASELINE_RATE),)}
 BROKEN_BASELINES = {
     False: (Baseline(1.0, doubt=BROKEN_BASELINE_DOUBT),),
     True: (Baseline(1.0, step=BASELINE_RATE, doubt=BROKEN_BASELINE_DOUBT),),
@@ -133,7 +134,7 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
 
     Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
     squared coefficient along each direction, and in that which the noise could hide, where the logs' signal is weaker
-    than their noise. The first member of "logs useless" knows online rounds alone.
+    than their noise. The first member of "logs useless" knows online rounds alone, and nothing in it moves.
     """
     result: list[Member] = []
     for hypothesis, weight in zip(HYPOTHESES, hypothesis_weights(prior), strict=True):
@@ -205,7 +206,7 @@ def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
 
 def _useless(prior: DriftPrior) -> Iterator[Coefficients]:
     still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
-    yield Coefficients(still, VERY_FLAT * np.diag(prior.unit), still, other)
+    yield Coefficients(still, VERY_FLAT * np.diag(prior.unit), still, STILL_BASELINE)
     yield Coefficients(still, np.diag(prior.unit), still, other)
     for rate in USELESS_RATES:
         yield Coefficients(still, FLAT * np.diag(prior.unit), rate * prior.unit, other)
