@@ -41,7 +41,9 @@ def _makers():
         )
     return makers | {
         "AutoISD": lambda: ib.AutoISD.from_history(history()),
-        "AutoISD that learns its noise": lambda: ib.AutoISD.from_history(history(), noise="learned"),
+        "AutoISD with known noise": lambda: ib.AutoISD.from_history(history(), noise="known", exploration=0.5),
+        "AutoISD that tests eagerly": lambda: ib.AutoISD.from_history(history(), tests="eager", horizon=500),
+        "AutoISD that rehearsed": lambda: ib.AutoISD.from_history(history(), offered=np.eye(history().dim), horizon=50),
         "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
         "SWLinUCB": lambda: ib.SWLinUCB(DIM, window=12, feature_bound=2.0),
         "DLinUCB": lambda: ib.DLinUCB(DIM, discount=0.95),

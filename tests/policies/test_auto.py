@@ -7,7 +7,6 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members
-from invariant_bandits.policies.robust_hypotheses import robust_members
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -46,7 +45,7 @@ def one_filter(process=0.0, intercept=False):
     rng = np.random.default_rng(2)
     root = rng.normal(size=(d, d))
     start = Member(HYPOTHESES[0], 1.0, rng.normal(size=d), root @ root.T + np.eye(d), np.full(d, process))
-    return start, ib.AutoISD(prior(), intercept=intercept, members=[start], share=0.0)
+    return start, ib.AutoISD(prior(), intercept=intercept, members=[start], share=0.0, noise="known")
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -89,7 +88,7 @@ def test_a_wandering_hypothesis_is_the_kalman_filter():
 
 
 def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
-    policy = ib.AutoISD(prior(), share=0.0)
+    policy = ib.AutoISD(prior(), share=0.0, noise="known")
     features, rewards = rounds(50)
     filters = [
         (one.mean.copy(), one.covariance.copy(), one.process) for one in default_members(prior(), intercept=True)
@@ -187,7 +186,7 @@ def test_it_says_what_happened():
     calm = ib.AutoISD.from_history(still.moments)
     play(calm, still)
     believed = calm.explain().hypotheses
-    assert believed["nothing changed"] > 0.1
+    assert believed["nothing changed"] > 0.05
     assert believed["nothing changed"] + believed["drift as in the logs"] > 0.95
     assert not calm.alarm
     assert "no alarm" in str(calm.explain())
@@ -251,31 +250,43 @@ def test_actions_hardly_tried_get_a_wider_bonus_up_to_what_exploration_one_grant
 
 
 def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
-    for moves, share in ((True, 0.8), (False, 0.02)):
+    wanted = sorted(
+        [0.0, 0.0, 0.0, 0.0, 1e-3, 1e-2, 4e-2, 0.2, 0.8]  # (factor, rate), then going on from where the logs ended
+    )
+    for moves in (True, False):
         found = default_members(prior(moves), intercept=True)
         moving = [one for one in found if one.process[-1] > 0.0]
         assert all(one.process[-1] == pytest.approx(0.02 * 0.49) for one in moving)
-        assert sum(one.weight for one in moving) == pytest.approx(share)
-        drifting = [one for one in found if one.hypothesis == HYPOTHESES[1] and one.process[-1] == 0.0]
-        speeds = sorted(one.process[P - 1] / prior().drift[-1] for one in drifting)
-        wanted = sorted(rate * factor for rate in (0.0, 1e-3, 1e-2, 5e-2) for factor in (1.0, 4.0, 16.0))
-        np.testing.assert_allclose(speeds, wanted)
+        drifting = [one for one in found if one.hypothesis == HYPOTHESES[1]]
+        speeds = sorted({round(one.process[P - 1] / prior().drift[-1], 9) for one in drifting})
+        np.testing.assert_allclose(speeds, sorted(set(wanted)))
+    # A baseline that stood still in the logs moves in a fiftieth of the likeliest members: 0.1 and 2/9 of 0.6.
+    assert sum(one.weight for one in moving) == pytest.approx(0.02 * (0.1 + 0.6 * 2 / 9))
+
+
+def test_the_filter_that_knows_online_rounds_alone_is_flat_and_still():
+    for moves in (True, False):
+        policy = ib.AutoISD(prior(moves))
+        assert policy.is_flat(policy._reference)
+        assert not policy._process[policy._reference].any()
+        widths = [np.trace(policy._covariances[c][:P, :P]) for c in range(len(policy._owners)) if policy.is_flat(c)]
+        assert np.trace(policy._covariances[policy._reference][:P, :P]) == max(widths)
 
 
 def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
     """Signal a hundredth of the noise: broken and useless have members a hundred times as wide, others do not."""
-    plain, weak = (robust_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049))
+    plain, weak = (default_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049))
     assert len(weak) == len(plain) + 3
     for name, more in (("invariance broken", 2), ("logs useless", 1)):
         widths = [
             sorted(one.covariance[0, 0] for one in members if one.hypothesis == name) for members in (plain, weak)
         ]
         assert len(widths[1]) == len(widths[0]) + more
-        assert widths[1][-1] > 50 * widths[0][-1]
+        assert widths[1][-1] > 20 * widths[0][-1]
 
 
 def test_the_baseline_may_be_wrong_in_every_hypothesis():
-    members = robust_members(prior(), intercept=True)
+    members = default_members(prior(), intercept=True)
     doubt = {name: max(m.covariance[-1, -1] for m in members if m.hypothesis == name) for name in HYPOTHESES}
     assert all(value >= 0.5 * 0.49 for value in doubt.values())
 
@@ -311,7 +322,7 @@ def test_one_outlier_moves_neither_the_weights_nor_the_noise_nor_the_means_far()
 
 
 def test_known_noise_stays_that_of_the_logs():
-    policy = ib.AutoISD(prior())
+    policy = ib.AutoISD(prior(), noise="known")
     for row, reward in zip(*rounds(200), strict=True):
         policy.update(row, 10.0 * reward)
     assert policy.noise_scale == pytest.approx(0.7)
@@ -319,7 +330,7 @@ def test_known_noise_stays_that_of_the_logs():
         ib.AutoISD(prior(), noise="loud")
 
 
-def test_robust_hypotheses_weigh_nothing_changed_more_where_a_moving_baseline_hides_a_weak_signal():
+def test_nothing_changed_weighs_more_where_a_moving_baseline_hides_a_weak_signal():
     def shares(moves, signal):
         world = replace(prior(moves), signal_variance=signal)
         return list(ib.AutoISD(world, noise="learned").explain().hypotheses.values())

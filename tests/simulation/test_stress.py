@@ -89,7 +89,7 @@ def test_autoisd_holds_up_against_a_tuned_linucb_where_it_knew_too_much(options,
     above these bounds with probability below 1e-2 each; the seed is fixed.
     """
     players = {
-        "AutoISD": ib.Contender("auto-isd", {"confidence": 0.01, "noise": "learned"}),
+        "AutoISD": ib.Contender("auto-isd", {"confidence": 0.01}),
         "LinUCB": ib.Contender("linucb", {"exploration": 0.1, "confidence": 0.01}),
     }
     result = ib.simulate(players, StressEpisodes(**options), 1000, 12, seed=31)

@@ -17,10 +17,6 @@ PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
 """(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
 
 
-def _none(*shape: int) -> Array:
-    return field(default_factory=lambda: np.zeros(shape))  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class DriftPrior:
     """Random effects over windows: γ_i ~ N(μ, Ω), Ω = V·diag(ω)·Vᵀ, and ĝ_i given γ_i ~ N(γ_i, H_i).
@@ -82,9 +78,9 @@ class DriftPrior:
     baseline_error: float
     baseline_moves: bool
     signal_variance: float = 0.0
-    last_means: Array = _none(0, 0)
-    last_covariances: Array = _none(0, 0, 0)
-    last_steps: Array = _none(0, 0)
+    last_means: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    last_covariances: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    last_steps: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:

@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import mixture_kernels
+from invariant_bandits.policies import rehearsal_kernels as compiled_rehearsal
 from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, check_shapes, renamed
 from invariant_bandits.policies.base import (
     Scores,
@@ -29,11 +30,15 @@ from invariant_bandits.policies.base import (
 )
 from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members, temper
+from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
+from invariant_bandits.policies.rehearsal import Rehearsal, World, rehearse
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
-DEFAULT_EXPLORATION = 0.1
+rehearsal_kernels: Any = compiled_rehearsal
+REHEARSED = "rehearsed"
+DEFAULT_EXPLORATION = 0.25
 DEFAULT_SHARE = 1e-5
 NOISE = ("known", "learned")
 STUDENT_FREEDOM = 5.0
@@ -60,7 +65,7 @@ class AutoISD:
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
     exploration : float
-        Factor on the widths.
+        Factor on the widths. `from_history` takes "rehearsed", too.
     confidence : float
         η, the probability of failure.
     share : float
@@ -122,6 +127,7 @@ class AutoISD:
         self.noise = one_of("noise", noise, NOISE)
         self.tests = one_of("tests", tests, tuple(TESTS))
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
+        self.rehearsal: Rehearsal | None = None
         self._begin(list(default_members(prior, intercept=self.intercept) if members is None else members))
 
     @classmethod
@@ -130,39 +136,101 @@ class AutoISD:
         moments: WindowedMoments,
         *,
         intercept: bool = True,
-        exploration: float = DEFAULT_EXPLORATION,
+        exploration: float | str | None = None,
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
         alarm_level: float = 0.01,
         noise: str = "learned",
-        tests: str = "patient",
+        tests: str | None = None,
+        offered: Any = None,
         horizon: int | None = None,
     ) -> Self:
-        """Learn the basis and the drift prior from the logs, then start."""
+        """Learn the basis and the drift prior from the logs, rehearse if there are offered sets, then start.
+
+        Parameters
+        ----------
+        moments : WindowedMoments
+            Of the logs.
+        exploration : float, "rehearsed" or None
+            Factor on the widths. Rehearsed: what does best on the offered sets against the policy's own doubts, and
+            whether tests should be eager. None: rehearsed if `offered` is given, else 0.25.
+        offered : array of shape (K, p) or (n, K, p), or sequence of arrays (K_i, p), optional
+            Actions that rounds to come may offer: fixed ones, or some of the logs' offered sets.
+        horizon : int, optional
+            How many rounds will be played.
+        intercept, confidence, share, alarm_level, noise, tests :
+            As of the class.
+
+        >>> import numpy as np, invariant_bandits as ib
+        >>> from invariant_bandits.simulation.episodes import PaperEpisodes
+        >>> episode = PaperEpisodes(logged=2000).draw(300, np.random.default_rng(0))
+        >>> policy = ib.AutoISD.from_history(
+        ...     episode.moments, exploration="rehearsed", offered=episode.logs.offered, horizon=300
+        ... )
+        >>> policy.exploration < 0.25, policy.rehearsal.sets
+        (True, 256)
+        """
         basis = InvariantSubspaceDecomposition().fit(moments).basis_
-        prior = DriftPrior.from_moments(moments, basis)
-        return cls(
-            prior,
-            intercept=intercept,
-            exploration=exploration,
-            confidence=confidence,
-            share=share,
-            alarm_level=alarm_level,
-            noise=noise,
-            tests=tests,
-            horizon=horizon,
+        given = {"intercept": intercept, "confidence": confidence, "share": share, "alarm_level": alarm_level}
+        return cls._started(
+            DriftPrior.from_moments(moments, basis),
+            None if offered is None else OfferedSets.of(offered, moments.dim),
+            exploration,
+            tests,
+            {**given, "noise": noise, "horizon": horizon},
         )
 
     @classmethod
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
-        """Learn the drift prior along the directions of the past's decomposition, then start.
+        """Learn the drift prior along the directions of the past's decomposition, rehearse if it has offered sets.
 
         windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not given.
         """
         if windows is not None:
             past = past.in_windows(windows)
         prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
-        return cls(prior, **{"confidence": past.confidence, "horizon": past.horizon, **options})
+        given = {"confidence": past.confidence, "horizon": past.horizon, **options}
+        exploration, tests = given.pop("exploration", None), given.pop("tests", None)
+        return cls._started(prior, past.offered_sets, exploration, tests, given)
+
+    @classmethod
+    def _started(
+        cls,
+        prior: DriftPrior,
+        offered: OfferedSets | None,
+        exploration: float | str | None,
+        tests: str | None,
+        options: Mapping[str, Any],
+    ) -> Self:
+        """A fresh policy, with a rehearsal if it is asked for, or can be had and nothing else was asked for."""
+        if exploration is None and tests is None:
+            exploration = DEFAULT_EXPLORATION if offered is None else REHEARSED
+        if exploration != REHEARSED:
+            factor: Any = DEFAULT_EXPLORATION if exploration is None else exploration
+            return cls(prior, exploration=factor, tests="patient" if tests is None else tests, **options)
+        if offered is None:
+            raise InputError('exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)')
+        policy = cls(prior, **options)
+        found = rehearse(policy, offered, policy.horizon or LONG_ENOUGH)
+        policy = cls(prior, exploration=found.exploration, tests=found.tests if tests is None else tests, **options)
+        policy.rehearsal = found
+        return policy
+
+    def rehearsed(self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int) -> float:
+        """Regret in a drawn world with another exploration and other tests; the policy stays as it is."""
+        exploration, tests = candidate
+        filters = (self._means.copy(), self._covariances.copy(), self._process, self._weights.copy())
+        when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
+        regret: float = rehearsal_kernels.rehearse(
+            *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
+            *(*filters, self._noise.copy(), self._holds, self._settled, self._prior_weights, self._reference, *when),
+            *(self.share, *self._trust, float(horizon)),
+        )
+        return regret
+
+    def is_flat(self, member: int) -> bool:
+        """Whether a member has learned nothing from the logs."""
+        return HYPOTHESES[self._owners[member]] == "logs useless"
 
     def _begin(self, members: Sequence[Member]) -> None:
         d = self.dim + self.intercept
@@ -201,8 +269,8 @@ class AutoISD:
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         others = (self._log_likelihoods, self._holds, self._blend, self._noise)
         self._learns_noise = self.noise == "learned"
-        trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
-        self._learning: Any = (self._basis, *filters, *others, self.share, *trust)
+        self._trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
+        self._learning: Any = (self._basis, *filters, *others, self._reference, self.share, *self._trust)
         self._noise_now = self._believed_noise()
 
     # -- deciding --
@@ -326,6 +394,7 @@ class AutoISD:
             names=[", ".join(names[i] for i in pair) for pair in main],
             rounds=self.rounds,
             noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
+            rehearsal=self.rehearsal,
         )
 
     # -- storing --
@@ -334,7 +403,8 @@ class AutoISD:
         """What the constructor was given, as plain values."""
         prior = {name: value for name, value in asdict(self.prior).items() if not isinstance(value, np.ndarray)}
         own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
-        return {"prior": prior, **{name: getattr(self, name) for name in own}}
+        rehearsal = None if self.rehearsal is None else self.rehearsal.to_dict()
+        return {"prior": prior, **{name: getattr(self, name) for name in own}, "rehearsal": rehearsal}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays and the state of every filter."""
@@ -357,7 +427,7 @@ class AutoISD:
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
-        arrays = renamed(arrays, settings)
+        arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)
         scalars = {"signal_variance": 0.0, **given.pop("prior")}
         known = {one.name for one in fields(DriftPrior)}
         stored = {**LATER_PRIOR, **under(arrays, "prior.")}
@@ -369,6 +439,7 @@ class AutoISD:
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])
+        policy.rehearsal = None if rehearsal is None else Rehearsal.from_dict(rehearsal)
         policy._derive()
         return policy
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.policies.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Belief:
         The main features of every direction.
     noise_ratio : float
         Standard deviation of the noise over that of the logs.
+    rehearsal : Rehearsal or None
+        How the exploration was chosen.
     """
 
     hypotheses: dict[str, float]
@@ -39,6 +42,7 @@ class Belief:
     names: list[str]
     rounds: int
     noise_ratio: float = 1.0
+    rehearsal: Rehearsal | None = None
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
@@ -54,4 +58,6 @@ class Belief:
         lines += [
             f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}" for j in moved
         ]
+        if self.rehearsal is not None:
+            lines += [f"  {line}" for line in str(self.rehearsal).splitlines()]
         return "\n".join(lines)

@@ -23,15 +23,16 @@ NEGLIGIBLE = 1e-9
 LAG_FROM = 3.0
 REFUSED = np.nan
 OUTLIER = 10.0
+PARKED, REST = 1e-4, 8
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
 IN3 = types.Array(float64, 3, "C", readonly=True)
-CALM_PRICE, CHANGED_PRICE = 10.0, 2.0
+CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
 TEST_ROUNDS = 8.0
 LEAST_DOUBT = 0.01
 SMALLEST_GAP = 1e-6
-UNLIKELY, IMPOSSIBLE = 1e-7, 1e-12
+UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
@@ -90,7 +91,7 @@ def score(
     return 0
 
 
-@njit(types.UniTuple(float64, 2)(float64, float64), **OPTIONS)
+@njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
 def _hope(mean: float, deviation: float) -> Any:
     """P(a > 0) and E[max(a, 0)] of a normal a."""
     if deviation <= 0.0:
@@ -101,8 +102,7 @@ def _hope(mean: float, deviation: float) -> Any:
 
 
 @njit(
-    types.UniTuple(float64, 3)(V1, V1, V2, V3, V2, V1, int64, float64, float64, float64),
-    **OPTIONS,
+    "Tuple((f8, f8, f8))(f8[::1], f8[::1], f8[:, ::1], f8[:, :, ::1], f8[:, ::1], f8[::1], i8, f8, f8, f8)", **OPTIONS
 )
 def _worth(
     z: Any,
@@ -163,9 +163,9 @@ def untested(
     """The neglected action most worth a test, or −1.
 
     An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than `price` times
-    what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an advantage of δ from none. The
-    price falls from ten to two, and the weight of the filter that knows online rounds alone is at least .01 to 1, with
-    the probability that the logs' model, its baseline included, no longer holds.
+    what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an advantage of δ from none. With
+    the probability that the logs' model, its baseline included, no longer holds, the price falls from thirty to two and
+    the weight of the filter that knows online rounds alone rises to 1, from .01 at least.
     """
     K, d = X.shape[0], M.shape[1]
     leader = 0
@@ -185,9 +185,7 @@ def untested(
             continue
         _coordinates(X[k], V, z)
         behind = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        better, gain, worth = _worth(
-            z, best, M, P, q, weights, reference, LEAST_DOUBT + changed, behind, remaining
-        )
+        better, gain, worth = _worth(z, best, M, P, q, weights, reference, LEAST_DOUBT + changed, behind, remaining)
         if better < IMPOSSIBLE:
             continue
         reach = behind + gain / better
@@ -198,9 +196,7 @@ def untested(
 
 
 @njit(
-    int64(
-        IN2, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64
-    ),
+    int64(IN2, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64),
     **OPTIONS,
 )
 def choose(
@@ -321,7 +317,44 @@ def log_evidence(prior_weights: Any, log_likelihoods: Any, holds: Any) -> Any:
     return np.log(sums[0, 1] / sums[0, 0]) - np.log(sums[1, 1] / sums[1, 0])
 
 
-@njit(float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, V1, float64, float64, float64, float64), **OPTIONS)
+@njit(types.void(V1, V2, V1), **OPTIONS)
+def _product(z: Any, A: Any, g: Any) -> Any:
+    """g ← Az of a symmetric matrix, from its lower triangle."""
+    for i in range(len(z)):
+        g[i] = 0.0
+    for i in range(len(z)):
+        row = 0.0
+        zi = z[i]
+        for j in range(i):
+            row += A[i, j] * z[j]
+            g[j] += A[i, j] * zi
+        g[i] += row + A[i, i] * zi
+
+
+@njit(types.void(V1, float64, V1, float64, V2, float64, V1, V2), **OPTIONS)
+def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, blend: Any) -> Any:
+    """A ← A − gain·ggᵀ + elapsed·diag(q), and blend[1:] += weight·(A + apart·apartᵀ), lower triangles, in one pass."""
+    for i in range(len(g)):
+        scaled = g[i] * gain
+        if weight < NEGLIGIBLE:
+            for j in range(i + 1):
+                A[i, j] -= scaled * g[j]
+            A[i, i] += elapsed * q[i]
+        else:
+            off = weight * apart[i]
+            for j in range(i):
+                entry = A[i, j] - scaled * g[j]
+                A[i, j] = entry
+                blend[i + 1, j] += weight * entry + off * apart[j]
+            entry = A[i, i] - scaled * g[i] + elapsed * q[i]
+            A[i, i] = entry
+            blend[i + 1, i] += weight * entry + off * apart[i]
+
+
+@njit(
+    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, V1, int64, float64, float64, float64, float64),
+    **OPTIONS,
+)
 def learn(
     x: Any,
     reward: float,
@@ -335,6 +368,7 @@ def learn(
     holds: Any,
     blend: Any,
     v: Any,
+    reference: int,
     share: float,
     freedom: float,
     temper: float,
@@ -347,6 +381,9 @@ def learn(
     towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
     ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
     returns to the prior weights.
+
+    With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
+    alone excepted. In the others they predict what the rest predicts, so that their weight stays (Freund et al. 1997).
     """
     C, d = M.shape
     if len(x) != V.shape[0]:
@@ -355,18 +392,15 @@ def learn(
     if not _coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
-    g = np.empty(d)
+    all_awake = freedom <= 0.0 or int(rounds) % REST == 0
+    G, gains, likelihoods, awake = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C, dtype=np.bool_)
     largest = -np.inf
     for c in range(C):
-        for i in range(d):
-            g[i] = 0.0
-        for i in range(d):
-            row = 0.0
-            zi = z[i]
-            for j in range(i):
-                row += P[c, i, j] * z[j]
-                g[j] += P[c, i, j] * zi
-            g[i] += row + P[c, i, i] * zi
+        awake[c] = all_awake or weights[c] >= PARKED or c == reference
+        if not awake[c]:
+            continue
+        g = G[c]
+        _product(z, P[c], g)
         S, e = v[c], reward
         for i in range(d):
             S += g[i] * z[i]
@@ -377,10 +411,6 @@ def learn(
             e = min(max(e, -furthest), furthest)
         for i in range(d):
             M[c, i] += g[i] * e * gain
-            scaled = g[i] * gain
-            for j in range(i + 1):
-                P[c, i, j] -= scaled * g[j]
-            P[c, i, i] += q[c, i]
         surprise = e * e * gain
         if freedom > 0.0:
             likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
@@ -388,14 +418,41 @@ def learn(
             v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
-        log_likelihoods[c] += likelihood
-        weights[c] = np.log(weights[c]) + likelihood
-        largest = max(largest, weights[c])
+        gains[c], likelihoods[c] = gain, likelihood
+        largest = max(largest, np.log(weights[c]) + likelihood)
+    before, after = 0.0, 0.0
+    for c in range(C):
+        if awake[c]:
+            before += weights[c]
+            after += weights[c] * np.exp(likelihoods[c] - largest)
+    rest = np.log(after / before) + largest
     total = 0.0
     for c in range(C):
-        weights[c] = np.exp(weights[c] - largest)
+        if not awake[c]:
+            likelihoods[c] = rest
+        log_likelihoods[c] += likelihoods[c]
+        weights[c] = np.exp(np.log(weights[c]) + likelihoods[c] - largest)
         total += weights[c]
+    for i in range(d + 1):
+        for j in range(d):
+            blend[i, j] = 0.0
     for c in range(C):
+        parked = all_awake and freedom > 0.0 and weights[c] < PARKED * total and c != reference
+        gains[c] = gains[c] if awake[c] else 0.0
+        likelihoods[c] = float(REST) if parked else 1.0  # rounds that have passed for this filter
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
-    blend_filters(M, P, weights, blend)
+        for i in range(d):
+            blend[0, i] += weights[c] * M[c, i]
+    apart = np.empty(d)
+    for c in range(C):
+        if awake[c] or weights[c] >= NEGLIGIBLE:
+            for i in range(d):
+                apart[i] = M[c, i] - blend[0, i]
+        if awake[c]:
+            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], weights[c], apart, blend)
+        elif weights[c] >= NEGLIGIBLE:
+            for i in range(d):
+                off = weights[c] * apart[i]
+                for j in range(i + 1):
+                    blend[i + 1, j] += weights[c] * P[c, i, j] + off * apart[j]
     return log_evidence(prior_weights, log_likelihoods, holds)

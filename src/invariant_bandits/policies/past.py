@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.offered_sets import OfferedSets
 
 DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
@@ -79,6 +80,8 @@ class Past:
         caller knows or assumes them.
     remembered : int, optional
         How many rounds a policy that forgets should remember if it is not told.
+    offered : OfferedSets, or what OfferedSets.of takes, optional
+        Actions that rounds to come may offer; the logs' if they are at hand row by row.
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
     truth : Truth, optional
@@ -108,6 +111,7 @@ class Past:
         feature_bound: float | None = None,
         confidence: float | None = None,
         remembered: int | None = None,
+        offered: Any = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
         truth: Truth | None = None,
     ) -> None:
@@ -122,6 +126,8 @@ class Past:
             self.moments = moments
         if decomposition is not None:
             self.decomposition = decomposition
+        if offered is not None:
+            self.offered_sets = OfferedSets.of(offered)
 
     @classmethod
     def from_feedback(
@@ -157,6 +163,7 @@ class Past:
             feature_bound=self.known_feature_bound,
             confidence=self.known_confidence,
             remembered=self.remembered,
+            offered=self.offered_sets,
             truth=self.truth,
         )
 
@@ -177,6 +184,14 @@ class Past:
     def dim(self) -> int:
         """Number of features p."""
         return self.moments.dim if self.logs is None else int(np.shape(self.logs.features)[1])
+
+    @cached_property
+    def offered_sets(self) -> OfferedSets | None:
+        """Actions that rounds to come may offer, or None if nobody knows."""
+        offered, counts = getattr(self.logs, "offered", None), getattr(self.logs, "counts", None)
+        if offered is None:
+            return None
+        return OfferedSets.of(offered) if counts is None else OfferedSets.of_rows(offered, counts)
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:

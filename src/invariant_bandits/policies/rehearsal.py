@@ -1,0 +1,175 @@
+"""Rehearsal: before the first round AutoISD plays against its own doubts and keeps the exploration that did best.
+
+A world is drawn from the members (one of them by its weight, then coefficients from it, along its walk), its rounds are
+offered sets that are known, and every candidate plays the same worlds. What is best depends on the offered sets and on
+the horizon: with varied contexts hardly any exploration pays, with a few actions that are always the same, much does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.policies.offered_sets import OfferedSets
+
+EXPLORATIONS = (0.02, 0.05, 0.1, 0.25, 0.5)
+EAGER_EXPLORATIONS = (0.1, 0.25)
+LONGEST = 2000
+WORK = 8e8
+"""Multiplications and additions of all candidates together: about a second."""
+FEWEST_WORLDS, MOST_WORLDS = 6, 40
+GOLDEN = 0.6180339887498949
+
+
+class Trial(NamedTuple):
+    """What a candidate did: its settings, mean regret per rehearsed world, its standard error, and how many worlds."""
+
+    exploration: float
+    tests: str
+    regret: float
+    error: float
+    worlds: int
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The table of a rehearsal.
+
+    Attributes
+    ----------
+    trials : tuple of Trial
+        All candidates; those that fell behind played fewer worlds.
+    chosen : int
+        Which of them AutoISD plays with.
+    rounds : int
+        Length of a rehearsed world.
+    sets : int
+        How many offered sets it was given.
+    """
+
+    trials: tuple[Trial, ...]
+    chosen: int
+    rounds: int
+    sets: int
+
+    @property
+    def exploration(self) -> float:
+        """The factor on the widths that did best."""
+        return self.trials[self.chosen].exploration
+
+    @property
+    def tests(self) -> str:
+        """When to test neglected actions, as it did best."""
+        return self.trials[self.chosen].tests
+
+    def __str__(self) -> str:
+        lines = [f"Rehearsed {self.rounds:,} rounds on {self.sets} offered set{'s' if self.sets > 1 else ''}:"]
+        for i, one in enumerate(self.trials):
+            mark = "  <- plays" if i == self.chosen else ""
+            lines.append(
+                f"  exploration {one.exploration:<5g} tests {one.tests:<8} regret {one.regret:7.1f} ± {one.error:.1f}"
+                f" ({one.worlds} worlds){mark}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "trials": [list(one) for one in self.trials]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Rehearsal:
+        """What `to_dict` made."""
+        trials = tuple(Trial(float(e), str(t), float(r), float(s), int(n)) for e, t, r, s, n in values["trials"])
+        return cls(trials, int(values["chosen"]), int(values["rounds"]), int(values["sets"]))
+
+
+class World(NamedTuple):
+    """Coefficients (T, p) along the basis turned back to features, the rounds' sets (T,), and noise (T,)."""
+
+    truth: Array
+    order: np.ndarray[Any, Any]
+    luck: Array
+
+
+def rehearse(policy: Any, offered: OfferedSets, horizon: int) -> Rehearsal:
+    """Play candidates of exploration and tests against worlds drawn from the policy's own members.
+
+    Successive halving: all candidates play some worlds, the better half plays as many again, and so on to two. The best
+    is chosen if it beats the policy's own settings by more than a standard error of the paired difference.
+
+    Parameters
+    ----------
+    policy : AutoISD
+        Fresh; it is not changed.
+    offered : OfferedSets
+        What the rounds to come may offer.
+    horizon : int
+        How many there will be.
+    """
+    rounds = min(horizon, LONGEST)
+    candidates = [(one, "patient") for one in EXPLORATIONS] + [(one, "eager") for one in EAGER_EXPLORATIONS]
+    own = candidates.index((policy.exploration, "patient"))
+    members, d = policy._means.shape
+    affordable = WORK / (members * (3.0 * d * d + 30.0 * d + 300.0) * rounds)
+    each = int(np.clip(affordable / (3 * len(candidates)), FEWEST_WORLDS, MOST_WORLDS))
+    if affordable < FEWEST_WORLDS * len(candidates):  # many coefficients: shorter worlds
+        rounds = max(int(rounds * affordable / (FEWEST_WORLDS * len(candidates))), 2 * d)
+    draw = _Worlds(policy, offered, rounds)
+    regrets: list[list[float]] = [[] for _ in candidates]
+    left, worlds = list(range(len(candidates))), 0
+    while True:
+        for world in [draw(worlds + j) for j in range(each)]:
+            for i in {*left, own}:
+                regrets[i].append(policy.rehearsed(world, offered, candidates[i], horizon))
+        worlds += each
+        if len(left) <= 2:
+            break
+        left = sorted(left, key=lambda i: float(np.mean(regrets[i])))[: max(len(left) // 2, 2)]
+    best = min(left, key=lambda i: float(np.mean(regrets[i])))
+    better = np.array(regrets[own]) - np.array(regrets[best])
+    if better.mean() <= better.std() / np.sqrt(max(len(better) - 1, 1)):
+        best = own
+    return Rehearsal(tuple(_trial(*one) for one in zip(candidates, regrets, strict=True)), best, rounds, len(offered))
+
+
+def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
+    found = np.array(regrets)
+    error = float(found.std() / np.sqrt(max(len(found) - 1, 1)))
+    return Trial(candidate[0], candidate[1], float(found.mean()), error, len(found))
+
+
+class _Worlds:
+    """Draws worlds from the members of a fresh policy; the i-th is always the same."""
+
+    def __init__(self, policy: Any, offered: OfferedSets, rounds: int) -> None:
+        self.policy, self.offered, self.rounds = policy, offered, rounds
+        self.cumulated = np.cumsum(policy._prior_weights)
+
+    def __call__(self, number: int) -> World:
+        policy, prior = self.policy, self.policy.prior
+        rng = np.random.default_rng((number, 0))
+        place = (number + 1) * GOLDEN % 1.0  # any run of numbers has each member in proportion to its weight
+        member = min(int(np.searchsorted(self.cumulated, place)), len(self.cumulated) - 1)
+        p = policy.dim
+        start, step = _start(policy, member, prior, rng), policy._process[member, :p]
+        steps = rng.standard_normal((self.rounds, p)) * np.sqrt(step) if step.any() else np.zeros((self.rounds, p))
+        truth = (start + np.cumsum(steps, axis=0)) @ prior.basis.T
+        order = rng.integers(len(self.offered), size=self.rounds)
+        luck = np.sqrt(prior.noise_variance) * rng.standard_normal(self.rounds)
+        return World(np.ascontiguousarray(truth), order, luck)
+
+
+def _start(policy: Any, member: int, prior: DriftPrior, rng: np.random.Generator) -> Array:
+    """Coefficients (p,) drawn from a member; from a flat one, of the logs' size instead of any size."""
+    p = policy.dim
+    if policy.is_flat(member):
+        return np.asarray(rng.standard_normal(p) * np.sqrt(prior.unit))
+    covariance = policy._covariances[member, :p, :p]
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    drawn = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
+    return np.asarray(policy._means[member, :p] + drawn)

@@ -1,0 +1,79 @@
+"""The compiled loop of a rehearsal: a mixture of filters plays rounds whose truth was drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float64, int64, njit
+
+from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V1, V2, V3
+from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, choose, learn
+
+
+@njit(
+    float64(
+        *(V2, INT1, INT1, V2, IN1, float64),
+        *(IN2, V2, V3, V2, V1, V1, INT1, INT1, V1),
+        *(int64, float64, float64, float64, float64, float64, float64, float64, float64),
+    ),
+    **OPTIONS,
+)
+def rehearse(
+    rows: Any,
+    starts: Any,
+    order: Any,
+    truth: Any,
+    luck: Any,
+    level: float,
+    V: Any,
+    M: Any,
+    P: Any,
+    q: Any,
+    weights: Any,
+    v: Any,
+    holds: Any,
+    settled: Any,
+    prior_weights: Any,
+    reference: int,
+    most: float,
+    multiplier: float,
+    neglect: float,
+    patience: float,
+    share: float,
+    freedom: float,
+    temper: float,
+    horizon: float,
+) -> Any:
+    """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t] about
+    `level`. The state of the filters is changed: hand over copies.
+    """
+    C, d = M.shape
+    p = rows.shape[1]
+    blend, likelihoods = np.empty((d + 1, d)), np.zeros(C)
+    blend_filters(M, P, weights, blend)
+    regret = 0.0
+    for t in range(len(order)):
+        first, last = starts[order[t]], starts[order[t] + 1]
+        offered = rows[first:last]
+        noise = 0.0
+        for c in range(C):
+            noise += weights[c] * v[c]
+        chosen = choose(
+            *(offered, V, blend, P, reference, most, noise, float(t), multiplier),
+            *(M, q, weights, settled, horizon - t, neglect, patience),
+        )
+        best, own = -np.inf, 0.0
+        for k in range(last - first):
+            value = 0.0
+            for j in range(p):
+                value += offered[k, j] * truth[t, j]
+            best = max(best, value)
+            if k == chosen:
+                own = value
+        regret += best - own
+        learn(
+            *(offered[chosen], level + own + luck[t], V, M, P, q, weights, prior_weights, likelihoods, holds, blend, v),
+            *(reference, share, freedom, temper, float(t)),
+        )
+    return regret
