@@ -206,7 +206,7 @@ def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
 
 def _useless(prior: DriftPrior) -> Iterator[Coefficients]:
     still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
-    yield Coefficients(still, VERY_FLAT * np.diag(prior.unit), still, STILL_BASELINE)
+    yield Coefficients(still, VERY_FLAT * np.diag(_units(prior)[-1]), still, STILL_BASELINE)
     yield Coefficients(still, np.diag(prior.unit), still, other)
     for rate in USELESS_RATES:
         yield Coefficients(still, FLAT * np.diag(prior.unit), rate * prior.unit, other)
