@@ -105,7 +105,7 @@ def real(
 def intervals(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/intervals.md"),
     replications: Annotated[int, typer.Option(min=2, help="Logs per cell.")] = 400,
-    seed: Seed = 20261201,
+    seed: Seed = 20261216,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """How often off-policy intervals cover, how wide they are and when they refuse, on rewards of many kinds."""

@@ -21,8 +21,8 @@ def covering_interval(
 ) -> tuple[float, float, float]:
     """Standard error over blocks, and how far the interval reaches below and above the value.
 
-    With z the influences, S_b = √(B/(B−1)) · their sums over B blocks, D the clustering, u₋ ≤ 0 ≤ u₊ the unseen
-    moves and α = (1 − confidence)/2, the ends are
+    With z the influences, S_b = √(F·B/(B−1)) · their sums over B blocks, F ≥ 1 for what neighbouring blocks share
+    (`dependence_of_blocks`), D the clustering, u₋ ≤ 0 ≤ u₊ the unseen moves and α = (1 − confidence)/2, the ends are
 
         low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α)),
         high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α)).
