@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-real study-intervals clean
+.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-real study-intervals clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,6 +57,9 @@ study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (
 
 study-online: setup  ## regret of every policy over 200 fresh repetitions per row (about 8 minutes)
 	$(BIN)/invariant-bandits study online --out docs/studies/online.md
+
+study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetitions per world (about 20 minutes)
+	$(BIN)/invariant-bandits study stress --out docs/studies/stress.md
 
 study-real: setup  ## flights and film ratings, tuned on the first half, played on the second (about 5 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'

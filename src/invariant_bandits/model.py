@@ -21,11 +21,12 @@ from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import Progress, read_moments
+from invariant_bandits.logs.reading import Progress, read_moments, read_offered
 from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Policy, Scores, reward_number
+from invariant_bandits.policies.offered_sets import MOST_SETS
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, find_policy
 
@@ -250,6 +251,7 @@ def fit_logs(
         noise_scale=max(fit.noise_scale_, 1e-12),
         confidence=confidence,
         remembered=max(moments.rounds // moments.windows, 1),
+        offered=read_offered(source, read.schema, feature_map, MOST_SETS) or None,
         decomposition=fit,
     )
     return Model(

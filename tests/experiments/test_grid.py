@@ -39,7 +39,10 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ({"policies": POLICIES, "horizont": 3}, "no entry 'horizont'"),
         ({"policies": POLICIES, "environment": {"log": 3}}, "environment has no entry 'log'"),
         ({"policies": POLICIES, "environment": {"world": {"drif": 3}}}, "environment.world has no entry 'drif'"),
-        ({"policies": POLICIES, "environment": {"kind": "cube"}}, "environment must be one of hypercube, paper"),
+        (
+            {"policies": POLICIES, "environment": {"kind": "cube"}},
+            "environment must be one of fixed-arms, hypercube, paper",
+        ),
         ({"policies": POLICIES, "environment": {"logged": []}}, "logged is an empty list"),
         ({"policies": {"LinUBC": {}}}, "policy must be one of"),
         ({"policies": {"LinUCB": {"explore": 1}}}, "'linucb' has no option 'explore'; it has confidence"),

@@ -72,8 +72,8 @@ def test_varied_contexts_need_less_exploration_than_a_few_actions_that_never_cha
     assert found.tests == "patient"
     same = np.random.default_rng(3).normal(size=(20, varied.dim))
     fixed = ib.AutoISD.from_history(varied.moments, offered=same, horizon=500)
-    table = {(one.exploration, one.tests): one.regret for one in fixed.rehearsal.trials}
-    assert table[0.02, "patient"] > table[fixed.exploration, fixed.tests]
+    assert fixed.exploration >= found.exploration
+    assert min(one.regret for one in fixed.rehearsal.trials) > max(one.error for one in fixed.rehearsal.trials) / 2
 
 
 def test_a_number_is_taken_as_it_is_and_a_rehearsal_needs_offered_sets():

@@ -1,4 +1,4 @@
-"""The slow studies behind docs/studies: offline, online, real, intervals."""
+"""The slow studies behind docs/studies: offline, online, stress, real, intervals."""
 
 from __future__ import annotations
 
@@ -60,6 +60,24 @@ def online(
     write_page(online_study.report(outcome, pictures=_seen_from(out, figures)), out)
     missed = sum(not verdict.reached for _, verdict in online_goals.verdicts(outcome.regret))
     console.print(f"written to {out}, pictures to {figures}; goals missed: {missed}")
+
+
+@study.command()
+def stress(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/stress.md"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
+    seed: Seed = 20261117,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Regret, widths and alarm of AutoISD in worlds where the logs mislead, and with arms that never change."""
+    from invariant_bandits.experiments.studies import stress as stress_study
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        outcome = stress_study.run(replications=replications, seed=seed, jobs=jobs, progress=progress)
+    write_page(stress_study.report(outcome), out)
+    missed = sum(not verdict.reached for _, verdict in stress_study.verdicts(outcome))
+    console.print(f"written to {out}; goals missed: {missed}")
 
 
 @study.command()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.collinearity import Dropped
@@ -192,6 +194,20 @@ def read_rounds(
         for rounds in reader.rounds(task, report):
             offered = None if rounds.offered is None else reader.feature_map.finish(rounds.offered)
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
+
+
+def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap, rounds: int) -> list[Array]:
+    """Features (K, q) of the actions offered in the first `rounds` rounds of a log; none if it does not say."""
+    sets: list[Array] = []
+    log = open_log(source, schema)
+    for batch in read_rounds(log, feature_map=feature_map) if log.schema.has_offered else ():
+        if batch.offered is None or batch.offered_counts is None:
+            break
+        ends = np.cumsum(batch.offered_counts)
+        sets += [batch.offered[end - count : end] for end, count in zip(ends, batch.offered_counts, strict=True)]
+        if len(sets) >= rounds:
+            break
+    return sets[:rounds]
 
 
 def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOptions | None = None) -> FeatureMap:

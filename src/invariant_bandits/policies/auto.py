@@ -167,7 +167,7 @@ class AutoISD:
         >>> policy = ib.AutoISD.from_history(
         ...     episode.moments, exploration="rehearsed", offered=episode.logs.offered, horizon=300
         ... )
-        >>> policy.exploration < 0.25, policy.rehearsal.sets
+        >>> policy.exploration <= 0.25, policy.rehearsal.sets
         (True, 256)
         """
         basis = InvariantSubspaceDecomposition().fit(moments).basis_
@@ -307,6 +307,15 @@ class AutoISD:
         if values[chosen] < values.max():
             width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
         return Scores(mean, width)
+
+    def contrasts(self, features: Any) -> tuple[Array, Array]:
+        """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations."""
+        features = offered_array(features, self.dim)
+        apart = (features[1:] - features[0]) @ self._basis
+        lower = np.tril(self._blend[1:, : self.dim][: self.dim])
+        covariance = lower + np.tril(lower, -1).T
+        variances = np.einsum("kd,de,ke->k", apart, covariance, apart)
+        return apart @ self._blend[0, : self.dim], np.sqrt(np.maximum(variances, 0.0))
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""

@@ -17,11 +17,11 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies.offered_sets import OfferedSets
 
-EXPLORATIONS = (0.02, 0.05, 0.1, 0.25, 0.5)
+EXPLORATIONS = (0.05, 0.1, 0.25, 0.5)
 EAGER_EXPLORATIONS = (0.1, 0.25)
 LONGEST = 2000
-WORK = 8e8
-"""Multiplications and additions of all candidates together: about a second."""
+WORK = 4e8
+"""Multiplications and additions of all candidates together: less than a second."""
 FEWEST_WORLDS, MOST_WORLDS = 6, 40
 GOLDEN = 0.6180339887498949
 
