@@ -174,3 +174,10 @@ def test_files_from_before_the_sums_were_kept_support_no_alarm():
     assert older.log_evidence == 0.0
     assert not older.alarm
     assert "how far they drift from window to window is not known" in str(older.explain())
+
+
+def test_sums_of_another_shape_are_refused():
+    policy, _, _ = play(StressEpisodes(), 12, rounds=5)
+    for name in ("online", "prior.drift_limit"):
+        with pytest.raises(ib.InputError, match=name):
+            ib.AutoISD.rebuilt(policy.settings(), policy.arrays() | {name: policy.arrays()[name][:-1]})

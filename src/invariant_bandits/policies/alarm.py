@@ -31,6 +31,7 @@ SCALE_DOUBT = 0.01
 NEW_SCALES = (1.5, 4.0)
 """Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of their range."""
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
+"""c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
 
 

@@ -37,12 +37,15 @@ def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
     """
     p = len(w)
     M, scales, total = np.empty((p, p)), np.empty(p), 0.0
+    row = np.empty(p)
     for i in range(p):
+        for k in range(p):
+            row[k] = G[i, k] * w[k]
         for j in range(i + 1):
-            product = rest[i, j]
+            product = 0.0
             for k in range(p):
-                product += G[i, k] * w[k] * G[j, k]
-            M[i, j] = product
+                product += row[k] * G[j, k]
+            M[i, j] = product + rest[i, j]
         scales[i] = np.sqrt(M[i, i]) if M[i, i] > 0.0 else 1.0
         total += np.log(scales[i])
     for i in range(p):
