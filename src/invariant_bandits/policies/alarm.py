@@ -64,8 +64,9 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest of
     N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of the same
     with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over the largest of what
-    it is tested against: if that contains the truth it ever exceeds 1/α with probability at most α (Ville 1939).
-    0 before the first look.
+    it is tested against: if that contained the truth, and B were known, it would ever exceed 1/α with probability at
+    most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit at 8 % for each direction, and four steps
+    search for the largest. 0 before the first look.
     """
     d, p = online.shape[1] - 1, len(prior.mean)
     if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
