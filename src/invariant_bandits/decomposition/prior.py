@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.drift_limits import drift_limit, drift_misfit
 from invariant_bandits.decomposition.paths import window_paths
 from invariant_bandits.decomposition.state_space import last_window
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -54,6 +55,12 @@ class DriftPrior:
     last_means, last_covariances, last_steps : arrays, shapes (h, p), (h, p, p), (h, p)
         If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and the variance by
         which they move on in every round.
+    windows : int
+        m, 0 if not known.
+    drift_limit : array, shape (p,)
+        ω⁺, the drift that the windows could be hiding (`drift_limits`); empty if not known.
+    drift_misfit : float
+        How far the windows contradict independent drift along the basis, in standard deviations.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -81,6 +88,9 @@ class DriftPrior:
     last_means: Array = field(default_factory=lambda: np.zeros((0, 0)))
     last_covariances: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
     last_steps: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    windows: int = 0
+    drift_limit: Array = field(default_factory=lambda: np.zeros(0))
+    drift_misfit: float = 0.0
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
@@ -131,6 +141,9 @@ class DriftPrior:
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps),
+            windows=int(moments.windows),
+            drift_limit=drift_limit(paths),
+            drift_misfit=drift_misfit(paths, mean, drift),
         )
 
 

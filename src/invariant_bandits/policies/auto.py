@@ -13,9 +13,9 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import mixture_kernels
+from invariant_bandits.policies import alarm, mixture_kernels
 from invariant_bandits.policies import rehearsal_kernels as compiled_rehearsal
-from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, check_shapes, renamed
+from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, LATER_SCALARS, check_shapes, renamed
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
@@ -29,7 +29,7 @@ from invariant_bandits.policies.base import (
     too_large,
 )
 from invariant_bandits.policies.belief import Belief
-from invariant_bandits.policies.hypotheses import HYPOTHESES, INVARIANCE_HOLDS, Member, default_members, temper
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members, temper
 from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -71,7 +71,7 @@ class AutoISD:
     share : float
         Part of the weights that returns to the prior weights each round.
     alarm_level : float
-        Probability of a false alarm, over all rounds together, if invariance holds.
+        Probability of a false alarm, over all rounds together, if invariance holds; see `policies.alarm`.
     noise : "learned" or "known"
         Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with five degrees
         of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the logs.
@@ -223,7 +223,7 @@ class AutoISD:
         when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
         regret: float = rehearsal_kernels.rehearse(
             *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
-            *(*filters, self._noise.copy(), self._holds, self._settled, self._prior_weights, self._reference, *when),
+            *(*filters, self._noise.copy(), self._settled, self._prior_weights, self._reference, *when),
             *(self.share, *self._trust, float(horizon)),
         )
         return regret
@@ -244,15 +244,14 @@ class AutoISD:
         self._settled = np.array([one.settled for one in members], dtype=np.int64)
         self._prior_weights = weights / weights.sum()
         self._weights = self._prior_weights.copy()
-        self._log_likelihoods = np.zeros(len(weights))
         self._noise = np.full(len(weights), self.prior.noise_variance)
+        self._online = np.zeros((2, d + 1, d + 1))
         self._rounds, self._peak_evidence = 0, 0.0
         self._derive()
 
     def _derive(self) -> None:
         """What follows from the state: the blend, the multiplier, and the filter that knows online rounds alone."""
         self._basis = np.ascontiguousarray(self.prior.basis)
-        self._holds = np.isin(self._owners, [HYPOTHESES.index(name) for name in INVARIANCE_HOLDS]).astype(np.int64)
         self._blend = np.empty((self._means.shape[1] + 1, self._means.shape[1]))
         kernels.blend_filters(self._means, self._covariances, self._weights, self._blend)
         self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
@@ -267,10 +266,12 @@ class AutoISD:
         self._testing: Any = (self._means, self._process, self._weights, self._settled)
         self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
-        others = (self._log_likelihoods, self._holds, self._blend, self._noise)
+        logs = np.append(self.prior.mean, self.prior.baseline)[: self._means.shape[1]]
+        others = (self._blend, self._noise, self._online, logs, self._reference)
+        self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
         self._learns_noise = self.noise == "learned"
         self._trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
-        self._learning: Any = (self._basis, *filters, *others, self._reference, self.share, *self._trust)
+        self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
         self._noise_now = self._believed_noise()
 
     # -- deciding --
@@ -338,17 +339,18 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            evidence: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
+            status: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
-        if evidence != evidence:
+        if status != status:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
         if self._learns_noise:
             self._noise_now = self._believed_noise()
-        if evidence > self._peak_evidence:
-            self._peak_evidence = evidence
+        if self._rounds >= self._next_look:
+            self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
+            self._peak_evidence = max(self._peak_evidence, self.log_evidence)
 
     def _believed_noise(self) -> float:
         """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
@@ -361,8 +363,16 @@ class AutoISD:
 
     @property
     def alarm(self) -> bool:
-        """Whether invariance was ever rejected, at `alarm_level` over all rounds together."""
-        return self._peak_evidence >= float(np.log(1.0 / self.alarm_level))
+        """Whether invariance was ever rejected, at `alarm_level` over all rounds together.
+
+        The evidence is looked at after 10·d rounds, then at every quarter more. Never, if not `alarm_supported`.
+        """
+        return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.alarm_level))
+
+    @property
+    def alarm_supported(self) -> bool:
+        """Whether the logs tell enough of drift for an alarm: five windows at least, and drift along the basis."""
+        return not alarm.unsupported(self.prior)
 
     @property
     def rounds(self) -> int:
@@ -384,8 +394,8 @@ class AutoISD:
 
     @property
     def log_evidence(self) -> float:
-        """Log of the likelihood ratio of broken against held invariance, now."""
-        return float(kernels.log_evidence(self._prior_weights, self._log_likelihoods, self._holds))
+        """Log of the likelihood ratio of broken against held invariance, now; 0 in the first rounds."""
+        return alarm.log_evidence(self._online, self.prior)
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes now; print it for a text, read its fields for numbers."""
@@ -404,7 +414,16 @@ class AutoISD:
             rounds=self.rounds,
             noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
             rehearsal=self.rehearsal,
+            no_alarm_because=alarm.unsupported(self.prior),
+            baseline_shift=self._baseline_shift(),
         )
+
+    def _baseline_shift(self) -> tuple[float, float]:
+        """How far the baseline stands from that of the logs, and its standard deviation if it did not move."""
+        if not self.intercept:
+            return 0.0, 0.0
+        doubt = float(self._blend[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
+        return float(self._blend[0, -1]) - self.prior.baseline, float(np.sqrt(doubt))
 
     # -- storing --
 
@@ -425,9 +444,9 @@ class AutoISD:
             "process": self._process,
             "weights": self._weights,
             "prior_weights": self._prior_weights,
-            "log_likelihoods": self._log_likelihoods,
             "noise": self._noise,
             "settled": self._settled,
+            "online": self._online,
             "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self._rounds], dtype=np.int64),
         }
@@ -437,7 +456,7 @@ class AutoISD:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)
-        scalars = {"signal_variance": 0.0, **given.pop("prior")}
+        scalars = {**LATER_SCALARS, **given.pop("prior")}
         known = {one.name for one in fields(DriftPrior)}
         stored = {**LATER_PRIOR, **under(arrays, "prior.")}
         if known != scalars.keys() | stored.keys():

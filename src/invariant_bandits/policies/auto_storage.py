@@ -11,21 +11,26 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.policies.hypotheses import HYPOTHESES
 
 ARRAYS = (
-    *("owners", "means", "covariances", "process", "weights", "prior_weights", "log_likelihoods", "noise"),
-    "settled",
+    *("owners", "means", "covariances", "process", "weights", "prior_weights", "noise"),
+    *("settled", "online"),
 )
 LATER_PRIOR: dict[str, Array] = {
     "last_means": np.zeros((0, 0)),
     "last_covariances": np.zeros((0, 0, 0)),
     "last_steps": np.zeros((0, 0)),
+    "drift_limit": np.zeros(0),
 }
 """Arrays of the prior that files of version 0.1 do not have."""
+LATER_SCALARS: dict[str, Any] = {"signal_variance": 0.0, "windows": 0, "drift_misfit": 0.0}
+"""Its numbers that they do not have."""
 
 
 def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping[str, Array]:
     """The arrays under their names of today; files of version 0.1 packed several into a "table" and a "clock"."""
+    d = arrays["means"].shape[-1]
+    online = np.zeros((2, d + 1, d + 1))
     if "table" not in arrays:
-        return {"settled": np.zeros(len(arrays["owners"]), dtype=np.int64), **arrays}
+        return {"settled": np.zeros(len(arrays["owners"]), dtype=np.int64), "online": online, **arrays}
     rest = {name: array for name, array in arrays.items() if name not in ("table", "clock", "families")}
     table, clock = arrays["table"], arrays["clock"]
     if table.ndim != 2 or len(table) != 4 or clock.shape != (2,):
@@ -33,9 +38,9 @@ def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping
     return rest | {
         "owners": arrays["families"],
         "settled": np.zeros(table.shape[1], dtype=np.int64),
+        "online": online,
         "weights": table[0],
         "prior_weights": table[1],
-        "log_likelihoods": table[2],
         "noise": np.full(table.shape[1], float(settings["prior"]["noise_variance"])),
         "peak_evidence": clock[1:],
         "counters": clock[:1].astype(np.int64),
@@ -53,8 +58,11 @@ def check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], interc
     ways = len(prior["last_means"])
     if ways:
         shapes |= {"prior.last_means": (ways, p), "prior.last_steps": (ways, p), "prior.last_covariances": (ways, p, p)}
+    if len(prior["drift_limit"]):
+        shapes["prior.drift_limit"] = (p,)
+    shapes["online"] = (2, d + 1, d + 1)
     shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
-    shapes |= dict.fromkeys(("weights", "prior_weights", "log_likelihoods", "noise"), (members,))
+    shapes |= dict.fromkeys(("weights", "prior_weights", "noise"), (members,))
     for name, shape in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.float64:
             raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")

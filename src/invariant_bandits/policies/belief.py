@@ -9,6 +9,9 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.policies.rehearsal import Rehearsal
 
+MOVED_BASELINE = 3.0
+"""From how many standard deviations on a moved baseline is reported."""
+
 
 @dataclass(frozen=True)
 class Belief:
@@ -21,7 +24,7 @@ class Belief:
     log_evidence : float
         Log of the likelihood ratio of broken against held invariance.
     alarm : bool
-        Whether that ever passed log(1/alarm_level).
+        Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
     shifts, errors : (p,)
         For every direction of the basis how far its coefficient stands from the mean of the logs, and the standard
         deviation of that.
@@ -31,6 +34,11 @@ class Belief:
         Standard deviation of the noise over that of the logs.
     rehearsal : Rehearsal or None
         How the exploration was chosen.
+    no_alarm_because : str
+        Why the logs cannot support an alarm; empty if they can.
+    baseline_shift : (float, float)
+        How far the reward baseline stands from that of the logs; and a standard deviation, of what is left open and of
+        how it varied in the logs.
     """
 
     hypotheses: dict[str, float]
@@ -43,12 +51,20 @@ class Belief:
     rounds: int
     noise_ratio: float = 1.0
     rehearsal: Rehearsal | None = None
+    no_alarm_because: str = ""
+    baseline_shift: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
         lines += [f"  {name:<22} {100.0 * share:5.1f} %" for name, share in self.hypotheses.items()]
-        verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
-        lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
+        if self.no_alarm_because:
+            lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
+        else:
+            verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
+            lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
+        shift, error = self.baseline_shift
+        if abs(shift) > MOVED_BASELINE * error:
+            lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
         if self.noise_ratio != 1.0:
             lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
         size = np.abs(self.shifts) / self.errors

@@ -197,7 +197,7 @@ def _drifted(prior: DriftPrior) -> Iterator[Coefficients]:
 
 
 def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
-    still, units = np.zeros(len(prior.mean)), _units(prior)
+    still, units = np.zeros(len(prior.mean)), break_units(prior)
     sizes = [(size, unit) for size in BREAK_SIZES for unit in units]
     for size, unit in [*sizes, (LARGE_BREAK, prior.unit)]:
         spread = 4.0 * np.diag(prior.drift) + prior.mean_covariance + size * np.diag(unit)
@@ -206,15 +206,15 @@ def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
 
 def _useless(prior: DriftPrior) -> Iterator[Coefficients]:
     still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
-    yield Coefficients(still, VERY_FLAT * np.diag(_units(prior)[-1]), still, STILL_BASELINE)
+    yield Coefficients(still, VERY_FLAT * np.diag(break_units(prior)[-1]), still, STILL_BASELINE)
     yield Coefficients(still, np.diag(prior.unit), still, other)
     for rate in USELESS_RATES:
         yield Coefficients(still, FLAT * np.diag(prior.unit), rate * prior.unit, other)
-    for unit in _units(prior)[1:]:
+    for unit in break_units(prior)[1:]:
         yield Coefficients(still, FLAT * np.diag(unit), still, other)
 
 
-def _units(prior: DriftPrior) -> list[Array]:
+def break_units(prior: DriftPrior) -> list[Array]:
     """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides them."""
     if prior.noise_variance <= prior.signal_variance:
         return [prior.unit]

@@ -1,8 +1,7 @@
 """The compiled inner loops of a mixture of Kalman filters: plain functions on arrays.
 
 State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), weights and
-prior weights (C,), log-likelihoods (C,), noise variances v (C,), and whether a filter holds the logs' invariance (C,),
-1 or 0.
+prior weights (C,), log-likelihoods (C,) and noise variances v (C,).
 Covariances are kept as lower triangles. `blend` (d + 1, d) is the mixture's mean (first row) and its covariance by the
 law of total variance: deciding needs nothing else of the filters.
 Coordinates of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, types
 
+from invariant_bandits.policies.alarm_kernels import gather
 from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
 
 NEGLIGIBLE = 1e-9
@@ -297,26 +297,6 @@ def blend_filters(M: Any, P: Any, weights: Any, blend: Any) -> Any:
                 blend[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - blend[0, j])
 
 
-@njit(float64(V1, V1, INT1), **OPTIONS)
-def log_evidence(prior_weights: Any, log_likelihoods: Any, holds: Any) -> Any:
-    """Log likelihood ratio of the filters that break invariance against those that hold it, each side a mixture.
-
-    Prior weights on both sides make it a test martingale if the second is true: it ever exceeds 1/α with probability at
-    most α (Ville 1939). Zero if one side is empty.
-    """
-    top = -np.inf
-    for c in range(len(holds)):
-        top = max(top, log_likelihoods[c])
-    sums = np.zeros((2, 2))
-    for c in range(len(holds)):
-        side = 1 if holds[c] else 0
-        sums[side, 0] += prior_weights[c]
-        sums[side, 1] += prior_weights[c] * np.exp(max(log_likelihoods[c] - top, -700.0))
-    if sums[0, 0] == 0.0 or sums[1, 0] == 0.0:
-        return 0.0
-    return np.log(sums[0, 1] / sums[0, 0]) - np.log(sums[1, 1] / sums[1, 0])
-
-
 @njit(types.void(V1, V2, V1), **OPTIONS)
 def _product(z: Any, A: Any, g: Any) -> Any:
     """g ← Az of a symmetric matrix, from its lower triangle."""
@@ -352,7 +332,7 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, 
 
 
 @njit(
-    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V1, INT1, V2, V1, int64, float64, float64, float64, float64),
+    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, int64, float64, float64, float64, float64),
     **OPTIONS,
 )
 def learn(
@@ -364,23 +344,24 @@ def learn(
     q: Any,
     weights: Any,
     prior_weights: Any,
-    log_likelihoods: Any,
-    holds: Any,
     blend: Any,
     v: Any,
+    online: Any,
+    start: Any,
     reference: int,
     share: float,
     freedom: float,
     temper: float,
     rounds: float,
 ) -> Any:
-    """One round for every filter, then the weights and the blend. Returns the log evidence, or NaN if it is refused.
+    """One round for every filter, then the weights and the blend. Returns 0, or NaN if it is refused.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With `freedom` ν > 0 weights
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
     towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
     ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
-    returns to the prior weights.
+    returns to the prior weights. The alarm gathers (v/S)e² of the filter `reference`, and how far the reward is from
+    what `start` (d,), the mean of the logs, expects.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
     alone excepted. In the others they predict what the rest predicts, so that their weight stays (Freund et al. 1997).
@@ -395,6 +376,7 @@ def learn(
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
     G, gains, likelihoods, awake = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C, dtype=np.bool_)
     largest = -np.inf
+    apart, square = 0.0, 0.0
     for c in range(C):
         awake[c] = all_awake or weights[c] >= PARKED or c == reference
         if not awake[c]:
@@ -409,6 +391,10 @@ def learn(
         if freedom > 0.0:
             furthest = OUTLIER * np.sqrt(S)
             e = min(max(e, -furthest), furthest)
+        if c == reference:
+            apart, square = e, e * e * v[c] * gain
+            for i in range(d):
+                apart += z[i] * (M[c, i] - start[i])
         for i in range(d):
             M[c, i] += g[i] * e * gain
         surprise = e * e * gain
@@ -430,7 +416,6 @@ def learn(
     for c in range(C):
         if not awake[c]:
             likelihoods[c] = rest
-        log_likelihoods[c] += likelihoods[c]
         weights[c] = np.exp(np.log(weights[c]) + likelihoods[c] - largest)
         total += weights[c]
     for i in range(d + 1):
@@ -443,16 +428,17 @@ def learn(
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         for i in range(d):
             blend[0, i] += weights[c] * M[c, i]
-    apart = np.empty(d)
+    off_mean = np.empty(d)
     for c in range(C):
         if awake[c] or weights[c] >= NEGLIGIBLE:
             for i in range(d):
-                apart[i] = M[c, i] - blend[0, i]
+                off_mean[i] = M[c, i] - blend[0, i]
         if awake[c]:
-            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], weights[c], apart, blend)
+            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], weights[c], off_mean, blend)
         elif weights[c] >= NEGLIGIBLE:
             for i in range(d):
-                off = weights[c] * apart[i]
+                off = weights[c] * off_mean[i]
                 for j in range(i + 1):
-                    blend[i + 1, j] += weights[c] * P[c, i, j] + off * apart[j]
-    return log_evidence(prior_weights, log_likelihoods, holds)
+                    blend[i + 1, j] += weights[c] * P[c, i, j] + off * off_mean[j]
+    gather(z, apart, square, online)
+    return 0.0

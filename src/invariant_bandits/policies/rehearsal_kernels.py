@@ -14,7 +14,7 @@ from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, choo
 @njit(
     float64(
         *(V2, INT1, INT1, V2, IN1, float64),
-        *(IN2, V2, V3, V2, V1, V1, INT1, INT1, V1),
+        *(IN2, V2, V3, V2, V1, V1, INT1, V1),
         *(int64, float64, float64, float64, float64, float64, float64, float64, float64),
     ),
     **OPTIONS,
@@ -32,7 +32,6 @@ def rehearse(
     q: Any,
     weights: Any,
     v: Any,
-    holds: Any,
     settled: Any,
     prior_weights: Any,
     reference: int,
@@ -50,7 +49,7 @@ def rehearse(
     """
     C, d = M.shape
     p = rows.shape[1]
-    blend, likelihoods = np.empty((d + 1, d)), np.zeros(C)
+    blend, sums, start = np.empty((d + 1, d)), np.zeros((2, d + 1, d + 1)), np.zeros(d)
     blend_filters(M, P, weights, blend)
     regret = 0.0
     for t in range(len(order)):
@@ -73,7 +72,7 @@ def rehearse(
                 own = value
         regret += best - own
         learn(
-            *(offered[chosen], level + own + luck[t], V, M, P, q, weights, prior_weights, likelihoods, holds, blend, v),
-            *(reference, share, freedom, temper, float(t)),
+            *(offered[chosen], level + own + luck[t], V, M, P, q, weights, prior_weights, blend, v, sums),
+            *(start, reference, share, freedom, temper, float(t)),
         )
     return regret

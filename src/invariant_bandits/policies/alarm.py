@@ -1,0 +1,104 @@
+"""The alarm: whether the online rounds contradict the logs' invariance, whatever the noise and the baseline do.
+
+It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r, about the mean of
+the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ (v/S)e²zzᵀ, where e is the error of prediction of the
+filter that knows online rounds alone, S its variance, and v that of the noise, so that E[(v/S)e²] = v. If the
+coefficients are μ + δ then u − Gδ has mean 0 and covariance B, also if the noise differs from that of the logs, has
+heavy tails, or grows with the reward. The baseline is projected out of all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.policies import alarm_kernels
+from invariant_bandits.policies.hypotheses import break_units
+
+kernels: Any = alarm_kernels  # compiled: its functions have no Python signature
+
+FIRST_LOOK = 10
+"""Rounds per coordinate before the first look at the evidence."""
+LOOK_RATIO = 1.25
+FEWEST_WINDOWS = 5
+WORST_MISFIT = 3.1
+SCALE_DOUBT = 0.01
+"""Variance of the scale of all coefficients together."""
+NEW_SCALES = (1.5, 4.0)
+"""Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of their range."""
+DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
+"""c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
+SEARCH_STEPS = 4
+
+
+def next_look(rounds: int, dim: int) -> int:
+    """The first round after `rounds` at which the evidence is looked at: 10·dim, then at every quarter more."""
+    look = FIRST_LOOK * dim
+    while look <= rounds:
+        look = int(np.ceil(LOOK_RATIO * look))
+    return look
+
+
+def unsupported(prior: DriftPrior) -> str:
+    """Why these logs cannot support an alarm; empty if they can.
+
+    They can if they have five windows or more, so that what they say of drift has four degrees of freedom, and if the
+    windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log in a thousand).
+    """
+    if len(prior.drift_limit) != len(prior.drift):
+        return "how far they drift from window to window is not known"
+    if prior.windows < FEWEST_WINDOWS:
+        return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
+    if prior.drift_misfit > WORST_MISFIT:
+        return "their covariances do not tell which directions drift"
+    return ""
+
+
+def log_evidence(online: Array, prior: DriftPrior) -> float:
+    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as `gather` leaves it.
+
+    Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest of
+    N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of the same
+    with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over the largest of what
+    it is tested against: if that contained the truth, and B were known, it would ever exceed 1/α with probability at
+    most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit at 8 % for each direction, and four steps
+    search for the largest. 0 before the first look.
+    """
+    d, p = online.shape[1] - 1, len(prior.mean)
+    if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
+        return 0.0
+    sums = np.tril(online) + np.tril(online, -1).swapaxes(1, 2)
+    G, B, u = sums[0, :d, :d], sums[1, :d, :d], sums[0, d, :d]
+    apart = np.eye(p, d)
+    if d > p:
+        apart[:, p] = -G[:p, p] / G[p, p]
+    u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
+    u, G, B = (np.ascontiguousarray(one) for one in (u, G, B))
+    doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
+    broken = np.array([kernels.log_normal(u, G, extra, B + doubt) for extra in _breaks(prior)])
+    top = broken.max()
+    return float(top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior))
+
+
+def _breaks(prior: DriftPrior) -> Iterator[Array]:
+    sizes = [(size, unit) for size in BREAK_SIZES for unit in break_units(prior)]
+    for factor in DRIFT_FACTORS:
+        for size, unit in sizes:
+            yield factor * prior.drift + size * unit
+
+
+def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:
+    """Largest log-likelihood of u if invariance holds, on the scale of the logs or on the best other one."""
+    limit = np.maximum(prior.drift_limit, prior.drift)
+    result: float = kernels.likeliest_drift(u, G, B + doubt, prior.drift, limit, SEARCH_STEPS)
+    slope = G @ prior.mean
+    scale = min(1.0 + kernels.best_multiple(u, G, B + doubt, limit, slope), NEW_SCALES[1])
+    if scale >= NEW_SCALES[0]:
+        u, square = u - (scale - 1.0) * slope, scale**2
+        rest, low, high = B + square * doubt, square * prior.drift, square * limit
+        result = max(result, kernels.likeliest_drift(u, G, rest, low, high, SEARCH_STEPS))
+    return result

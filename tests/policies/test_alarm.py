@@ -1,0 +1,183 @@
+"""The alarm: what it computes, that it keeps its level where other things change, what the logs must tell for it."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import invariant_bandits as ib
+from invariant_bandits.decomposition.drift_limits import drift_limit, drift_misfit
+from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.policies import alarm, alarm_kernels
+from invariant_bandits.simulation.stress import StressEpisodes
+
+
+def play(world, seed, rounds=600, **options):
+    episode = world.draw(rounds, np.random.default_rng(seed))
+    policy = ib.AutoISD.from_history(episode.moments, **options)
+    chosen, rewards = [], []
+    for features, outcomes in zip(episode.offered, episode.rewards, strict=True):
+        action = policy.select(features)
+        chosen.append(features[action])
+        rewards.append(outcomes[action])
+        policy.update(chosen[-1], float(rewards[-1]))
+    return policy, np.stack(chosen), np.array(rewards)
+
+
+def alarms(world, runs, seed, rounds=600):
+    return sum(play(world, (seed, i), rounds)[0].alarm for i in range(runs))
+
+
+# -- what it computes --
+
+
+def test_the_sums_are_those_of_the_rounds():
+    policy, features, rewards = play(StressEpisodes(), 1, rounds=150)
+    z = np.column_stack([features @ policy.prior.basis, np.ones(150)])
+    expected = z @ np.append(policy.prior.mean, policy.prior.baseline)
+    np.testing.assert_allclose(np.tril(policy._online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(policy._online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
+    assert policy._online[0, 11, 11] == 150
+    # Σ(v/S)e²zzᵀ is about the noise variance, here 1, times Σzzᵀ: a mean of 150 squares lies within 0.4 of 1 (3.5 sd).
+    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0, abs=0.4)
+
+
+def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than_others_in_its_box():
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(5, 5))
+    G, rest = root @ root.T, np.eye(5) + 0.1 * root.T @ root
+    low, high = np.full(5, 0.01), np.array([0.01, 0.1, 1.0, 3.0, 9.0])
+    u = 4.0 * rng.normal(size=5)
+    constant = -2.5 * np.log(2.0 * np.pi)
+
+    def density(w):
+        return stats.multivariate_normal(np.zeros(5), rest + G @ np.diag(w) @ G).logpdf(u) - constant
+
+    assert alarm_kernels.log_normal(u, G, high, rest) == pytest.approx(density(high), rel=1e-6)
+    best = alarm_kernels.likeliest_drift(u, G, rest, low, high, 30)
+    others = low + (high - low) * rng.uniform(size=(2000, 5)) ** 3
+    assert best >= max(density(w) for w in others) - 1e-6
+
+
+def test_the_evidence_does_not_depend_on_the_baseline():
+    policy, features, _ = play(StressEpisodes(), 3, rounds=300)
+    moved = ib.AutoISD(policy.prior)
+    moved._online[:] = policy._online
+    z = np.column_stack([features @ policy.prior.basis, np.ones(300)])
+    moved._online[0, 11, :11] += 5.0 * z.sum(axis=0)  # every reward 5 more
+    assert moved.log_evidence == pytest.approx(policy.log_evidence, abs=1e-6)
+
+
+def test_looks_are_a_quarter_apart_and_do_not_depend_on_the_way_there():
+    looks = [alarm.next_look(t, 11) for t in range(2000)]
+    assert looks[0] == 110
+    assert sorted(set(looks))[:4] == [110, 138, 173, 217]
+    assert all(look > t for t, look in enumerate(looks))
+
+
+# -- what the logs tell --
+
+
+def paths(rng, m, drift, sampling):
+    g = 1.0 + rng.normal(size=(m, len(drift))) * np.sqrt(drift) + rng.normal(size=(m, len(drift))) * np.sqrt(sampling)
+    return CoefficientPaths(g, np.tile(np.diag(sampling), (m, 1, 1)))
+
+
+@pytest.mark.parametrize("m", [3, 8])
+def test_the_limit_of_drift_is_above_it_as_often_as_promised(m):
+    # 2,000 directions, coverage 0.92 ± 0.006: outside 0.92 ± 0.024 with probability 1e-4.
+    rng = np.random.default_rng(4)
+    drift, sampling = np.full(2000, 0.3), rng.uniform(0.05, 0.5, 2000)
+    limit = drift_limit(paths(rng, m, drift, sampling))
+    assert (limit > drift).mean() == pytest.approx(0.92, abs=0.024)
+
+
+def test_windows_that_drift_along_other_directions_are_found_out():
+    # Nearly standard normal if the basis is right, so the mean of 20 beyond 0.9 has p < 1e-4. If ten of thirty
+    # directions drift and others are looked at, the mean over 20 logs is above 3.1, where one log in a thousand is.
+    rng = np.random.default_rng(5)
+    drift, sampling = np.repeat([0.5, 0.0], [10, 20]), np.full(30, 0.01)
+    turn = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    right, wrong = [], []
+    for _ in range(20):
+        true = paths(rng, 8, drift, sampling)
+        right.append(drift_misfit(true, np.ones(30), drift))
+        turned = true.along(turn)
+        wrong.append(drift_misfit(turned, turn.T @ np.ones(30), turn.T**2 @ drift))
+    assert abs(np.mean(right)) < 0.9
+    assert np.mean(wrong) > alarm.WORST_MISFIT
+
+
+def test_two_windows_cannot_support_an_alarm_and_it_says_so():
+    policy, _, _ = play(StressEpisodes(windows=2, broken=2.0), 6, rounds=300)
+    assert not policy.alarm_supported
+    assert not policy.alarm
+    assert "these logs cannot support an alarm: 2 windows say too little about drift" in str(policy.explain())
+
+
+def test_eight_windows_support_an_alarm_in_short_logs_too():
+    for logged in (200, 4000):
+        moments = StressEpisodes(logged=logged).draw(1, np.random.default_rng(7)).moments
+        assert ib.AutoISD.from_history(moments).alarm_supported
+
+
+# -- its level and its power --
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"noise_factor": 3.0}, {"rewards": "clicks"}, {"baseline_jump": 2.0}, {"drift": "walk"}],
+    ids=["gaussian", "noise", "clicks", "baseline", "walk"],
+)
+def test_what_is_not_broken_invariance_raises_no_alarm(changed):
+    # At a rate of 2 % three or more of 15 have probability 0.003.
+    assert alarms(StressEpisodes(**changed), 15, seed=8) <= 2
+
+
+def test_broken_invariance_raises_the_alarm():
+    # Measured at more than 95 % after 2,000 rounds: 11 or fewer of 15 have probability below 0.006.
+    assert alarms(StressEpisodes(broken=0.5), 15, seed=9, rounds=2000) >= 12
+
+
+def test_a_moved_baseline_and_other_noise_are_reported_as_what_they_are():
+    policy, _, _ = play(StressEpisodes(baseline_jump=2.0, noise_factor=2.0), 10)
+    belief = policy.explain()
+    shift, error = belief.baseline_shift
+    assert shift == pytest.approx(2.0, abs=0.8)
+    assert shift > 3.0 * error
+    assert f"baseline: moved by {shift:+.3g} ± {error:.2g} since the logs" in str(belief)
+    assert belief.noise_ratio == pytest.approx(2.0, rel=0.15)
+    assert not belief.alarm
+    still, _, _ = play(StressEpisodes(), 10)
+    assert "baseline" not in str(still.explain())
+
+
+# -- its state --
+
+
+def test_it_goes_on_after_storing_as_if_nothing_had_happened():
+    policy, features, rewards = play(StressEpisodes(broken=1.0), 11, rounds=200)
+    copy = ib.AutoISD.rebuilt(policy.settings(), policy.arrays())
+    for row, reward in zip(features, rewards, strict=True):
+        policy.update(row, float(reward))
+        copy.update(row, float(reward))
+        assert copy._peak_evidence == policy._peak_evidence
+    assert copy.log_evidence == policy.log_evidence
+    assert copy.alarm == policy.alarm
+
+
+def test_files_from_before_the_sums_were_kept_support_no_alarm():
+    policy, _, _ = play(StressEpisodes(broken=1.0), 11, rounds=200)
+    arrays = {name: array for name, array in policy.arrays().items() if name not in ("online", "prior.drift_limit")}
+    settings = policy.settings()
+    settings["prior"] = {name: settings["prior"][name] for name in settings["prior"] if name != "windows"}
+    older = ib.AutoISD.rebuilt(settings, arrays)
+    assert older.log_evidence == 0.0
+    assert not older.alarm
+    assert "how far they drift from window to window is not known" in str(older.explain())
+
+
+def test_sums_of_another_shape_are_refused():
+    policy, _, _ = play(StressEpisodes(), 12, rounds=5)
+    for name in ("online", "prior.drift_limit"):
+        with pytest.raises(ib.InputError, match=name):
+            ib.AutoISD.rebuilt(policy.settings(), policy.arrays() | {name: policy.arrays()[name][:-1]})
