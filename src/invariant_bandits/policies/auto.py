@@ -339,15 +339,15 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            status: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
+            noise: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
-        if status != status:
+        if noise != noise:
             refuse_round(features, reward, self.dim)
         self._rounds += 1
         if self._learns_noise:
-            self._noise_now = self._believed_noise()
+            self._noise_now = noise
         if self._rounds >= self._next_look:
             self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
             self._peak_evidence = max(self._peak_evidence, self.log_evidence)
@@ -446,6 +446,8 @@ class AutoISD:
             "prior_weights": self._prior_weights,
             "noise": self._noise,
             "settled": self._settled,
+            "blend": self._blend,
+            "noise_now": np.array([self._noise_now]),
             "online": self._online,
             "peak_evidence": np.array([self._peak_evidence]),
             "counters": np.array([self._rounds], dtype=np.int64),
@@ -469,6 +471,8 @@ class AutoISD:
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])
         policy.rehearsal = None if rehearsal is None else Rehearsal.from_dict(rehearsal)
         policy._derive()
+        if "blend" in arrays:  # as it was summed up, to the last bit
+            policy._blend[:], policy._noise_now = arrays["blend"], float(arrays["noise_now"][0])
         return policy
 
     def __repr__(self) -> str:

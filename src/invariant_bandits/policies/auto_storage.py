@@ -61,6 +61,8 @@ def check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], interc
     if len(prior["drift_limit"]):
         shapes["prior.drift_limit"] = (p,)
     shapes["online"] = (2, d + 1, d + 1)
+    if "blend" in arrays:
+        shapes |= {"blend": (d + 1, d), "noise_now": (1,)}
     shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
     shapes |= dict.fromkeys(("weights", "prior_weights", "noise"), (members,))
     for name, shape in shapes.items():

@@ -364,7 +364,8 @@ def learn(
     what `start` (d,), the mean of the logs, expects.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
-    alone excepted. In the others they predict what the rest predicts, so that their weight stays (Freund et al. 1997).
+    alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
+    predicts, so that their weight stays (Freund et al. 1997).
     """
     C, d = M.shape
     if len(x) != V.shape[0]:
@@ -429,16 +430,13 @@ def learn(
         for i in range(d):
             blend[0, i] += weights[c] * M[c, i]
     off_mean = np.empty(d)
+    noise = 0.0
     for c in range(C):
-        if awake[c] or weights[c] >= NEGLIGIBLE:
-            for i in range(d):
-                off_mean[i] = M[c, i] - blend[0, i]
+        noise += weights[c] * v[c]
+        seen = weights[c] if freedom <= 0.0 or weights[c] >= PARKED or c == reference else 0.0
+        for i in range(d):
+            off_mean[i] = M[c, i] - blend[0, i]
         if awake[c]:
-            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], weights[c], off_mean, blend)
-        elif weights[c] >= NEGLIGIBLE:
-            for i in range(d):
-                off = weights[c] * off_mean[i]
-                for j in range(i + 1):
-                    blend[i + 1, j] += weights[c] * P[c, i, j] + off * off_mean[j]
+            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], seen, off_mean, blend)
     gather(z, apart, square, online)
-    return 0.0
+    return noise
