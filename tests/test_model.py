@@ -9,6 +9,7 @@ from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.policies.registry import POLICIES
+from invariant_bandits.reports import model_page
 
 NEED_MORE = ("bob-linucb", "disjoint-linucb")  # a horizon, and how many actions there are
 
@@ -184,3 +185,25 @@ def test_damaged_and_foreign_files_are_refused(model, tmp_path):
     ib.save(model.policy, path)
     with pytest.raises(ib.FileError, match="holds 'policy', not 'model'"):
         ib.Model.load(path)
+
+
+def test_a_log_with_offered_actions_is_rehearsed_and_the_page_shows_it(tmp_path):
+    rng = np.random.default_rng(0)
+    offered = rng.normal(size=(600, 3, 2))
+    actions = rng.integers(3, size=600)
+    rewards = offered[np.arange(600), actions, 0] + rng.normal(size=600)
+    table = pa.table({"reward": rewards, "action": actions, "offered": offered.tolist()})
+    model = ib.fit_logs(table, horizon=200)
+    assert model.policy.horizon == 200
+    assert model.policy.rehearsal.sets == 256
+    page = model_page.report(model)
+    assert "How it will explore" in page
+    assert "plays" in page
+    model.save(tmp_path / "model")
+    assert ib.Model.load(tmp_path / "model").policy.rehearsal == model.policy.rehearsal
+    fixed = ib.fit_logs(table, exploration=0.4)
+    assert fixed.policy.rehearsal is None
+    assert "not rehearsed" in model_page.report(fixed)
+    chosen_only = pa.table({"reward": rewards, "x0": offered[:, 0, 0], "x1": offered[:, 0, 1]})
+    with pytest.raises(ib.InputError, match="needs offered sets"):
+        ib.fit_logs(chosen_only, exploration="rehearsed")

@@ -190,7 +190,8 @@ def fit_logs(
     address: str | None = None,
     strict: bool = False,
     confidence: float = 0.01,
-    exploration: float | None = None,
+    exploration: float | str | None = None,
+    horizon: int | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
@@ -205,8 +206,10 @@ def fit_logs(
         it is cold.
     confidence : float
         η, the probability of failure.
-    exploration : float, optional
-        Factor on the widths; the policy's own default if not given.
+    exploration : float or "rehearsed", optional
+        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
+    horizon : int, optional
+        How many rounds will be served, for policies that want to know.
     source, schema, windows, every, edges, features, engine, address, strict, progress :
         As in `read_moments`.
 
@@ -250,6 +253,7 @@ def fit_logs(
         baseline=baseline,
         noise_scale=max(fit.noise_scale_, 1e-12),
         confidence=confidence,
+        horizon=horizon,
         remembered=max(moments.rounds // moments.windows, 1),
         offered=read_offered(source, read.schema, feature_map, MOST_SETS) or None,
         decomposition=fit,
@@ -268,7 +272,7 @@ def fit_logs(
     )
 
 
-def fitted_contender(policy: str, exploration: float | None, confidence: float) -> Contender:
+def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
     """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
     entry = find_policy(policy)
     given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}

@@ -45,7 +45,14 @@ def fit(
         str | None, typer.Option(help="Times that bound the windows, separated by commas: dates or numbers.")
     ] = None,
     exploration: Annotated[
-        float | None, typer.Option(help="Factor on confidence widths; the policy's own if not given.")
+        str | None,
+        typer.Option(
+            help="Factor on confidence widths, or 'rehearsed': what does best on the log's offered actions against the"
+            " policy's own doubts (auto-isd does so by itself if the log has them)."
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="How many rounds will be served; tests that cannot pay are left out.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability of failure of the confidence sets.")] = 0.01,
     report: Report = None,
@@ -66,6 +73,7 @@ def fit(
     check_target(page_path, "--report")
     if page_path == out:
         raise InputError(f"--out and --report must be different files, got {out} for both")
+    factor = None if exploration is None else _factor(exploration)
     began = time.perf_counter()
     opened = _opened(log)
     with _reading() as progress:
@@ -81,7 +89,8 @@ def fit(
             engine=engine,
             address=address,
             strict=log.strict,
-            exploration=exploration,
+            exploration=factor,
+            horizon=horizon,
             confidence=confidence,
             progress=progress,
         )
@@ -90,7 +99,7 @@ def fit(
             from invariant_bandits.evaluation.expected import expected_value
 
             value_words = expected_value(
-                model, opened, exploration=exploration, confidence=confidence, features=log.feature_options()
+                model, opened, exploration=factor, confidence=confidence, features=log.feature_options()
             )
             model = replace(model, value=value_words)
     with console.status("writing the model and its report"):
@@ -102,6 +111,16 @@ def fit(
     console.print(model_page.text(model, columns=False))
     seconds = time.perf_counter() - began
     console.print(f"\nmodel: {out}\nreport: {page_path}\n{model.quality.rows:,} rows in {seconds:.1f} s")
+
+
+def _factor(words: str) -> float | str:
+    """The factor on widths, or the word that asks for a rehearsal."""
+    if words == "rehearsed":
+        return words
+    try:
+        return float(words)
+    except ValueError:
+        raise InputError(f"--exploration must be a number or 'rehearsed', got {words!r}") from None
 
 
 def inspect(

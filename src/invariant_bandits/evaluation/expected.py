@@ -29,7 +29,7 @@ def expected_value(
     model: Model,
     source: Any,
     *,
-    exploration: float | None = None,
+    exploration: float | str | None = None,
     confidence: float = 0.01,
     features: FeatureOptions | None = None,
     latest: int = LATEST,

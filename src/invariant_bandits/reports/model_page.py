@@ -66,6 +66,8 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
         _quality(model),
         Section("Windows", [], *_windows(model.moments)),
     ]
+    if isinstance(model.policy, AutoISD):
+        found.insert(3, _exploration(model.policy))
     if isinstance(model.policy, AutoISD) and model.policy.rounds:
         found.insert(1, Section("What the policy believes now", str(model.policy.explain(model.names)).splitlines()))
     return [*found, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
@@ -174,6 +176,34 @@ def _share(coefficients: Array, moments: WindowedMoments) -> float:
 
 def _percent(share: float) -> str:
     return f"{100.0 * max(share, 0.0):.3g} %"
+
+
+def _exploration(policy: AutoISD) -> Section:
+    """How AutoISD will explore, and the rehearsal that decided it."""
+    reason = policy.explain().no_alarm_because
+    alarm = f"No alarm can be given: {reason}." if reason else "An alarm will say if what was stable moves after all."
+    rehearsal = policy.rehearsal
+    if rehearsal is None:
+        words = (
+            f"Exploration {policy.exploration:g}, tests {policy.tests}; not rehearsed: no offered actions are known."
+        )
+        return Section("How it will explore", [words, alarm])
+    words = (
+        f"Rehearsed on {rehearsal.sets} sets of offered actions, {rehearsal.rounds:,} rounds a time, against worlds"
+        " drawn from the policy's own doubts: regret (lower is better) by exploration and by when neglected actions are"
+        " tested. Candidates that fell behind played fewer worlds."
+    )
+    rows: list[list[Cell]] = [
+        [
+            Mark("plays", "good") if i == rehearsal.chosen else "",
+            number(f"{one.exploration:g}"),
+            one.tests,
+            number(f"{one.regret:.3g} ± {one.error:.2g}"),
+            number(str(one.worlds)),
+        ]
+        for i, one in enumerate(rehearsal.trials)
+    ]
+    return Section("How it will explore", [words, alarm], ("", "exploration", "tests", "regret", "worlds"), rows)
 
 
 def _quality(model: Model) -> Section:
