@@ -61,7 +61,7 @@ study-online: setup  ## regret of every policy over 200 fresh repetitions per ro
 study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetitions per world (about 20 minutes)
 	$(BIN)/invariant-bandits study stress --out docs/studies/stress.md
 
-study-real: setup  ## flights and film ratings, tuned on the first half, played on the second (about 5 minutes)
+study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
 	$(BIN)/invariant-bandits study real --out docs/studies/real.md
 

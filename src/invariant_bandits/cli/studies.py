@@ -88,9 +88,9 @@ def real(
     dates: Annotated[int, typer.Option(min=3, help="Starting dates in the second half.")] = 24,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="A data set, several times; flights and films if not given, 'all' for those of every field."),
+        typer.Option(help="A data set, several times; those of every field if not given."),
     ] = None,
-    seed: Seed = 20261116,
+    seed: Seed = 20261119,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""

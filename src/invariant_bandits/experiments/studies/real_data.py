@@ -97,8 +97,8 @@ DATA: Mapping[str, Callable[[], RealData]] = {
     "employment": employment,
     "housing": housing,
 }
-PLAYED = ("flights", "films")
-"""Those that the page shows; the others are prepared and have not been played."""
+PLAYED = tuple(DATA)
+"""Those that the page shows."""
 
 
 def chosen(names: Sequence[str]) -> list[str]:

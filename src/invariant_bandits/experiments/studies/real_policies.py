@@ -11,7 +11,6 @@ from math import ceil, log
 from typing import Any
 
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 from invariant_bandits.policies.baselines import Uniform
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import Discount, Memory, SlidingWindow
@@ -52,7 +51,7 @@ def past_of(earlier: Feedback, horizon: int) -> Past:
 def tunable() -> Tunable:
     """Everything that every policy may be tuned to."""
     return {
-        AUTO_DEFAULT: {auto_words(DEFAULT_EXPLORATION, DEFAULT_WINDOWS): Contender("auto-isd")},
+        AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, exploration rehearsed": Contender("auto-isd")},
         AUTO_TUNED: {
             auto_words(exploration, windows): Contender("auto-isd", {"exploration": exploration, "windows": windows})
             for windows in AUTO_WINDOWS

@@ -31,7 +31,6 @@ from invariant_bandits.experiments.studies.real_policies import (
     UNIFORM,
     auto_words,
 )
-from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 
 DIGITS = {"minutes": 2, "stars": 3, "percent": 2, "goals": 3, "doublings": 3}
 
@@ -80,8 +79,9 @@ def _played(outcomes: Mapping[str, Outcome]) -> list[str]:
         " by looking at their tables (names, counts, gaps, ranges of features and outcomes, the retweets of each"
         " year), and at a regression on the first half; on the second half nothing was fitted, and play only tested"
         " that it runs, its gains unseen. Features that did not vary within every sixteenth of the first quarter were"
-        " merged or left out, because a decomposition cannot be estimated there. The run was repeated with the same"
-        " seed and settings when only the words of this page had changed.",
+        " merged or left out, because a decomposition cannot be estimated there. On flights and films the"
+        " first version of AutoISD was played before, with another seed; this version, and every policy on the other"
+        " sets, was played once, for this page.",
         "",
     ]
 
@@ -233,7 +233,7 @@ def _exploration_lines(outcome: Outcome) -> list[str]:
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
-        f"AutoISD on the first half; the default is exploration {DEFAULT_EXPLORATION:g} and {DEFAULT_WINDOWS} windows."
+        f"AutoISD on the first half; the default rehearses its exploration and has {DEFAULT_WINDOWS} windows."
         " Errors are over draws of the logs only: read columns, not digits.",
         "",
         _row("windows", [f"exploration {exploration:g}" for exploration in AUTO_EXPLORATIONS]),
