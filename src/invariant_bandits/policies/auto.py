@@ -386,7 +386,7 @@ class AutoISD:
 
     def beliefs(self) -> dict[str, float]:
         """What a simulation traces: the probability of each hypothesis, and the log evidence against invariance."""
-        return self._hypothesis_weights() | {"log evidence": self.log_evidence}
+        return self._hypothesis_weights() | {"log evidence": max(self.log_evidence, self._peak_evidence)}
 
     def _hypothesis_weights(self) -> dict[str, float]:
         weights = np.bincount(self._owners, weights=self._weights, minlength=len(HYPOTHESES))
@@ -405,7 +405,7 @@ class AutoISD:
         main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
         return Belief(
             hypotheses=self._hypothesis_weights(),
-            log_evidence=self.log_evidence,
+            log_evidence=max(self.log_evidence, self._peak_evidence),
             alarm=self.alarm,
             alarm_level=self.alarm_level,
             shifts=self._blend[0, : self.dim] - self.prior.mean,

@@ -22,7 +22,7 @@ class Belief:
     hypotheses : dict
         Probability of each of the four.
     log_evidence : float
-        Log of the likelihood ratio of broken against held invariance.
+        Log of the likelihood ratio of broken against held invariance, the largest so far.
     alarm : bool
         Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
     shifts, errors : (p,)

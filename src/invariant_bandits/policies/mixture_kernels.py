@@ -375,7 +375,8 @@ def learn(
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
-    G, gains, likelihoods, awake = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C, dtype=np.bool_)
+    G, gains, likelihoods, elapsed = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C)
+    awake = np.zeros(C, dtype=np.bool_)
     largest = -np.inf
     apart, square = 0.0, 0.0
     for c in range(C):
@@ -424,8 +425,7 @@ def learn(
             blend[i, j] = 0.0
     for c in range(C):
         parked = all_awake and freedom > 0.0 and weights[c] < PARKED * total and c != reference
-        gains[c] = gains[c] if awake[c] else 0.0
-        likelihoods[c] = float(REST) if parked else 1.0  # rounds that have passed for this filter
+        elapsed[c] = float(REST) if parked else 1.0  # rounds, for this filter
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         for i in range(d):
             blend[0, i] += weights[c] * M[c, i]
@@ -437,6 +437,6 @@ def learn(
         for i in range(d):
             off_mean[i] = M[c, i] - blend[0, i]
         if awake[c]:
-            _absorb(G[c], gains[c], q[c], likelihoods[c], P[c], seen, off_mean, blend)
+            _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, blend)
     gather(z, apart, square, online)
     return noise
