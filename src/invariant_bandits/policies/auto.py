@@ -13,8 +13,7 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import alarm, mixture_kernels
-from invariant_bandits.policies import rehearsal_kernels as compiled_rehearsal
+from invariant_bandits.policies import alarm, choice_kernels, mixture_kernels, rehearsal_kernels
 from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, LATER_SCALARS, check_shapes, renamed
 from invariant_bandits.policies.base import (
     Scores,
@@ -35,8 +34,10 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.policies.rehearsal import Rehearsal, World, rehearse
 
-kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
-rehearsal_kernels: Any = compiled_rehearsal
+# Compiled: their functions have no Python signature.
+learning: Any = mixture_kernels
+choosing: Any = choice_kernels
+rehearsing: Any = rehearsal_kernels
 REHEARSED = "rehearsed"
 DEFAULT_EXPLORATION = 0.25
 DEFAULT_SHARE = 1e-5
@@ -221,12 +222,34 @@ class AutoISD:
         exploration, tests = candidate
         filters = (self._means.copy(), self._covariances.copy(), self._process, self._weights.copy())
         when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
-        regret: float = rehearsal_kernels.rehearse(
+        regret: float = rehearsing.rehearse(
             *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
             *(*filters, self._noise.copy(), self._settled, self._prior_weights, self._reference, *when),
             *(self.share, *self._trust, float(horizon)),
         )
         return regret
+
+    def draw_coefficients(self, place: float, rounds: int, rng: np.random.Generator) -> Array:
+        """Coefficients of the features (rounds, p), drawn from the member at `place` (0 to 1) of the prior weights.
+
+        From members that know nothing of the logs they are of the logs' size instead of any size.
+        """
+        p = self.dim
+        member = min(int(np.searchsorted(np.cumsum(self._prior_weights), place)), self.members - 1)
+        if self.is_flat(member):
+            start = rng.standard_normal(p) * np.sqrt(self.prior.unit)
+        else:
+            covariance = self._covariances[member, :p, :p]
+            values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+            start = self._means[member, :p] + vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
+        step = self._process[member, :p]
+        steps = rng.standard_normal((rounds, p)) * np.sqrt(step) if step.any() else np.zeros((rounds, p))
+        return np.asarray((start + np.cumsum(steps, axis=0)) @ self.prior.basis.T)
+
+    @property
+    def members(self) -> int:
+        """How many filters there are."""
+        return len(self._owners)
 
     def is_flat(self, member: int) -> bool:
         """Whether a member has learned nothing from the logs."""
@@ -253,7 +276,7 @@ class AutoISD:
         """What follows from the state: the blend, the multiplier, and the filter that knows online rounds alone."""
         self._basis = np.ascontiguousarray(self.prior.basis)
         self._blend = np.empty((self._means.shape[1] + 1, self._means.shape[1]))
-        kernels.blend_filters(self._means, self._covariances, self._weights, self._blend)
+        learning.blend_filters(self._means, self._covariances, self._weights, self._blend)
         self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
         still = self._process.sum(axis=1) == 0.0
         widest = np.where(still, self._owners, -1)
@@ -287,7 +310,7 @@ class AutoISD:
         """Index of the action to play, given features (K, p)."""
         now = (self._noise_now, float(self._rounds), self._multiplier)
         try:
-            action: int = kernels.choose(
+            action: int = choosing.choose(
                 features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test
             )
         except TypeError:  # another type or layout than the compiled loop takes
@@ -301,7 +324,7 @@ class AutoISD:
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        if kernels.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
+        if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
             refuse_offered(features, self.dim)
         mean, width = parts[0], self._radius * parts[1]
         chosen, values = self.select(features), mean + self.exploration * width
@@ -323,7 +346,7 @@ class AutoISD:
         features = batch_array(features, self.dim)
         chosen = np.empty(len(features), dtype=np.int64)
         now = (self._noise_now, float(self._rounds), self._multiplier)
-        if not kernels.choose_many(
+        if not choosing.choose_many(
             features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test, chosen
         ):
             finite_array("features", features, ("N", "K", self.dim))
@@ -339,7 +362,7 @@ class AutoISD:
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
         try:
-            noise: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
+            noise: float = learning.learn(features, reward, *self._learning, float(self._rounds))
         except TypeError:  # another type or layout than the compiled loop takes
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
@@ -476,4 +499,4 @@ class AutoISD:
         return policy
 
     def __repr__(self) -> str:
-        return f"AutoISD(dim={self.dim}, members={len(self._owners)}, rounds={self.rounds})"
+        return f"AutoISD(dim={self.dim}, members={self.members}, rounds={self.rounds})"

@@ -1,4 +1,4 @@
-"""The compiled inner loops of a mixture of Kalman filters: plain functions on arrays.
+"""The compiled learning of a mixture of Kalman filters: plain functions on arrays.
 
 State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), weights and
 prior weights (C,), log-likelihoods (C,) and noise variances v (C,).
@@ -10,34 +10,25 @@ negative result is a status, and then nothing was changed.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numba import float64, int64, njit, types
 
 from invariant_bandits.policies.alarm_kernels import gather
-from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
+from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, OPTIONS, V1, V2, V3
 
 NEGLIGIBLE = 1e-9
-LAG_FROM = 3.0
 REFUSED = np.nan
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
-IN3 = types.Array(float64, 3, "C", readonly=True)
-CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
-TEST_ROUNDS = 8.0
-LEAST_DOUBT = 0.01
-SMALLEST_GAP = 1e-6
-UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
-ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
 @njit(types.boolean(IN1, IN2, V1), **OPTIONS)
-def _coordinates(x: Any, V: Any, z: Any) -> Any:
+def coordinates(x: Any, V: Any, z: Any) -> Any:
     """z ← [Vᵀx, 1] or Vᵀx; whether x is finite and can be squared."""
     p = len(x)
     size = 0.0
@@ -53,7 +44,7 @@ def _coordinates(x: Any, V: Any, z: Any) -> Any:
 
 
 @njit(float64(V1, IN2), **OPTIONS)
-def _form(z: Any, A: Any) -> Any:
+def form(z: Any, A: Any) -> Any:
     """zᵀAz of a symmetric matrix with len(z) columns, from its lower triangle."""
     total = 0.0
     for i in range(len(z)):
@@ -62,219 +53,6 @@ def _form(z: Any, A: Any) -> Any:
             row += A[i, j] * z[j]
         total += z[i] * (2.0 * row + A[i, i] * z[i])
     return total
-
-
-@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64, V2), **OPTIONS)
-def score(
-    X: Any, V: Any, blend: Any, P: Any, reference: int, most: float, noise: float, rounds: float, parts: Any
-) -> Any:
-    """Mean, width and neglect of every action; X (K, p), parts (3, K).
-
-    Neglect: t·zᵀP_u z/(d·s²), P_u of the filter `reference`, which knows online rounds alone. After t rounds of varied
-    actions it is about 1; for an action hardly tried it grows with t. Width: the mixture's standard deviation, times
-    the fourth root of neglect/3 if that is above 1, by `most` at most.
-    """
-    d = blend.shape[1]
-    if X.shape[1] != V.shape[0] or X.shape[0] == 0:
-        return WRONG_SHAPE
-    z = np.empty(d)
-    for k in range(X.shape[0]):
-        if not _coordinates(X[k], V, z):
-            return NOT_FINITE
-        mean = 0.0
-        for i in range(d):
-            mean += blend[0, i] * z[i]
-        parts[0, k] = mean
-        parts[2, k] = rounds * max(_form(z, P[reference]), 0.0) / (noise * d)
-        lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
-        parts[1, k] = np.sqrt(max(_form(z, blend[1:]), 0.0) * lag)
-    return 0
-
-
-@njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
-def _hope(mean: float, deviation: float) -> Any:
-    """P(a > 0) and E[max(a, 0)] of a normal a."""
-    if deviation <= 0.0:
-        return (1.0, mean) if mean > 0.0 else (0.0, 0.0)
-    size = mean / deviation
-    better = 0.5 * math.erfc(-size / ROOT_TWO)
-    return better, max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * better)
-
-
-@njit(
-    "Tuple((f8, f8, f8))(f8[::1], f8[::1], f8[:, ::1], f8[:, :, ::1], f8[:, ::1], f8[::1], i8, f8, f8, f8)", **OPTIONS
-)
-def _worth(
-    z: Any,
-    best: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    reference: int,
-    least: float,
-    behind: float,
-    remaining: float,
-) -> Any:
-    """How far the action z may be better than `best`: P, E[max(advantage, 0)], and the latter over all rounds to come.
-
-    The filter that knows online rounds alone weighs at least `least`. What is learned of coefficients that move by q a
-    round lasts as long as they need to move by what there is to gain, `behind` and the expected advantage.
-    """
-    d = len(z)
-    apart = np.empty(d)
-    better, gain, worth = 0.0, 0.0, 0.0
-    for i in range(d):
-        apart[i] = z[i] - best[i]
-    for c in range(len(weights)):
-        w = max(weights[c], least) if c == reference else weights[c]
-        if w < UNLIKELY:
-            continue
-        mean, moves = 0.0, 0.0
-        for i in range(d):
-            mean += apart[i] * M[c, i]
-            moves += apart[i] * apart[i] * q[c, i]
-        likely, hope = _hope(mean, np.sqrt(max(_form(apart, P[c]), 0.0)))
-        if likely < IMPOSSIBLE:
-            continue
-        reach = behind + hope / likely
-        lasts = min(remaining, reach * reach / moves) if moves > 0.0 else remaining
-        better += w * likely
-        gain += w * hope
-        worth += w * hope * lasts
-    return better, gain, worth
-
-
-@njit(int64(IN2, IN2, V2, V3, V2, V1, INT1, int64, float64, float64, float64, V2), **OPTIONS)
-def untested(
-    X: Any,
-    V: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    reference: int,
-    noise: float,
-    remaining: float,
-    neglect: float,
-    parts: Any,
-) -> Any:
-    """The neglected action most worth a test, or −1.
-
-    An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than `price` times
-    what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an advantage of δ from none. With
-    the probability that the logs' model, its baseline included, no longer holds, the price falls from thirty to two and
-    the weight of the filter that knows online rounds alone rises to 1, from .01 at least.
-    """
-    K, d = X.shape[0], M.shape[1]
-    leader = 0
-    for k in range(1, K):
-        if parts[0, k] > parts[0, leader]:
-            leader = k
-    changed = 0.0
-    for c in range(len(weights)):
-        if not settled[c]:
-            changed += weights[c]
-    price = CALM_PRICE + (CHANGED_PRICE - CALM_PRICE) * changed
-    z, best = np.empty(d), np.empty(d)
-    _coordinates(X[leader], V, best)
-    top, chosen = 1.0, -1
-    for k in range(K):
-        if k == leader or parts[2, k] < neglect or parts[2, k] < parts[2, leader]:
-            continue
-        _coordinates(X[k], V, z)
-        behind = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        better, gain, worth = _worth(z, best, M, P, q, weights, reference, LEAST_DOUBT + changed, behind, remaining)
-        if better < IMPOSSIBLE:
-            continue
-        reach = behind + gain / better
-        ratio = worth / (price * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * behind)
-        if ratio > top:
-            top, chosen = ratio, k
-    return chosen
-
-
-@njit(
-    int64(IN2, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64),
-    **OPTIONS,
-)
-def choose(
-    X: Any,
-    V: Any,
-    blend: Any,
-    P: Any,
-    reference: int,
-    most: float,
-    noise: float,
-    rounds: float,
-    multiplier: float,
-    M: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    remaining: float,
-    neglect: float,
-    patience: float,
-) -> Any:
-    """Index of the largest mean + multiplier · width, or of an action worth a test, or a negative status.
-
-    Tests begin after `patience` · d rounds, of actions neglected more than `neglect`-fold.
-    """
-    parts = np.empty((3, X.shape[0]))
-    status = score(X, V, blend, P, reference, most, noise, rounds, parts)
-    if status < 0:
-        return status
-    if rounds >= patience * M.shape[1]:
-        worst = 0.0
-        for k in range(X.shape[0]):
-            worst = max(worst, parts[2, k])
-        if worst >= neglect:
-            tested = untested(X, V, M, P, q, weights, settled, reference, noise, remaining, neglect, parts)
-            if tested >= 0:
-                return tested
-    best, chosen = -np.inf, 0
-    for k in range(X.shape[0]):
-        value = parts[0, k] + multiplier * parts[1, k]
-        if value > best:
-            best, chosen = value, k
-    return chosen
-
-
-@njit(
-    types.boolean(
-        IN3, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64, INT1
-    ),
-    **OPTIONS,
-)
-def choose_many(
-    rounds_offered: Any,
-    V: Any,
-    blend: Any,
-    P: Any,
-    reference: int,
-    most: float,
-    noise: float,
-    rounds: float,
-    multiplier: float,
-    M: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    remaining: float,
-    neglect: float,
-    patience: float,
-    chosen: Any,
-) -> Any:
-    """What `choose` makes of every round (N, K, p); False if it refuses one."""
-    for n in range(len(chosen)):
-        chosen[n] = choose(
-            *(rounds_offered[n], V, blend, P, reference, most, noise, rounds, multiplier),
-            *(M, q, weights, settled, remaining, neglect, patience),
-        )
-        if chosen[n] < 0:
-            return False
-    return True
 
 
 @njit(types.void(V2, V3, V1, V2), **OPTIONS)
@@ -371,7 +149,7 @@ def learn(
     if len(x) != V.shape[0]:
         return REFUSED
     z = np.empty(d)
-    if not _coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
+    if not coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies.offered_sets import OfferedSets
 
 EXPLORATIONS = (0.05, 0.1, 0.25, 0.5)
@@ -89,7 +88,7 @@ class Rehearsal:
 
 
 class World(NamedTuple):
-    """Coefficients (T, p) along the basis turned back to features, the rounds' sets (T,), and noise (T,)."""
+    """Coefficients of the features (T, p), the rounds' sets (T,), and noise (T,)."""
 
     truth: Array
     order: np.ndarray[Any, Any]
@@ -114,7 +113,7 @@ def rehearse(policy: Any, offered: OfferedSets, horizon: int) -> Rehearsal:
     rounds = min(horizon, LONGEST)
     candidates = [(one, "patient") for one in EXPLORATIONS] + [(one, "eager") for one in EAGER_EXPLORATIONS]
     own = candidates.index((policy.exploration, "patient"))
-    members, d = policy._means.shape
+    members, d = policy.members, policy.dim + policy.intercept
     affordable = WORK / (members * (3.0 * d * d + 30.0 * d + 300.0) * rounds)
     each = int(np.clip(affordable / (3 * len(candidates)), FEWEST_WORLDS, MOST_WORLDS))
     if affordable < FEWEST_WORLDS * len(candidates):  # many coefficients: shorter worlds
@@ -148,28 +147,11 @@ class _Worlds:
 
     def __init__(self, policy: Any, offered: OfferedSets, rounds: int) -> None:
         self.policy, self.offered, self.rounds = policy, offered, rounds
-        self.cumulated = np.cumsum(policy._prior_weights)
 
     def __call__(self, number: int) -> World:
-        policy, prior = self.policy, self.policy.prior
         rng = np.random.default_rng((number, 0))
         place = (number + 1) * GOLDEN % 1.0  # any run of numbers has each member in proportion to its weight
-        member = min(int(np.searchsorted(self.cumulated, place)), len(self.cumulated) - 1)
-        p = policy.dim
-        start, step = _start(policy, member, prior, rng), policy._process[member, :p]
-        steps = rng.standard_normal((self.rounds, p)) * np.sqrt(step) if step.any() else np.zeros((self.rounds, p))
-        truth = (start + np.cumsum(steps, axis=0)) @ prior.basis.T
+        truth = self.policy.draw_coefficients(place, self.rounds, rng)
         order = rng.integers(len(self.offered), size=self.rounds)
-        luck = np.sqrt(prior.noise_variance) * rng.standard_normal(self.rounds)
+        luck = np.sqrt(self.policy.prior.noise_variance) * rng.standard_normal(self.rounds)
         return World(np.ascontiguousarray(truth), order, luck)
-
-
-def _start(policy: Any, member: int, prior: DriftPrior, rng: np.random.Generator) -> Array:
-    """Coefficients (p,) drawn from a member; from a flat one, of the logs' size instead of any size."""
-    p = policy.dim
-    if policy.is_flat(member):
-        return np.asarray(rng.standard_normal(p) * np.sqrt(prior.unit))
-    covariance = policy._covariances[member, :p, :p]
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    drawn = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
-    return np.asarray(policy._means[member, :p] + drawn)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit
 
+from invariant_bandits.policies.choice_kernels import choose
 from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V1, V2, V3
-from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, choose, learn
+from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, learn
 
 
 @njit(
