@@ -37,8 +37,13 @@ def test_the_sums_are_those_of_the_rounds():
     np.testing.assert_allclose(np.tril(policy._online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(policy._online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
     assert policy._online[0, 11, 11] == 150
-    # Σ(v/S)e²zzᵀ is about the noise variance, here 1, times Σzzᵀ: a mean of 150 squares lies within 0.4 of 1 (3.5 sd).
-    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0, abs=0.4)
+    # Squares are about the noise variance, here 1: a mean of 150 lies within 0.4 of 1 (3.5 sd). Then the leverages.
+    covariance, leverage = ib.AutoISD(policy.prior)._covariances[policy._reference].copy(), 0.0
+    for row in z:
+        gain = covariance @ row / (1.0 + row @ covariance @ row)
+        leverage += row @ gain
+        covariance -= np.outer(gain, covariance @ row)
+    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0 + 6.0 * leverage / 150, abs=0.4)
 
 
 def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than_others_in_its_box():

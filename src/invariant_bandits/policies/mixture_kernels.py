@@ -22,6 +22,7 @@ NEGLIGIBLE = 1e-9
 REFUSED = np.nan
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
+LEVERAGE = 6.0
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
@@ -138,8 +139,8 @@ def learn(
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
     towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
     ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
-    returns to the prior weights. The alarm gathers (v/S)e² of the filter `reference`, and how far the reward is from
-    what `start` (d,), the mean of the logs, expects.
+    returns to the prior weights. The alarm gathers v(e²/S + 6zᵀPz/S) of the filter `reference`, and how far the
+    reward is from what `start` (d,), the mean of the logs, expects.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
     alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
@@ -172,7 +173,7 @@ def learn(
             furthest = OUTLIER * np.sqrt(S)
             e = min(max(e, -furthest), furthest)
         if c == reference:
-            apart, square = e, e * e * v[c] * gain
+            apart, square = e, v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
             for i in range(d):
                 apart += z[i] * (M[c, i] - start[i])
         for i in range(d):

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.experiments.claims import Goal, Verdict, mean_of
-from invariant_bandits.experiments.studies.stress_worlds import AUTO, PLAYERS, WORLDS, Watching, World, goals
-from invariant_bandits.simulation.loop import simulate
+from invariant_bandits.experiments.studies.stress_worlds import (
+    ALARM_ROUNDS,
+    ALARMED,
+    AUTO,
+    BROKEN,
+    HELD,
+    PLAYERS,
+    WORLDS,
+    Watching,
+    World,
+    alarm_of,
+    goals,
+)
+from invariant_bandits.simulation.loop import SimulationResult, simulate
 
-BEYOND_TWO, BEYOND_THREE, FALSE_ALARMS = 0.08, 0.02, 0.02
+BEYOND_TWO, BEYOND_THREE, FALSE_ALARMS, LEAST_POWER = 0.08, 0.02, 0.02, 0.95
+ALARM_SEEDS = 1000  # where the places of their seeds begin
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,12 +34,14 @@ class Outcome:
     """Everything the study measured.
 
     regret: world -> policy -> regret at the horizon (n,), repetitions paired within a world; seen: world -> quantity ->
-    what was noted of AutoISD (n,).
+    what was noted of AutoISD (n,); alarms: world -> share of alarms, share of logs that support one.
     """
 
     regret: Mapping[str, Mapping[str, Array]]
     seen: Mapping[str, Mapping[str, Array]]
+    alarms: Mapping[str, tuple[float, float]]
     replications: int
+    alarm_replications: int
     seed: int
 
 
@@ -33,6 +49,7 @@ def run(
     worlds: Sequence[World] = WORLDS,
     *,
     replications: int = 60,
+    alarm_replications: int = 300,
     seed: int = 20261117,
     jobs: int = 2,
     progress: Callable[[str, int, int], None] | None = None,
@@ -40,19 +57,33 @@ def run(
     """All repetitions of all worlds, none discarded; progress: called with the world and the repetitions done."""
     whole_number("replications", replications, 2)
     counts = [max(replications, world.at_least) if replications >= 60 else replications for world in worlds]
-    regret, seen, before = {}, {}, 0
-    for place, (world, count) in enumerate(zip(worlds, counts, strict=True)):
+    watched = (*HELD, *BROKEN)
+    total = sum(counts) + alarm_replications * len(watched)
+    regret, seen, alarms, before = {}, {}, {}, 0
 
-        def note(done: int, _: int, name: str = world.name, start: int = before) -> None:
+    def play(world: World, place: int, count: int, **options: Any) -> SimulationResult:
+        nonlocal before
+
+        def note(done: int, _: int) -> None:
             if progress is not None:
-                progress(name, start + done, sum(counts))
+                progress(world.name, before + done, total)
 
         own = int(np.random.SeedSequence((seed, place)).generate_state(1, np.uint64)[0])
-        result = simulate(PLAYERS, world.environment, world.horizon, count, own, jobs, note, observe=Watching())
+        result = simulate(
+            environment=world.environment, replications=count, seed=own, jobs=jobs, progress=note, **options
+        )
+        before += count
+        return result
+
+    for place, (world, count) in enumerate(zip(worlds, counts, strict=True)):
+        result = play(world, place, count, policies=PLAYERS, horizon=world.horizon, observe=Watching())
         regret[world.name] = {name: result.final(name) for name in PLAYERS}
         seen[world.name] = result.observations[AUTO]
-        before += count
-    return Outcome(regret, seen, replications, seed)
+    for place, world in enumerate(watched if alarm_replications else ()):
+        options = {"policies": {AUTO: ALARMED}, "horizon": ALARM_ROUNDS, "observe": alarm_of}
+        noted = play(world, ALARM_SEEDS + place, alarm_replications, **options).observations[AUTO]
+        alarms[world.name] = (float(noted["alarm"].mean()), float(noted["supported"].mean()))
+    return Outcome(regret, seen, alarms, replications, alarm_replications, seed)
 
 
 def verdicts(outcome: Outcome) -> list[tuple[Goal, Verdict]]:
@@ -73,11 +104,14 @@ def report(outcome: Outcome) -> str:
         " exploration rehearsed on the logs' offered sets.",
         "",
         "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty configurations of 20"
-        " to 200 repetitions; this page is the one run on this seed.",
+        " to 200 repetitions. It was run once on this seed, which showed false alarms with fixed arms where nothing had"
+        " changed; the alarm was mended, nothing that decides, and the same run repeated: regret is the same, the"
+        " alarm's table is from seeds of its own.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
         *_seen_lines(outcome),
+        *(_alarm_lines(outcome) if outcome.alarms else []),
     ]
     return "\n".join(lines)
 
@@ -109,17 +143,36 @@ def _regret_lines(outcome: Outcome) -> list[str]:
 
 def _seen_lines(outcome: Outcome) -> list[str]:
     lines = [
-        "## Widths and alarm",
+        "## Widths",
         "",
         "Differences of expected rewards between offered actions beyond two and three posterior standard deviations"
-        f" (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}), and how often the alarm said that invariance is"
-        f" broken, at level 1 % (promised where it holds: at most {FALSE_ALARMS:.0%}).",
+        f" (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and revenue are not linear"
+        " in the features, so the widths of a linear model are too small there; a walk moves between the rounds that show"
+        " it; and of arms that changed unseen, only a test can tell.",
         "",
-        "| world | beyond 2 | beyond 3 | alarm |",
-        "|---|---|---|---|",
+        "| world | beyond 2 | beyond 3 |",
+        "|---|---|---|",
     ]
     for world, seen in outcome.seen.items():
-        two, three, alarm = (float(seen[name].mean()) for name in ("beyond 2", "beyond 3", "alarm"))
+        two, three = (float(seen[name].mean()) for name in ("beyond 2", "beyond 3"))
         widths = [f"{two:.1%}{' ✗' if two > BEYOND_TWO else ''}", f"{three:.1%}{' ✗' if three > BEYOND_THREE else ''}"]
-        lines.append(f"| {world} | {' | '.join(widths)} | {alarm:.1%} |")
+        lines.append(f"| {world} | {' | '.join(widths)} |")
+    return [*lines, ""]
+
+
+def _alarm_lines(outcome: Outcome) -> list[str]:
+    lines = [
+        "## The alarm",
+        "",
+        f"{outcome.alarm_replications} logs per world, {ALARM_ROUNDS:,} rounds, level 1 %; promised: at most"
+        f" {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right ones at a break of 0.5. Where the logs"
+        " do not support an alarm none is given, and `explain()` says why.",
+        "",
+        "| world | alarms | logs that support one | |",
+        "|---|---|---|---|",
+    ]
+    right = {world.name for world in BROKEN}
+    for world, (share, supported) in outcome.alarms.items():
+        kept = share >= LEAST_POWER if world in right else share <= FALSE_ALARMS
+        lines.append(f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if kept else '✗'} |")
     return [*lines, ""]

@@ -109,6 +109,32 @@ CONTEXTUAL = tuple(
 WORLDS = (*VARIED, *FIXED, *CONTEXTUAL)
 
 
+HELD = (
+    World("as the logs say", StressEpisodes()),
+    World("nothing drifts", StressEpisodes(drift="none")),
+    World("a walk goes on", StressEpisodes(drift="walk")),
+    *(World(f"noise × {factor:g}", StressEpisodes(noise_factor=factor)) for factor in (1.5, 2.0, 3.0)),
+    World("t with 3 degrees of freedom", StressEpisodes(rewards="t3")),
+    World("noise grows with the mean", StressEpisodes(rewards="heteroscedastic")),
+    *(CLICKS, CALM_CLICKS, BASELINE),
+    World("revenue", StressEpisodes(rewards="revenue")),
+    World("T0 = 200", StressEpisodes(logged=200)),
+    World("two windows", StressEpisodes(windows=2)),
+    *(World(f"{arms} arms, no arm changes", FixedArms(arms, changed=0.0)) for arms in (2, 5, 20)),
+    World("5 arms × 2 contexts, no arm changes", FixedArms(5, changed=0.0, contexts=2)),
+)
+"""Worlds in which invariance holds: an alarm is false."""
+BROKEN = tuple(World(f"invariance broken by {size:g}", StressEpisodes(broken=size)) for size in (0.5, 1.0))
+"""Worlds in which it is right."""
+ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE, "exploration": 0.25})
+ALARM_ROUNDS = 2000
+
+
+def alarm_of(policy: Any, _: Any) -> dict[str, float]:
+    """Whether the alarm was raised, and whether the logs support one."""
+    return {"alarm": float(policy.alarm), "supported": float(policy.alarm_supported)}
+
+
 def goals() -> list[Goal]:
     """What AutoISD promises in these worlds."""
     bounds: list[tuple[World, str, float]] = [
@@ -158,7 +184,7 @@ class Contrasts:
 
 
 class Watching:
-    """Notes of AutoISD whether it raised the alarm, and how its widths fare."""
+    """Notes how the widths of AutoISD fare."""
 
     def watch(self, policy: Any, episode: Any) -> Any:
         """What plays in the policy's place."""
@@ -168,5 +194,5 @@ class Watching:
         """What was seen; nothing of other policies."""
         if not isinstance(policy, Contrasts):
             return {}
-        inner, shares = policy.policy, policy.beyond / max(policy.counted, 1)
-        return {"alarm": float(inner.alarm), "beyond 2": float(shares[0]), "beyond 3": float(shares[1])}
+        shares = policy.beyond / max(policy.counted, 1)
+        return {"beyond 2": float(shares[0]), "beyond 3": float(shares[1])}
