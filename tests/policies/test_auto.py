@@ -213,10 +213,14 @@ def test_the_alarm_rings_falsely_at_most_as_often_as_promised():
 
 
 def test_a_broken_invariance_raises_the_alarm():
+    """A break of 0.5 in 2,000 rounds is found in 98 % of logs: fewer than 9 of 10 has probability below 2 %."""
     alarms = 0
-    for episode in episodes(10, violation=2.0):
+    for seed in range(10):
+        episode = ib.StressEpisodes(broken=0.5).draw(2000, np.random.default_rng((71, seed)))
         policy = ib.AutoISD.from_history(episode.moments)
-        play(policy, episode)
+        for offered, rewards in zip(episode.offered, episode.rewards, strict=True):
+            action = policy.select(offered)
+            policy.update(offered[action], float(rewards[action]))
         alarms += policy.alarm
     assert alarms >= 9
 

@@ -43,7 +43,7 @@ def online(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
-    seed: Seed = 20261118,
+    seed: Seed = 20261120,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
@@ -66,7 +66,7 @@ def online(
 def stress(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/stress.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
-    seed: Seed = 20261117,
+    seed: Seed = 20261121,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret, widths and alarm of AutoISD in worlds where the logs mislead, and with arms that never change."""

@@ -282,7 +282,7 @@ class AutoISD:
         widest = np.where(still, self._owners, -1)
         self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._owners))
         self._multiplier = self.exploration * self._radius
-        # Actions hardly tried are judged more generously, but never beyond what exploration 1 grants to all.
+        # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
         most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
         # What the compiled loops take, put together once; arrays are changed in place.
         self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag)

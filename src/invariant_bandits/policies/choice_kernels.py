@@ -15,7 +15,7 @@ from numba import float64, int64, njit, types
 from invariant_bandits.policies.kernels import IN2, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
 from invariant_bandits.policies.mixture_kernels import INT1, coordinates, form
 
-LAG_FROM = 3.0
+LAG_FROM, LEAST_MOST = 3.0, 16.0
 CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
 TEST_ROUNDS = 8.0
 LEAST_DOUBT = 0.01
@@ -33,7 +33,7 @@ def score(
 
     Neglect: t·zᵀP_u z/(d·s²), P_u of the filter `reference`, which knows online rounds alone. After t rounds of varied
     actions it is about 1; for an action hardly tried it grows with t. Width: the mixture's standard deviation, times
-    the fourth root of neglect/3 if that is above 1, by `most` at most.
+    the fourth root of neglect/3 if that is above 1, at least √(`most`/16) and at most √`most`.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
@@ -48,6 +48,8 @@ def score(
         parts[0, k] = mean
         parts[2, k] = rounds * max(form(z, P[reference]), 0.0) / (noise * d)
         lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
+        if parts[2, k] >= LAG_FROM:
+            lag = max(lag, most / LEAST_MOST)
         parts[1, k] = np.sqrt(max(form(z, blend[1:]), 0.0) * lag)
     return 0
 

@@ -50,7 +50,7 @@ def run(
     *,
     replications: int = 60,
     alarm_replications: int = 300,
-    seed: int = 20261117,
+    seed: int = 20261121,
     jobs: int = 2,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Outcome:
@@ -104,9 +104,9 @@ def report(outcome: Outcome) -> str:
         " exploration rehearsed on the logs' offered sets.",
         "",
         "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty configurations of 20"
-        " to 200 repetitions. It was run once on this seed, which showed false alarms with fixed arms where nothing had"
-        " changed; the alarm was mended, nothing that decides, and the same run repeated: regret is the same, the"
-        " alarm's table is from seeds of its own.",
+        " to 200 repetitions. A first run, on seed 20261117, showed false alarms with fixed arms where nothing had"
+        " changed (2, 5 and 20 arms: 7, 58 and 100 %), and low exploration for neglected actions; both were mended."
+        " This page is the one run after that, on another seed.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
@@ -147,8 +147,8 @@ def _seen_lines(outcome: Outcome) -> list[str]:
         "",
         "Differences of expected rewards between offered actions beyond two and three posterior standard deviations"
         f" (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and revenue are not linear"
-        " in the features, so the widths of a linear model are too small there; a walk moves between the rounds that show"
-        " it; and of arms that changed unseen, only a test can tell.",
+        " in the features, so the widths of a linear model are too small there; a walk moves between the rounds that"
+        " show it; and of arms that changed unseen, only a test can tell.",
         "",
         "| world | beyond 2 | beyond 3 |",
         "|---|---|---|",
