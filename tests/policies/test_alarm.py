@@ -190,5 +190,5 @@ def test_sums_of_another_shape_are_refused():
 
 
 def test_a_few_tests_of_fixed_arms_are_no_evidence():
-    """Nothing changed: at 3 % false alarms more than 4 of 40 have probability below 1 %; without leverages, half did."""
+    """Nothing changed: at 3 % false alarms more than 4 of 40 have probability below 1 %; without leverages half do."""
     assert alarms(FixedArms(arms=5, changed=0.0), 40, 83, rounds=1000) <= 4
