@@ -43,7 +43,7 @@ def online(
     out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
-    seed: Seed = 20261120,
+    seed: Seed = 20261122,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Regret of every policy on the paper's simulations and beyond, and what it must show."""
@@ -90,7 +90,7 @@ def real(
         list[str] | None,
         typer.Option(help="A data set, several times; those of every field if not given."),
     ] = None,
-    seed: Seed = 20261119,
+    seed: Seed = 20261123,
     jobs: Jobs = PROCESSORS,
 ) -> None:
     """Public data, played as logs first and then online; needs the extra "real"."""

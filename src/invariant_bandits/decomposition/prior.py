@@ -52,6 +52,8 @@ class DriftPrior:
         Whether the window baselines differ by more than sampling error.
     signal_variance : float
         Variance of the expected reward over the logged actions, at the mean coefficients.
+    feature_mean, feature_precision : arrays, shapes (p,), (p, p)
+        Mean of the features of the logged actions along the basis, and the inverse of their covariance.
     last_means, last_covariances, last_steps : arrays, shapes (h, p), (h, p, p), (h, p)
         If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and the variance by
         which they move on in every round.
@@ -91,6 +93,8 @@ class DriftPrior:
     windows: int = 0
     drift_limit: Array = field(default_factory=lambda: np.zeros(0))
     drift_misfit: float = 0.0
+    feature_mean: Array = field(default_factory=lambda: np.zeros(0))
+    feature_precision: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
@@ -121,6 +125,7 @@ class DriftPrior:
         square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
+        center_of_features, precision = _usual_features(moments, basis)
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
         steps = [2.0 * factor * drift / (lasting * moments.rounds) for factor, lasting in PERSISTENT]
         level, between, error, moves = _baseline(moments, own.coefficients, noise)
@@ -141,10 +146,22 @@ class DriftPrior:
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
             last_steps=np.stack(steps),
+            feature_mean=center_of_features,
+            feature_precision=precision,
             windows=int(moments.windows),
             drift_limit=drift_limit(paths),
             drift_misfit=drift_misfit(paths, mean, drift),
         )
+
+
+def _usual_features(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
+    """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows (p, p)."""
+    share = moments.counts / moments.rounds
+    mean = share @ moments.feature_mean
+    apart = moments.feature_mean - mean
+    covariance = moments.gram.sum(axis=0) / moments.rounds + (share * apart.T) @ apart
+    inverse = basis.T @ np.linalg.inv(covariance) @ basis
+    return basis.T @ mean, np.ascontiguousarray(0.5 * (inverse + inverse.T))
 
 
 def _random_effects(g: Array, H: Array, iterations: int) -> tuple[Array, Array, Array]:

@@ -35,6 +35,7 @@ NEW_SCALES = (1.5, 4.0)
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
+LEAST_VARIATION, SILENCED = 0.05, 1e4
 
 
 def next_look(rounds: int, dim: int) -> int:
@@ -68,7 +69,8 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over the largest of what
     it is tested against: if that contained the truth, and B were known, it would ever exceed 1/α with probability at
     most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit at 8 % for each direction, and four steps
-    search for the largest. 0 before the first look.
+    search for the largest. Directions in which the online rounds hardly vary do
+    not count. 0 before the first look.
     """
     d, p = online.shape[1] - 1, len(prior.mean)
     if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
@@ -80,10 +82,26 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
         apart[:, p] = -G[:p, p] / G[p, p]
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
     u, G, B = (np.ascontiguousarray(one) for one in (u, G, B))
+    B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
     doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
     broken = np.array([kernels.log_normal(u, G, extra, B + doubt) for extra in _breaks(prior)])
     top = broken.max()
     return float(top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior))
+
+
+def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:
+    """What to add to B (p, p) so that directions in which the online rounds hardly vary say nothing.
+
+    These are the directions with less than a twentieth of the variation that as many rounds of the logs have: where a
+    few actions are always the same and one of them is played, a few tests of the others say too little of their own
+    variance.
+    """
+    if not len(prior.feature_precision):
+        return np.zeros_like(B)
+    root = np.linalg.cholesky(prior.feature_precision)
+    variation, directions = np.linalg.eigh(root.T @ G @ root)
+    weak = np.linalg.solve(root.T, directions[:, variation < LEAST_VARIATION * rounds])
+    return np.asarray(SILENCED * np.trace(root.T @ B @ root) * (weak @ weak.T))
 
 
 def _breaks(prior: DriftPrior) -> Iterator[Array]:

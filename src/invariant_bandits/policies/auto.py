@@ -78,7 +78,8 @@ class AutoISD:
         of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the logs.
     tests : "patient", "eager" or "none"
         Which neglected actions are tested, if exploration is above 0. Patient: those that the online rounds have left
-        three times less known than the average, after three rounds per coordinate; where contexts vary there are none.
+        three times less known than as many rounds of the logs would have, after three rounds per coordinate; where
+        contexts vary there are few.
         Eager: from the start, for a few actions that are always the same.
     horizon : int, optional
         How many rounds will be played; tests that can no longer pay are left out.
@@ -224,7 +225,8 @@ class AutoISD:
         when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
         regret: float = rehearsing.rehearse(
             *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
-            *(*filters, self._noise.copy(), self._settled, self._prior_weights, self._reference, *when),
+            *(*filters, self._noise.copy(), self._settled, self._prior_weights),
+            *(self._usually, self._reference, *when),
             *(self.share, *self._trust, float(horizon)),
         )
         return regret
@@ -285,7 +287,9 @@ class AutoISD:
         # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
         most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
         # What the compiled loops take, put together once; arrays are changed in place.
-        self._scoring: Any = (self._basis, self._blend, self._covariances, self._reference, most_lag)
+        self._usually = self._usual_precision()
+        scored = (self._basis, self._blend, self._covariances, self._usually)
+        self._scoring: Any = (*scored, self._reference, most_lag)
         self._testing: Any = (self._means, self._process, self._weights, self._settled)
         self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
@@ -296,6 +300,16 @@ class AutoISD:
         self._trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
         self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
         self._noise_now = self._believed_noise()
+
+    def _usual_precision(self) -> Array:
+        """Inverse of the logs' mean of zzᵀ (d, d), empty if it is not known."""
+        mean, precision = self.prior.feature_mean, self.prior.feature_precision
+        if not len(mean) or not self.intercept:
+            return np.zeros((0, 0)) if not len(mean) else precision
+        whole = np.zeros((self.dim + 1, self.dim + 1))
+        whole[:-1, :-1], whole[-1, :-1] = precision, -precision @ mean
+        whole[:-1, -1], whole[-1, -1] = whole[-1, :-1], 1.0 + mean @ precision @ mean
+        return whole
 
     # -- deciding --
 

@@ -19,6 +19,8 @@ LATER_PRIOR: dict[str, Array] = {
     "last_covariances": np.zeros((0, 0, 0)),
     "last_steps": np.zeros((0, 0)),
     "drift_limit": np.zeros(0),
+    "feature_mean": np.zeros(0),
+    "feature_precision": np.zeros((0, 0)),
 }
 """Arrays of the prior that files of version 0.1 do not have."""
 LATER_SCALARS: dict[str, Any] = {"signal_variance": 0.0, "windows": 0, "drift_misfit": 0.0}
@@ -60,6 +62,8 @@ def check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], interc
         shapes |= {"prior.last_means": (ways, p), "prior.last_steps": (ways, p), "prior.last_covariances": (ways, p, p)}
     if len(prior["drift_limit"]):
         shapes["prior.drift_limit"] = (p,)
+    if len(prior["feature_mean"]):
+        shapes |= {"prior.feature_mean": (p,), "prior.feature_precision": (p, p)}
     shapes["online"] = (2, d + 1, d + 1)
     if "blend" in arrays:
         shapes |= {"blend": (d + 1, d), "noise_now": (1,)}

@@ -15,7 +15,7 @@ from numba import float64, int64, njit, types
 from invariant_bandits.policies.kernels import IN2, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
 from invariant_bandits.policies.mixture_kernels import INT1, coordinates, form
 
-LAG_FROM, LEAST_MOST = 3.0, 16.0
+LAG_FROM, LAG_AFTER, LEAST_MOST = 3.0, 3.0, 16.0
 CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
 TEST_ROUNDS = 8.0
 LEAST_DOUBT = 0.01
@@ -25,20 +25,33 @@ ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 IN3 = types.Array(float64, 3, "C", readonly=True)
 
 
-@njit(int64(IN2, IN2, V2, V3, int64, float64, float64, float64, V2), **OPTIONS)
+@njit(int64(IN2, IN2, V2, V3, IN2, int64, float64, float64, float64, V2), **OPTIONS)
 def score(
-    X: Any, V: Any, blend: Any, P: Any, reference: int, most: float, noise: float, rounds: float, parts: Any
+    X: Any,
+    V: Any,
+    blend: Any,
+    P: Any,
+    usually: Any,
+    reference: int,
+    most: float,
+    noise: float,
+    rounds: float,
+    parts: Any,
 ) -> Any:
     """Mean, width and neglect of every action; X (K, p), parts (3, K).
 
-    Neglect: t·zᵀP_u z/(d·s²), P_u of the filter `reference`, which knows online rounds alone. After t rounds of varied
-    actions it is about 1; for an action hardly tried it grows with t. Width: the mixture's standard deviation, times
-    the fourth root of neglect/3 if that is above 1, at least √(`most`/16) and at most √`most`.
+    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter `reference`, which knows online rounds alone, and Q = `usually`
+    (d, d), the inverse of the logs' mean of zzᵀ: how much less is known of the action than t rounds like those of the
+    logs would have taught. For an action hardly tried it grows with t. Where none of the offered is well known it is in
+    units of the best known one: new contexts neglect nothing. Width: the mixture's standard deviation; for neglect
+    above 3, after 3d rounds, times the fourth root of neglect/3, at least √(`most`/16) and at most √`most`. If Q is
+    not known, as in files of version 0.1, zᵀQz is taken as d, and neither rounds nor the best known count.
     """
     d = blend.shape[1]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
+    least = np.inf
     for k in range(X.shape[0]):
         if not coordinates(X[k], V, z):
             return NOT_FINITE
@@ -46,11 +59,19 @@ def score(
         for i in range(d):
             mean += blend[0, i] * z[i]
         parts[0, k] = mean
-        parts[2, k] = rounds * max(form(z, P[reference]), 0.0) / (noise * d)
-        lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
-        if parts[2, k] >= LAG_FROM:
-            lag = max(lag, most / LEAST_MOST)
-        parts[1, k] = np.sqrt(max(form(z, blend[1:]), 0.0) * lag)
+        usual = form(z, usually) if len(usually) else float(d)
+        parts[2, k] = rounds * max(form(z, P[reference]), 0.0) / (noise * max(usual, 1.0))
+        parts[1, k] = max(form(z, blend[1:]), 0.0)
+        least = min(least, parts[2, k])
+    for k in range(X.shape[0]):
+        if not len(usually):
+            lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
+        else:
+            parts[2, k] /= max(1.0, least)
+            lag = 1.0
+            if parts[2, k] >= LAG_FROM and rounds >= LAG_AFTER * d:
+                lag = min(max(np.sqrt(parts[2, k] / LAG_FROM), most / LEAST_MOST, 1.0), most)
+        parts[1, k] = np.sqrt(parts[1, k] * lag)
     return 0
 
 
@@ -159,7 +180,9 @@ def untested(
 
 
 @njit(
-    int64(IN2, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64),
+    int64(
+        IN2, IN2, V2, V3, IN2, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64
+    ),
     **OPTIONS,
 )
 def choose(
@@ -167,6 +190,7 @@ def choose(
     V: Any,
     blend: Any,
     P: Any,
+    usually: Any,
     reference: int,
     most: float,
     noise: float,
@@ -185,7 +209,7 @@ def choose(
     Tests begin after `patience` · d rounds, of actions neglected more than `neglect`-fold.
     """
     parts = np.empty((3, X.shape[0]))
-    status = score(X, V, blend, P, reference, most, noise, rounds, parts)
+    status = score(X, V, blend, P, usually, reference, most, noise, rounds, parts)
     if status < 0:
         return status
     if rounds >= patience * M.shape[1]:
@@ -206,7 +230,8 @@ def choose(
 
 @njit(
     types.boolean(
-        IN3, IN2, V2, V3, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64, INT1
+        *(IN3, IN2, V2, V3, IN2, int64, float64, float64, float64, float64),
+        *(V2, V2, V1, INT1, float64, float64, float64, INT1),
     ),
     **OPTIONS,
 )
@@ -215,6 +240,7 @@ def choose_many(
     V: Any,
     blend: Any,
     P: Any,
+    usually: Any,
     reference: int,
     most: float,
     noise: float,
@@ -232,7 +258,7 @@ def choose_many(
     """What `choose` makes of every round (N, K, p); False if it refuses one."""
     for n in range(len(chosen)):
         chosen[n] = choose(
-            *(rounds_offered[n], V, blend, P, reference, most, noise, rounds, multiplier),
+            *(rounds_offered[n], V, blend, P, usually, reference, most, noise, rounds, multiplier),
             *(M, q, weights, settled, remaining, neglect, patience),
         )
         if chosen[n] < 0:

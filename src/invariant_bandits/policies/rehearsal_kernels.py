@@ -15,7 +15,7 @@ from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, lear
 @njit(
     float64(
         *(V2, INT1, INT1, V2, IN1, float64),
-        *(IN2, V2, V3, V2, V1, V1, INT1, V1),
+        *(IN2, V2, V3, V2, V1, V1, INT1, V1, IN2),
         *(int64, float64, float64, float64, float64, float64, float64, float64, float64),
     ),
     **OPTIONS,
@@ -35,6 +35,7 @@ def rehearse(
     v: Any,
     settled: Any,
     prior_weights: Any,
+    usually: Any,
     reference: int,
     most: float,
     multiplier: float,
@@ -60,7 +61,7 @@ def rehearse(
         for c in range(C):
             noise += weights[c] * v[c]
         chosen = choose(
-            *(offered, V, blend, P, reference, most, noise, float(t), multiplier),
+            *(offered, V, blend, P, usually, reference, most, noise, float(t), multiplier),
             *(M, q, weights, settled, horizon - t, neglect, patience),
         )
         best, own = -np.inf, 0.0

@@ -69,7 +69,7 @@ def run(
     rows: Sequence[Row] = ROWS,
     *,
     replications: int = 200,
-    seed: int = 20261120,
+    seed: int = 20261122,
     jobs: int = 2,
     tuning_replications: int = TUNING_REPLICATIONS,
     progress: Callable[[str, int, int], None] | None = None,
