@@ -80,8 +80,9 @@ def _played(outcomes: Mapping[str, Outcome]) -> list[str]:
         " year), and at a regression on the first half; on the second half nothing was fitted, and play only tested"
         " that it runs, its gains unseen. Features that did not vary within every sixteenth of the first quarter were"
         " merged or left out, because a decomposition cannot be estimated there. On flights and films the"
-        " first version of AutoISD was played before, with another seed; this version, and every policy on the other"
-        " sets, was played once, for this page.",
+        " first version of AutoISD was played before. A run of this version on all sets, on seed 20261119, lost up to"
+        " 16 % in the first hundred rounds; its cause was looked for in the first halves alone, what counts as"
+        " neglected was changed, and this page is the one run after that.",
         "",
     ]
 
