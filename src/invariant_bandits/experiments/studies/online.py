@@ -39,8 +39,8 @@ CHOSEN = (
     "configurations on worlds of the [stress study](stress.md) and some of these rows, on other seeds, 20 to 200 "
     "repetitions each. Runs of this study on seeds 20261118 and 20261120 (49.5 and 50.0 with 20 fixed actions; the "
     "first version 35.0) and the real data led to changes in how neglected actions are treated. This page is the one "
-    "run after that, on a seed that none of these choices has seen. Worst runs are the maximum of all repetitions and vary "
-    "much between seeds."
+    "run after that, on a seed that none of these choices has seen. Worst runs are the maximum of all repetitions and "
+    "vary much between seeds."
 )
 TUNING_REPLICATIONS = 20
 TUNING = 1000  # its place among the seeds of the rows
