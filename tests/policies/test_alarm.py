@@ -44,7 +44,7 @@ def test_the_sums_are_those_of_the_rounds():
         gain = covariance @ row / (1.0 + row @ covariance @ row)
         leverage += row @ gain
         covariance -= np.outer(gain, covariance @ row)
-    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0 + 6.0 * leverage / 150, abs=0.4)
+    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0 + 2.0 * leverage / 150, abs=0.4)
 
 
 def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than_others_in_its_box():

@@ -1,7 +1,7 @@
 """The alarm: whether the online rounds contradict the logs' invariance, whatever the noise and the baseline do.
 
 It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r, about the mean of
-the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 6l)zzᵀ, where e is the error of prediction of
+the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the error of prediction of
 the filter that knows online rounds alone, S = v + zᵀPz its variance, and v that of the noise, so that E[ve²/S] = v. If
 the coefficients are μ + δ then u − Gδ has mean 0 and covariance Σ(ve²/S)zzᵀ, also if the noise differs from that of the
 logs, has heavy tails, or grows with the reward. The leverage l = zᵀPz/S is near 1 in the first rounds of a direction

@@ -22,7 +22,7 @@ NEGLIGIBLE = 1e-9
 REFUSED = np.nan
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
-LEVERAGE = 6.0
+LEVERAGE = 2.0
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
@@ -139,7 +139,7 @@ def learn(
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
     towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
     ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
-    returns to the prior weights. The alarm gathers v(e²/S + 6zᵀPz/S) of the filter `reference`, and how far the
+    returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S) of the filter `reference`, and how far the
     reward is from what `start` (d,), the mean of the logs, expects.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
