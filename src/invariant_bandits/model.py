@@ -255,7 +255,7 @@ def fit_logs(
         confidence=confidence,
         horizon=horizon,
         remembered=max(moments.rounds // moments.windows, 1),
-        offered=read_offered(source, read.schema, feature_map, MOST_SETS) or None,
+        offered=lambda: read_offered(source, read.schema, feature_map, MOST_SETS) or None,
         decomposition=fit,
     )
     return Model(

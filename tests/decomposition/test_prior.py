@@ -152,3 +152,16 @@ def test_false_alarms_about_the_baseline_are_rare():
         moments, _ = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.2]), windows=8, rounds=60)
         alarms += DriftPrior.from_moments(moments, np.eye(2), iterations=5).baseline_moves
     assert alarms <= 8
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_logged_actions_are_as_unusual_as_they_have_coordinates(intercept):
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(900, 3)) @ rng.normal(size=(3, 3)) + [0.3, -2.0, 1.0]
+    moments = ib.WindowedMoments.from_arrays(features, rng.normal(size=900), windows=3)
+    basis = random_basis(3, rng)
+    prior = DriftPrior.from_moments(moments, basis)
+    z = features @ basis
+    z = np.column_stack([z, np.ones(len(z))]) if intercept else z
+    unusual = np.einsum("nd,de,ne->n", z, prior.usual_precision(intercept), z)
+    assert unusual.mean() == pytest.approx(z.shape[1], rel=0.05)

@@ -153,6 +153,19 @@ class DriftPrior:
             drift_misfit=drift_misfit(paths, mean, drift),
         )
 
+    def usual_precision(self, intercept: bool) -> Array:
+        """Q, the inverse of the logs' mean of zzᵀ, z the features along the basis, and 1 if there is a baseline.
+
+        zᵀQz is the number of coordinates on average over the logged actions. Empty if the features are not known.
+        """
+        P, pull = self.feature_precision, self.feature_precision @ self.feature_mean
+        length = float(self.feature_mean @ pull)
+        if not len(P):
+            return P
+        if not intercept:
+            return np.asarray(P - np.outer(pull, pull) / (1.0 + length))
+        return np.block([[P, -pull[:, None]], [-pull[None, :], np.array([[1.0 + length]])]])
+
 
 def _usual_features(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
     """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows (p, p)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,25 +28,38 @@ def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
     }
 
 
-class CoverageProbe:
-    """A policy whose confidence widths are compared with the truth in every round before it decides."""
+class Probe(ABC):
+    """Plays in a policy's place and compares it with the truth in every round before it decides."""
 
-    def __init__(self, policy: Policy, episode: Episode) -> None:
+    def __init__(self, policy: Any, episode: Episode) -> None:
         self.policy = policy
         self.means: Array = episode.means
-        self.uncovered = 0
         self.rounds = 0
 
+    @abstractmethod
+    def compare(self, features: Any, means: Array) -> None:
+        """Note how the policy judges the offered actions (K, p), whose expected rewards are `means` (K,)."""
+
     def select(self, features: Any) -> int:
-        """The policy's own choice; notes whether any offered action has its true mean outside mean ± width."""
-        scores = self.policy.scores(features)
-        self.uncovered += bool((np.abs(scores.mean - self.means[self.rounds]) > scores.width).any())
+        """The policy's own choice."""
+        self.compare(features, self.means[self.rounds])
         self.rounds += 1
-        return self.policy.select(features)
+        return int(self.policy.select(features))
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """As the policy."""
         self.policy.update(features, reward, offered=offered, action=action)
+
+
+class CoverageProbe(Probe):
+    """Whether any offered action has its true mean outside mean ± width."""
+
+    uncovered = 0
+
+    def compare(self, features: Any, means: Array) -> None:
+        """Count the rounds in which one has."""
+        scores = self.policy.scores(features)
+        self.uncovered += bool((np.abs(scores.mean - means) > scores.width).any())
 
 
 class Coverage:

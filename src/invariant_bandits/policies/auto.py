@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
 from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, probability, whole_number
+from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
-from invariant_bandits.files import under
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import alarm, choice_kernels, mixture_kernels, rehearsal_kernels
-from invariant_bandits.policies.auto_storage import ARRAYS, LATER_PRIOR, LATER_SCALARS, check_shapes, renamed
+from invariant_bandits.policies.auto_storage import ARRAYS, prior_of, prior_parts, renamed
 from invariant_bandits.policies.base import (
     Scores,
     batch_array,
@@ -25,7 +23,6 @@ from invariant_bandits.policies.base import (
     refuse_offered,
     refuse_round,
     reward_number,
-    too_large,
 )
 from invariant_bandits.policies.belief import Belief
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members, temper
@@ -213,7 +210,8 @@ class AutoISD:
         if offered is None:
             raise InputError('exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)')
         policy = cls(prior, **options)
-        found = rehearse(policy, offered, policy.horizon or LONG_ENOUGH)
+        members = options.get("members") or default_members(prior, intercept=policy.intercept)
+        found = rehearse(policy, members, offered, policy.horizon or LONG_ENOUGH)
         policy = cls(prior, exploration=found.exploration, tests=found.tests if tests is None else tests, **options)
         policy.rehearsal = found
         return policy
@@ -231,31 +229,10 @@ class AutoISD:
         )
         return regret
 
-    def draw_coefficients(self, place: float, rounds: int, rng: np.random.Generator) -> Array:
-        """Coefficients of the features (rounds, p), drawn from the member at `place` (0 to 1) of the prior weights.
-
-        From members that know nothing of the logs they are of the logs' size instead of any size.
-        """
-        p = self.dim
-        member = min(int(np.searchsorted(np.cumsum(self._prior_weights), place)), self.members - 1)
-        if self.is_flat(member):
-            start = rng.standard_normal(p) * np.sqrt(self.prior.unit)
-        else:
-            covariance = self._covariances[member, :p, :p]
-            values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-            start = self._means[member, :p] + vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
-        step = self._process[member, :p]
-        steps = rng.standard_normal((rounds, p)) * np.sqrt(step) if step.any() else np.zeros((rounds, p))
-        return np.asarray((start + np.cumsum(steps, axis=0)) @ self.prior.basis.T)
-
     @property
     def members(self) -> int:
         """How many filters there are."""
         return len(self._owners)
-
-    def is_flat(self, member: int) -> bool:
-        """Whether a member has learned nothing from the logs."""
-        return HYPOTHESES[self._owners[member]] == "logs useless"
 
     def _begin(self, members: Sequence[Member]) -> None:
         d = self.dim + self.intercept
@@ -287,7 +264,7 @@ class AutoISD:
         # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
         most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
         # What the compiled loops take, put together once; arrays are changed in place.
-        self._usually = self._usual_precision()
+        self._usually = self.prior.usual_precision(self.intercept)
         scored = (self._basis, self._blend, self._covariances, self._usually)
         self._scoring: Any = (*scored, self._reference, most_lag)
         self._testing: Any = (self._means, self._process, self._weights, self._settled)
@@ -300,16 +277,6 @@ class AutoISD:
         self._trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
         self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
         self._noise_now = self._believed_noise()
-
-    def _usual_precision(self) -> Array:
-        """Inverse of the logs' mean of zzᵀ (d, d), empty if it is not known."""
-        mean, precision = self.prior.feature_mean, self.prior.feature_precision
-        if not len(mean) or not self.intercept:
-            return np.zeros((0, 0)) if not len(mean) else precision
-        whole = np.zeros((self.dim + 1, self.dim + 1))
-        whole[:-1, :-1], whole[-1, :-1] = precision, -precision @ mean
-        whole[:-1, -1], whole[-1, -1] = whole[-1, :-1], 1.0 + mean @ precision @ mean
-        return whole
 
     # -- deciding --
 
@@ -358,14 +325,7 @@ class AutoISD:
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
         features = batch_array(features, self.dim)
-        chosen = np.empty(len(features), dtype=np.int64)
-        now = (self._noise_now, float(self._rounds), self._multiplier)
-        if not choosing.choose_many(
-            features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test, chosen
-        ):
-            finite_array("features", features, ("N", "K", self.dim))
-            raise too_large()
-        return chosen
+        return np.array([self.select(offered) for offered in features], dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
@@ -466,14 +426,14 @@ class AutoISD:
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        prior = {name: value for name, value in asdict(self.prior).items() if not isinstance(value, np.ndarray)}
+        prior, _ = prior_parts(self.prior)
         own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
         rehearsal = None if self.rehearsal is None else self.rehearsal.to_dict()
         return {"prior": prior, **{name: getattr(self, name) for name in own}, "rehearsal": rehearsal}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays and the state of every filter."""
-        prior = {f"prior.{name}": value for name, value in asdict(self.prior).items() if isinstance(value, np.ndarray)}
+        _, prior = prior_parts(self.prior)
         return prior | {
             "owners": self._owners,
             "means": self._means,
@@ -495,14 +455,7 @@ class AutoISD:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)
-        scalars = {**LATER_SCALARS, **given.pop("prior")}
-        known = {one.name for one in fields(DriftPrior)}
-        stored = {**LATER_PRIOR, **under(arrays, "prior.")}
-        if known != scalars.keys() | stored.keys():
-            raise InputError("the prior is not whole")
-        whole: dict[str, Any] = {**scalars, **stored}
-        check_shapes(arrays, stored, bool(given.get("intercept")))
-        policy = cls(DriftPrior(**whole), **given)
+        policy = cls(prior_of(given.pop("prior"), arrays, bool(given.get("intercept"))), **given)
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])

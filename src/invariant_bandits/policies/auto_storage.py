@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.files import under
 from invariant_bandits.policies.hypotheses import HYPOTHESES
 
+PRIOR = "prior."
 ARRAYS = (
     *("owners", "means", "covariances", "process", "weights", "prior_weights", "noise"),
     *("settled", "online"),
@@ -49,7 +53,24 @@ def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping
     }
 
 
-def check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
+def prior_parts(prior: DriftPrior) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What a file keeps of a prior: its numbers, and its arrays under "prior."."""
+    every = asdict(prior)
+    arrays = {f"{PRIOR}{name}": value for name, value in every.items() if isinstance(value, np.ndarray)}
+    return {name: value for name, value in every.items() if f"{PRIOR}{name}" not in arrays}, arrays
+
+
+def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array], intercept: bool) -> DriftPrior:
+    """The prior that `prior_parts` took apart, its arrays and those of the filters checked."""
+    numbers = {**LATER_SCALARS, **numbers}
+    stored = {**LATER_PRIOR, **under(arrays, PRIOR)}
+    if {one.name for one in fields(DriftPrior)} != numbers.keys() | stored.keys():
+        raise InputError("the prior is not whole")
+    _check_shapes(arrays, stored, intercept)
+    return DriftPrior(**{**numbers, **stored})
+
+
+def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
     """Raise unless the stored arrays fit together: compiled loops would not notice."""
     p, members = len(prior["mean"]), len(arrays["owners"])
     d = p + intercept

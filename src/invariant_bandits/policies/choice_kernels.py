@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, njit, types
+from numba import float64, int64, njit
 
 from invariant_bandits.policies.kernels import IN2, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
 from invariant_bandits.policies.mixture_kernels import INT1, coordinates, form
@@ -22,7 +22,6 @@ LEAST_DOUBT = 0.01
 SMALLEST_GAP = 1e-6
 UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
-IN3 = types.Array(float64, 3, "C", readonly=True)
 
 
 @njit(int64(IN2, IN2, V2, V3, IN2, int64, float64, float64, float64, V2), **OPTIONS)
@@ -226,41 +225,3 @@ def choose(
         if value > best:
             best, chosen = value, k
     return chosen
-
-
-@njit(
-    types.boolean(
-        *(IN3, IN2, V2, V3, IN2, int64, float64, float64, float64, float64),
-        *(V2, V2, V1, INT1, float64, float64, float64, INT1),
-    ),
-    **OPTIONS,
-)
-def choose_many(
-    rounds_offered: Any,
-    V: Any,
-    blend: Any,
-    P: Any,
-    usually: Any,
-    reference: int,
-    most: float,
-    noise: float,
-    rounds: float,
-    multiplier: float,
-    M: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    remaining: float,
-    neglect: float,
-    patience: float,
-    chosen: Any,
-) -> Any:
-    """What `choose` makes of every round (N, K, p); False if it refuses one."""
-    for n in range(len(chosen)):
-        chosen[n] = choose(
-            *(rounds_offered[n], V, blend, P, usually, reference, most, noise, rounds, multiplier),
-            *(M, q, weights, settled, remaining, neglect, patience),
-        )
-        if chosen[n] < 0:
-            return False
-    return True

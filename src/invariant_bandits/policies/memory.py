@@ -6,6 +6,7 @@ memory, its state offers a `factor` (see `kernels`), from which estimate and nor
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from invariant_bandits.checks import Array, InputError, probability, whole_numbe
 from invariant_bandits.policies import kernels
 
 
-class MemoryState:
+class MemoryState(ABC):
     """Running state of a memory of q coordinates.
 
     `learn` returns log det A/det λI, or a negative status after which nothing has changed.
@@ -51,6 +52,7 @@ class MemoryState:
         self.factor[:] = 0.0
         np.fill_diagonal(self.factor[: self.dim], np.sqrt(self.ridge))
 
+    @abstractmethod
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round.
 
@@ -68,7 +70,6 @@ class MemoryState:
         float
             log det A/det λI, or a negative status after which nothing has changed.
         """
-        raise NotImplementedError
 
     def gram(self) -> tuple[Array, Array]:
         """A (q, q) with its ridge, and b (q,)."""

@@ -80,8 +80,9 @@ class Past:
         caller knows or assumes them.
     remembered : int, optional
         How many rounds a policy that forgets should remember if it is not told.
-    offered : OfferedSets, or what OfferedSets.of takes, optional
-        Actions that rounds to come may offer; the logs' if they are at hand row by row.
+    offered : OfferedSets, what OfferedSets.of takes, or a function that returns it or None, optional
+        Actions that rounds to come may offer; the logs' if they are at hand row by row. A function is called if a
+        policy asks.
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
     truth : Truth, optional
@@ -126,8 +127,7 @@ class Past:
             self.moments = moments
         if decomposition is not None:
             self.decomposition = decomposition
-        if offered is not None:
-            self.offered_sets = OfferedSets.of(offered)
+        self._offered = offered
 
     @classmethod
     def from_feedback(
@@ -163,7 +163,7 @@ class Past:
             feature_bound=self.known_feature_bound,
             confidence=self.known_confidence,
             remembered=self.remembered,
-            offered=self.offered_sets,
+            offered=self._offered,
             truth=self.truth,
         )
 
@@ -188,6 +188,9 @@ class Past:
     @cached_property
     def offered_sets(self) -> OfferedSets | None:
         """Actions that rounds to come may offer, or None if nobody knows."""
+        given = self._offered() if callable(self._offered) else self._offered
+        if given is not None:
+            return OfferedSets.of(given)
         offered, counts = getattr(self.logs, "offered", None), getattr(self.logs, "counts", None)
         if offered is None:
             return None

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.policies.hypotheses import Member
 from invariant_bandits.policies.offered_sets import OfferedSets
 
 EXPLORATIONS = (0.05, 0.1, 0.25, 0.5)
@@ -95,7 +97,7 @@ class World(NamedTuple):
     luck: Array
 
 
-def rehearse(policy: Any, offered: OfferedSets, horizon: int) -> Rehearsal:
+def rehearse(policy: Any, members: Sequence[Member], offered: OfferedSets, horizon: int) -> Rehearsal:
     """Play candidates of exploration and tests against worlds drawn from the policy's own members.
 
     Successive halving: all candidates play some worlds, the better half plays as many again, and so on to two. The best
@@ -105,6 +107,8 @@ def rehearse(policy: Any, offered: OfferedSets, horizon: int) -> Rehearsal:
     ----------
     policy : AutoISD
         Fresh; it is not changed.
+    members : sequence of Member
+        What it started from.
     offered : OfferedSets
         What the rounds to come may offer.
     horizon : int
@@ -113,12 +117,12 @@ def rehearse(policy: Any, offered: OfferedSets, horizon: int) -> Rehearsal:
     rounds = min(horizon, LONGEST)
     candidates = [(one, "patient") for one in EXPLORATIONS] + [(one, "eager") for one in EAGER_EXPLORATIONS]
     own = candidates.index((policy.exploration, "patient"))
-    members, d = policy.members, policy.dim + policy.intercept
-    affordable = WORK / (members * (3.0 * d * d + 30.0 * d + 300.0) * rounds)
+    d = policy.dim + policy.intercept
+    affordable = WORK / (len(members) * (3.0 * d * d + 30.0 * d + 300.0) * rounds)
     each = int(np.clip(affordable / (3 * len(candidates)), FEWEST_WORLDS, MOST_WORLDS))
     if affordable < FEWEST_WORLDS * len(candidates):  # many coefficients: shorter worlds
         rounds = max(int(rounds * affordable / (FEWEST_WORLDS * len(candidates))), 2 * d)
-    draw = _Worlds(policy, offered, rounds)
+    draw = _Worlds(policy.prior, members, offered, rounds)
     regrets: list[list[float]] = [[] for _ in candidates]
     left, worlds = list(range(len(candidates))), 0
     while True:
@@ -143,15 +147,32 @@ def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
 
 
 class _Worlds:
-    """Draws worlds from the members of a fresh policy; the i-th is always the same."""
+    """Draws worlds from the members of a policy; the i-th is always the same."""
 
-    def __init__(self, policy: Any, offered: OfferedSets, rounds: int) -> None:
-        self.policy, self.offered, self.rounds = policy, offered, rounds
+    def __init__(self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int) -> None:
+        self.prior, self.members, self.offered, self.rounds = prior, members, offered, rounds
+        self.cumulated = np.cumsum([one.weight for one in members])
 
     def __call__(self, number: int) -> World:
         rng = np.random.default_rng((number, 0))
         place = (number + 1) * GOLDEN % 1.0  # any run of numbers has each member in proportion to its weight
-        truth = self.policy.draw_coefficients(place, self.rounds, rng)
+        drawn = int(np.searchsorted(self.cumulated, place * self.cumulated[-1]))
+        truth = self._coefficients(self.members[min(drawn, len(self.members) - 1)], rng)
         order = rng.integers(len(self.offered), size=self.rounds)
-        luck = np.sqrt(self.policy.prior.noise_variance) * rng.standard_normal(self.rounds)
+        luck = np.sqrt(self.prior.noise_variance) * rng.standard_normal(self.rounds)
         return World(np.ascontiguousarray(truth), order, luck)
+
+    def _coefficients(self, member: Member, rng: np.random.Generator) -> Array:
+        """Coefficients of the features (T, p), drawn from a member and along its walk.
+
+        From members that know nothing of the logs they are of the logs' size instead of any size.
+        """
+        p = len(self.prior.mean)
+        if member.hypothesis == "logs useless":
+            start = rng.standard_normal(p) * np.sqrt(self.prior.unit)
+        else:
+            values, vectors = np.linalg.eigh(member.covariance[:p, :p])
+            start = member.mean[:p] + vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
+        step = member.process[:p]
+        steps = rng.standard_normal((self.rounds, p)) * np.sqrt(step) if step.any() else np.zeros((self.rounds, p))
+        return np.asarray((start + np.cumsum(steps, axis=0)) @ self.prior.basis.T)

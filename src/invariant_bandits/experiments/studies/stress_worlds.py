@@ -10,6 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments.claims import Goal, mean_at_most, worst_at_most
+from invariant_bandits.experiments.observing import Probe
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
@@ -159,28 +160,22 @@ def goals() -> list[Goal]:
     return found
 
 
-class Contrasts:
+class Contrasts(Probe):
     """How often differences of expected rewards lie beyond two and three of the policy's standard deviations."""
 
     every = 25
 
-    def __init__(self, policy: Any, means: Array) -> None:
-        self.policy, self.means = policy, means
+    def __init__(self, policy: Any, episode: Any) -> None:
+        super().__init__(policy, episode)
         self.counted, self.beyond = 0, np.zeros(2)
 
-    def select(self, features: Any) -> int:
-        """The policy's own choice; every 25th round all actions are compared with the first."""
-        if self.policy.rounds % self.every == self.every - 1:
+    def compare(self, features: Any, means: Array) -> None:
+        """Every 25th round compare all actions with the first."""
+        if self.rounds % self.every == self.every - 1:
             apart, deviation = self.policy.contrasts(features)
-            truth = self.means[self.policy.rounds]
-            off = np.abs(apart - (truth[1:] - truth[0])) / np.maximum(deviation, 1e-300)
+            off = np.abs(apart - (means[1:] - means[0])) / np.maximum(deviation, 1e-300)
             self.counted += len(off)
             self.beyond += [(off > 2.0).sum(), (off > 3.0).sum()]
-        return int(self.policy.select(features))
-
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """As the policy."""
-        self.policy.update(features, reward, offered=offered, action=action)
 
 
 class Watching:
@@ -188,7 +183,7 @@ class Watching:
 
     def watch(self, policy: Any, episode: Any) -> Any:
         """What plays in the policy's place."""
-        return Contrasts(policy, episode.means) if hasattr(policy, "contrasts") else policy
+        return Contrasts(policy, episode) if hasattr(policy, "contrasts") else policy
 
     def __call__(self, policy: Any, episode: Any) -> dict[str, float]:
         """What was seen; nothing of other policies."""

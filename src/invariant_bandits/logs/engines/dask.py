@@ -50,7 +50,11 @@ def _connected(address: str | None) -> Any:
     library: Any = distributed  # its classes have no types
     if address is None:
         cluster = library.LocalCluster(
-            n_workers=LOCAL_WORKERS, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=LOCAL_WORKERS,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",  # None would claim port 8787 on every interface
+            host="127.0.0.1",
+            silence_logs=50,
         )
         return _ClusterAndClient(cluster, library.Client(cluster))
     try:
