@@ -1,6 +1,7 @@
 """The public names, once: type checkers read them here, and the package imports each when it is first used."""
 
 from invariant_bandits.checks import InputError as InputError
+from invariant_bandits.decisions import Decision as Decision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition as InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning as ConvergenceWarning
 from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize

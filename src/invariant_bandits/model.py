@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -14,18 +16,20 @@ import numpy as np
 
 from invariant_bandits import __version__, files
 from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.offered_columns import offered_columns, plain
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import Progress, read_moments, read_offered
 from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
-from invariant_bandits.policies.base import Policy, Scores, reward_number
+from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
 from invariant_bandits.policies.offered_sets import MOST_SETS
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Contender, find_policy
@@ -66,6 +70,8 @@ class Model:
         Of the package that fitted.
     fit : InvariantSubspaceDecomposition or None
         Of the moments; found again when it is asked for if it is not given.
+    ledger : Ledger
+        Decisions that wait for their rewards.
     """
 
     policy: Policy
@@ -80,6 +86,7 @@ class Model:
     value: Mapping[str, Any] | None = None
     version: str = __version__
     fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policy.dim == self.feature_map.dim == self.moments.dim:
@@ -95,20 +102,82 @@ class Model:
         """Names of the features (p,)."""
         return self.feature_map.names
 
-    def features(self, offered: Mapping[str, Any]) -> Array:
-        """Features (K, p) of the offered actions of one round, given as raw columns with one value per action."""
-        return self.feature_map.apply(offered)
+    def decide(self, context: Any = None, arms: Any = None, *, id: str | None = None) -> Decision:
+        """Decide, and remember the decision until its reward comes; see `learn`.
 
-    def select(self, offered: Mapping[str, Any]) -> int:
-        """Index of the action to play among those offered, raw columns with one value per action."""
+        A policy that randomises draws anew for every decision, also if no reward came in between.
+
+        Parameters
+        ----------
+        context : mapping of str to value
+            Raw columns that all offered actions share, one value each.
+        arms : list of rows or columns
+            What differs between the offered actions: mappings, columns with one value per action, or a frame.
+        id : str, optional
+            What the reward will be reported under; asked again under an id that waits for its reward, the answer is
+            the same. A random one if not given.
+        """
+        name = self.ledger.new_id(id)
+        if name in self.ledger.open:
+            return self.ledger.open[name].decision
+        columns = self._columns(context, arms)
+        features = self.feature_map.apply(columns)
+        place, propensity = self._drawn(features)
+        expected = (self.policy.scores(features).mean + self.baseline).tolist()
+        decision = Decision(name, place, propensity, dict(enumerate(expected)), self.identity)
+        self.ledger.add(OpenDecision(decision, place, {key: plain(values) for key, values in columns.items()}))
+        return decision
+
+    def learn(self, decision: Decision | str, reward: float) -> bool:
+        """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
+
+        Returns
+        -------
+        bool
+            False if this reward was learned before; another reward for the same decision is refused.
+        """
+        return self.learn_many([(decision, reward)]) == 1
+
+    def learn_many(self, rewards: Iterable[tuple[Decision | str, float]]) -> int:
+        """Learn many pairs (decision or id, reward), checked before any is learned; how many were new."""
+        owed = self.ledger.all_owed(rewards)
+        for one, reward in owed:
+            self.update(one.columns, one.place, reward)
+            self.ledger.close(one, reward)
+        return len(owed)
+
+    def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
+        """Raw columns with one value per offered action."""
+        vectors = [column.name for column in self.feature_map.columns if column.width is not None]
+        given = offered_columns(context, arms, vectors=vectors)
+        return {column.name: given[column.name] for column in self.feature_map.columns if column.name in given}
+
+    def _drawn(self, features: Array) -> tuple[int, float]:
+        """Place of the action to play, and its probability."""
+        chances = self.policy.propensities(features)
+        if chances.max() >= 1.0:
+            return self.policy.select(features), 1.0
+        luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
+        place = min(int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1]))
+        return place, float(chances[place])
+
+    def features(self, offered: Any) -> Array:
+        """Features (K, p) of the offered actions of one round.
+
+        Raw columns with one value per action or one for all, a list of rows, or a frame.
+        """
+        return self.feature_map.apply(self._columns(offered))
+
+    def select(self, offered: Any) -> int:
+        """Index of the action to play among those offered, in any form that `features` takes."""
         return self.policy.select(self.features(offered))
 
-    def scores(self, offered: Mapping[str, Any]) -> Scores:
+    def scores(self, offered: Any) -> Scores:
         """Expected rewards (K,) and widths (K,) of the offered actions."""
         scores = self.policy.scores(self.features(offered))
         return Scores(scores.mean + self.baseline, scores.width, scores.propensities)
 
-    def update(self, offered: Mapping[str, Any], action: int, reward: float) -> None:
+    def update(self, offered: Any, action: int, reward: float) -> None:
         """Learn the reward of the action that was played, an index among those offered."""
         features = self.features(offered)
         action = whole_number("action", action, 0)
@@ -127,6 +196,19 @@ class Model:
         if self.fit is not None:
             return self.fit
         return _decomposed(self.moments, self.names)
+
+    @cached_property
+    def identity(self) -> str:
+        """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
+        said = [self.policy_name, self.version, self.feature_map.describe()]
+        content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        content.update(self.moments.to_bytes())
+        return content.hexdigest()[:12]
+
+    def explain(self) -> Any:
+        """What the policy believes now, in the names of columns; for a policy that cannot say, what the log says."""
+        explain = getattr(self.policy, "explain", None)
+        return self.decomposition.summary() if explain is None else explain(list(self.names))
 
     def __repr__(self) -> str:
         return f"Model({self.policy_name}, {self.feature_map.dim} features, {self.moments.rounds:,} logged rounds)"
@@ -148,6 +230,7 @@ class Model:
             "notes": list(self.notes),
             "value": None if self.value is None else dict(self.value),
             "version": self.version,
+            "ledger": self.ledger.to_dict(),
         }
         files.write(path, KIND, arrays, about)
 
@@ -170,6 +253,7 @@ class Model:
                 notes=tuple(about["notes"]),
                 value=about["value"],
                 version=about["version"],
+                ledger=Ledger.from_dict(about["ledger"]) if "ledger" in about else Ledger(),
             )
         except FileError:
             raise

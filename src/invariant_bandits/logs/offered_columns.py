@@ -1,0 +1,94 @@
+"""The offered actions of one round as people hold them: columns, rows, frames, with or without a shared context."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import InputError
+
+FORMS = "a mapping of columns, a list of rows (mappings), or a frame"
+
+
+def offered_columns(context: Any = None, actions: Any = None, *, vectors: Collection[str] = ()) -> dict[str, list[Any]]:
+    """Columns with one value per offered action, all of the same length.
+
+    Parameters
+    ----------
+    context : mapping of str to value, optional
+        What all actions share: one value per column. Lists are taken as one value per action.
+    actions : mapping of str to list, list of mappings, or frame, optional
+        What differs from action to action.
+    vectors : names of columns whose values are themselves lists of numbers.
+
+    >>> offered_columns({"hour": 9}, [{"price": 2.0}, {"price": 3.0}])
+    {'hour': [9, 9], 'price': [2.0, 3.0]}
+    >>> offered_columns({"hour": 9, "price": [2.0, 3.0]})
+    {'hour': [9, 9], 'price': [2.0, 3.0]}
+    """
+    given = {**_columns(context, "context"), **_columns(actions, "actions")}
+    if not given:
+        raise InputError(f"nothing is offered: give {FORMS}")
+    several = {name: value for name, value in given.items() if _is_many(value, name in vectors)}
+    lengths = {name: len(value) for name, value in several.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"columns must have one value per action, or one for all, got lengths {lengths}")
+    count = next(iter(lengths.values()), 1)
+    if not count:
+        raise InputError("nothing is offered: the columns are empty")
+    return {name: list(value) if name in several else [value] * count for name, value in given.items()}
+
+
+def plain(values: Any) -> list[Any]:
+    """Values as numbers, text, booleans, None and lists of these: what can be written down."""
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return plain(value)
+    return value
+
+
+def _columns(given: Any, name: str) -> dict[str, Any]:
+    """Columns of whatever form was given."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {str(key): value for key, value in given.items()}
+    if hasattr(given, "column_names"):  # Arrow
+        return {key: given.column(key).to_pylist() for key in given.column_names}
+    if hasattr(given, "columns"):  # pandas, polars
+        return {str(key): given[key].to_numpy().tolist() for key in given.columns}
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return _of_rows(given, name)
+    raise InputError(f"{name} must be {FORMS}, got {type(given).__name__}")
+
+
+def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f"{name} must be {FORMS}; row {index} is {type(row).__name__}")
+    keys = list(dict.fromkeys(str(key) for row in rows for key in row))
+    for index, row in enumerate(rows):
+        lacking = [key for key in keys if key not in row]
+        if lacking:
+            raise InputError(f"{name}: row {index} lacks {', '.join(lacking)}, which other rows have")
+    return {key: [row[key] for row in rows] for key in keys}
+
+
+def _is_many(value: Any, is_vector: bool) -> bool:
+    """Whether a value of a column is one per action, not one for all."""
+    if isinstance(value, str | bytes | Mapping) or not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
+        return False
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return False
+    if is_vector:
+        return len(value) > 0 and not np.isscalar(value[0])
+    return True
