@@ -47,8 +47,16 @@ def encode(kind: str, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping
         "about": described,
         "sha256": digest(kind, described, arrays),
     }
-    content: bytes = save(arrays, metadata=header)
-    return content
+    return _in_order(save(arrays, metadata=header))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same file with its metadata in the order of the alphabet: the same state has the same bytes."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return content[:8] + text.ljust(length) + content[8 + length :]
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
