@@ -136,6 +136,19 @@ def test_bad_rows_are_counted_or_refused(run, tmp_path):
     assert not (tmp_path / "m.model").exists()
 
 
+def test_missing_values_are_filled_in_and_said_by_column_or_cost_their_rounds(run, tmp_path):
+    table = wide(planted_log(1, 1000))
+    gaps = pa.array(table["x1"].to_pylist(), mask=np.arange(1000) % 3 == 0)
+    pq.write_table(table.set_column(3, "x1", gaps), tmp_path / "log.parquet")
+    code, said = run("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model", "--windows", 4)
+    assert code == 0, said
+    assert re.search(r"Missing values were filled in: x1 in 334 rows \(33 %, by [\d.]+\)\.", said), said
+    assert "imputed x1 334 kept" in said
+    assert ib.Model.load(tmp_path / "m.model").quality.rounds == 1000
+    code, said = run("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model", "--windows", 4, "--no-impute")
+    assert "missing x1 334 left out" in said
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

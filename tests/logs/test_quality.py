@@ -7,12 +7,14 @@ import pytest
 from pyarrow import csv
 
 from invariant_bandits import InputError, WindowedMoments
+from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import read_moments, read_rounds
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
 LOG = planted_log(seed=5, rounds=200)
+WHOLE = FeatureOptions(impute=False)
 
 
 def with_values(table, column, changes):
@@ -61,7 +63,7 @@ def as_csv(table, folder):
 
 @pytest.mark.parametrize("make", [as_parquet, lambda table, folder: table], ids=["Parquet", "table"])
 def test_every_bad_row_is_counted_under_its_reason_and_the_others_are_used(make, tmp_path):
-    read = read_moments(make(damaged(), tmp_path), windows=1)
+    read = read_moments(make(damaged(), tmp_path), windows=1, features=WHOLE)
     assert found(read.quality) == EXPECTED
     assert {reason: problem.count for reason, problem in read.quality.problems.items()} == {
         reason: len(rows) for reason, rows in EXPECTED.items()
@@ -72,7 +74,7 @@ def test_every_bad_row_is_counted_under_its_reason_and_the_others_are_used(make,
 
 def test_strict_refuses_and_says_what_was_found():
     with pytest.raises(InputError, match=r"(?s)strict was asked for.*194 rounds used, 6 left out.*2  missing x1"):
-        read_moments(damaged(), windows=1, strict=True)
+        read_moments(damaged(), windows=1, strict=True, features=WHOLE)
     assert read_moments(wide(LOG), windows=1, strict=True).quality.clean
 
 
@@ -86,7 +88,7 @@ def test_values_of_csv_files_that_are_no_numbers_cost_one_row_each(tmp_path):
     cells[1 + 20] = cells[1 + 20][:3]
     cells[1 + 30][2] = "nan"
     path.write_text("\n".join(",".join(row) for row in cells) + "\n")
-    read = read_moments(path, {"features": ["x*"]}, windows=1)
+    read = read_moments(path, {"features": ["x*"]}, windows=1, features=WHOLE)
     assert found(read.quality) == {
         "unparsable x0": [7],
         "missing reward": [8],
@@ -152,7 +154,7 @@ def test_actions_and_propensities_are_checked():
     table = with_values(
         table, "offered", {11: [], 12: None, 13: [[1.0, 2.0]], 14: [[1.0, None, 2.0]] * int(LOG.counts[14])}
     )
-    read = read_moments(table, {"rewards": None}, windows=1)
+    read = read_moments(table, {"rewards": None}, windows=1, features=WHOLE)
     assert found(read.quality) == {
         "chosen action outside the offered": [2, 5],
         "propensity outside (0, 1]": [7, 8],
@@ -176,7 +178,7 @@ def test_rounds_need_exactly_one_chosen_row_and_whole_features():
     none_at, twice_at = int(LOG.starts[80] + LOG.actions[80]), start + (1 if LOG.actions[several] == 0 else 0)
     bad_feature = int(LOG.starts[120] + LOG.counts[120] - 1)
     table = with_values(with_values(table, "chosen", {none_at: False, twice_at: True}), "x2", {bad_feature: None})
-    read = read_moments(table, windows=1)
+    read = read_moments(table, windows=1, features=WHOLE)
     assert found(read.quality) == {
         "chosen action outside the offered": [int(LOG.starts[80])],
         "more than one chosen action": [start],

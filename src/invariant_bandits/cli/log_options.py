@@ -47,6 +47,12 @@ class LogOptions:
         int,
         typer.Option("--max-categories", min=1, help="Categories per column, the most frequent; others count as none."),
     ] = 50
+    impute: Annotated[
+        bool,
+        typer.Option(
+            "--impute/--no-impute", help="Fill in missing values of features and mark them, or leave such rounds out."
+        ),
+    ] = True
     schema: Annotated[
         Path | None, typer.Option("--schema", metavar="FILE.toml", help="What the columns mean; options go before it.")
     ] = None
@@ -88,7 +94,9 @@ class LogOptions:
         """What to make of the columns."""
         from invariant_bandits.logs.features import FeatureOptions
 
-        return FeatureOptions(split_words(self.interactions), self.standardise, self.centre, self.max_categories)
+        return FeatureOptions(
+            split_words(self.interactions), self.standardise, self.centre, self.max_categories, impute=self.impute
+        )
 
     def overrides(self) -> dict[str, Any]:
         """Fields of a Schema that the file or options give; 'none' says that the log has no such column."""

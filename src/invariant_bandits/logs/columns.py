@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,28 +23,47 @@ class Column:
         Its categories, if it is categorical.
     width : int or None
         How many numbers each row has, if it holds vectors.
+    filler : tuple of float or None
+        What stands for a missing value: one number, `width` numbers, or () for a categorical column, where no category
+        does; None if a missing value cannot be used.
+    marks_missing : bool
+        Whether one more feature says that the value was missing.
 
     >>> Column("country", categories=("DE", "FR")).features
     ('country=DE', 'country=FR')
+    >>> Column("age", filler=(40.0,), marks_missing=True).expanded([31.0, None], rows=2)
+    array([[31.,  0.],
+           [40.,  1.]])
     """
 
     name: str
     categories: tuple[str, ...] | None = None
     width: int | None = None
+    filler: tuple[float, ...] | None = None
+    marks_missing: bool = False
+
+    @property
+    def imputes(self) -> bool:
+        """Whether a missing value can be used."""
+        return self.filler is not None
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
+        mark = (f"{self.name} missing",) if self.marks_missing else ()
         if self.categories is not None:
-            return tuple(f"{self.name}={category}" for category in self.categories)
+            return (*(f"{self.name}={category}" for category in self.categories), *mark)
         if self.width is not None:
-            return tuple(f"{self.name}[{index}]" for index in range(self.width))
-        return (self.name,)
+            return (*(f"{self.name}[{index}]" for index in range(self.width)), *mark)
+        return (self.name, *mark)
 
     def expanded(self, values: Any, rows: int) -> Array:
-        """Its features (rows, number of features) from its values, (rows,) or (rows, width)."""
-        if self.categories is not None:
-            return _indicators(self.categories, values)
+        """Its features (rows, number of features) from its values, (rows,) or (rows, width); missing: None or NaN."""
+        block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
+        return np.column_stack([block, missing]) if self.marks_missing else block
+
+    def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
+        """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of those."""
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -51,20 +71,25 @@ class Column:
         wanted = (rows,) if self.width is None else (rows, self.width)
         if array.shape != wanted:
             raise InputError(f"column {self.name!r} must have shape {wanted}, got {array.shape}")
-        return array.reshape(rows, -1)
+        array = array.reshape(rows, -1)
+        missing = np.isnan(array)
+        if self.filler is not None and missing.any():
+            array = np.where(missing, self.filler, array)
+        return array, np.asarray(missing.any(axis=1))
 
+    def _indicators(self, values: Any) -> tuple[Array, Array]:
+        """Indicators (rows, categories), zeros where the category is unknown, and a mask (rows,) of missing values."""
+        assert self.categories is not None
+        words: list[Any] = np.asarray(values).tolist()
+        index = {category: place for place, category in enumerate(self.categories)}
+        places = np.array([index.get(w if isinstance(w, str) else str(w), -1) for w in words], dtype=np.int64)
+        block = np.zeros((len(places), len(self.categories)))
+        known = np.flatnonzero(places >= 0)
+        block[known, places[known]] = 1.0
+        return block, np.array([word is None or word != word for word in words], dtype=bool)
 
-def _indicators(categories: tuple[str, ...], values: Any) -> Array:
-    """Indicators (rows, categories) of the values; zeros where the category is unknown."""
-    index = {category: place for place, category in enumerate(categories)}
-    places = np.array([index.get(word, -1) for word in _texts(values)], dtype=np.int64)
-    block = np.zeros((len(places), len(categories)))
-    known = np.flatnonzero(places >= 0)
-    block[known, places[known]] = 1.0
-    return block
-
-
-def _texts(values: Any) -> list[str]:
-    """Categories as text, whatever they are."""
-    words: list[Any] = np.asarray(values).tolist()
-    return [word if isinstance(word, str) else str(word) for word in words]
+    @classmethod
+    def rebuilt(cls, described: Mapping[str, Any]) -> Column:
+        """The column that these fields, from JSON, came from; those that older files lack have their defaults."""
+        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in described.items()}
+        return cls(**fields)

@@ -11,7 +11,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.logs.arrow_types import is_text, is_time, is_vector
-from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.quality import IMPUTED, RowProblems
 
 MICROSECONDS = "datetime64[us]"
 ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
@@ -19,23 +19,29 @@ TRUE = ("1", "1.0", "true", "t", "yes")
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
-def numbers(column: Any, name: str, problems: RowProblems) -> Array:
-    """float64 values (n,) of a column of numbers, truth values, or text that should be numbers."""
+def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
+
+    With `impute`, missing values are NaN and their rows are kept.
+    """
     import pyarrow as pa
 
     if is_text(column.type):
         column = _parsed_numbers(column, name, problems)
     elif column.type != pa.float64():
         column = column.cast(pa.float64(), safe=False)
-    column = _without_nulls(column, 0.0, name, problems)
+    if not impute:
+        column = _without_nulls(column, 0.0, name, problems)
     values = np.asarray(column.to_numpy(zero_copy_only=False))
     with np.errstate(all="ignore"):
         total = values.sum()
-    if not np.isfinite(total):
-        bad = ~np.isfinite(values)
-        problems.leave_out(bad, f"{name} not finite")
-        values = np.where(bad, 0.0, values)
-    return values
+    if np.isfinite(total):
+        return values
+    missing = np.isnan(values) if impute else np.zeros(len(values), dtype=bool)
+    problems.keep(missing & problems.usable, f"{IMPUTED}{name}")
+    bad = ~np.isfinite(values) & ~missing
+    problems.leave_out(bad, f"{name} not finite")
+    return np.where(bad, 0.0, values)
 
 
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
@@ -65,11 +71,16 @@ def _dates(column: Any, name: str, problems: RowProblems) -> Array:
     return np.asarray(column.to_numpy(zero_copy_only=False)).view(MICROSECONDS)
 
 
-def texts(column: Any, name: str, problems: RowProblems) -> Array:
-    """Text (n,) of a column of categories."""
+def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """Text (n,) of a column of categories; with `impute`, missing values are None and their rows are kept."""
     import pyarrow as pa
 
-    return np.asarray(_without_nulls(column.cast(pa.string()), "", name, problems).to_numpy(zero_copy_only=False))
+    column = column.cast(pa.string())
+    if not impute:
+        column = _without_nulls(column, "", name, problems)
+    elif column.null_count:
+        problems.keep(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"{IMPUTED}{name}")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def unknown(column: Any, categories: Sequence[str]) -> Array:
@@ -96,28 +107,30 @@ def are_flags(column: Any) -> bool:
     return {str(value).lower() for value in column.unique().to_pylist()} <= FLAGS
 
 
-def vectors(column: Any, width: int, name: str, problems: RowProblems) -> Array:
-    """float64 values (n, width) of a column of lists of `width` numbers."""
+def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers are NaN."""
     import pyarrow as pa
 
     lengths = list_lengths(column, missing=-1)
-    problems.leave_out(lengths < 0, f"missing {name}")
+    if not impute:
+        problems.leave_out(lengths < 0, f"missing {name}")
     fits = lengths == width
-    problems.leave_out(~fits, f"{name} without its {width} numbers")
+    problems.leave_out(~fits & ~((lengths < 0) & impute), f"{name} without its {width} numbers")
     whole = bool(fits.all())
     inside = (column if whole else column.filter(pa.array(fits))).flatten()
     entries = RowProblems(len(inside))
-    values = numbers(inside, name, entries).reshape(-1, width)
+    result = np.full((len(column), width), np.nan if impute else 0.0)
+    result[fits] = numbers(inside, name, entries, impute=impute).reshape(-1, width)
     if entries.found:
         problems.leave_out_at(fits, entries.of_groups(np.arange(0, len(inside), width)))
-    if whole:
-        return values
-    result = np.zeros((len(column), width))
-    result[fits] = values
+    if impute:
+        problems.keep(np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}")
     return result
 
 
-def nested_vectors(column: Any, width: int, name: str, problems: RowProblems) -> tuple[Array, Array]:
+def nested_vectors(
+    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
+) -> tuple[Array, Array]:
     """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is none."""
     import pyarrow as pa
 
@@ -125,10 +138,15 @@ def nested_vectors(column: Any, width: int, name: str, problems: RowProblems) ->
     problems.leave_out(counts == 0, "no offered actions")
     inner = (column if counts.all() else column.filter(pa.array(counts > 0))).flatten()
     entries = RowProblems(len(inner))
-    rows = vectors(inner, width, name, entries)
+    rows = vectors(inner, width, name, entries, impute=impute)
+    filled = np.flatnonzero(counts)
+    starts = np.cumsum(counts[filled]) - counts[filled]
     if entries.found:
-        filled = np.flatnonzero(counts)
-        problems.leave_out_at(filled, entries.of_groups(np.cumsum(counts[filled]) - counts[filled]))
+        problems.leave_out_at(filled, entries.of_groups(starts))
+    for reason, of_row in entries.kept.items():
+        of_round = np.zeros(len(counts), dtype=bool)
+        of_round[filled] = np.logical_or.reduceat(of_row, starts)
+        problems.keep(of_round, reason)
     return rows, counts
 
 

@@ -8,7 +8,7 @@ scale. Everything after the products is linear, so it can also be applied to mom
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -38,6 +38,9 @@ class FeatureOptions:
         How many categories a categorical column may have; the most frequent are taken.
     drop_collinear : bool
         Whether to leave out features that are constant, or combinations of earlier ones.
+    impute : bool
+        Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the log, and
+        marked by a feature of its own where that is not rare; rounds with a missing value are left out otherwise.
 
     >>> FeatureOptions(interactions=("price:country",), standardise="scale").standardise
     'scale'
@@ -48,6 +51,7 @@ class FeatureOptions:
     centre: bool = False
     max_categories: int = 50
     drop_collinear: bool = True
+    impute: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
@@ -146,7 +150,8 @@ class FeatureMap:
         Parameters
         ----------
         columns : mapping of str to array, shape (rows,), or (rows, width) for a vector column
-            Values of the raw columns; categories that the map does not know become zeros.
+            Values of the raw columns; categories that the map does not know become zeros, missing values (None or NaN)
+            what the map has learned for them.
         counts : array of int, shape (rounds,), optional
             For centring: rows per round; None if all are the offered actions of one round.
         """
@@ -199,6 +204,11 @@ class FeatureMap:
 
     # -- learning --
 
+    def marking(self, missing: Collection[str]) -> FeatureMap:
+        """This map, nothing learned yet, with a mark of missing values for the columns of these names, too."""
+        columns = tuple(replace(one, marks_missing=True) if one.name in missing else one for one in self.columns)
+        return FeatureMap(columns, self.interactions, self.centre)
+
     def learned(self, moments: WindowedMoments, options: FeatureOptions) -> tuple[FeatureMap, list[Dropped]]:
         """(this map with what to keep, shift and scale, the features that are left out).
 
@@ -236,7 +246,7 @@ class FeatureMap:
 
     def describe(self) -> dict[str, Any]:
         """Everything but the arrays, as plain JSON-able values."""
-        columns = [{"name": c.name, "categories": c.categories, "width": c.width} for c in self.columns]
+        columns = [asdict(column) for column in self.columns]
         return {"columns": columns, "interactions": list(self.interactions), "centre": self.centre}
 
     def arrays(self) -> dict[str, Array]:
@@ -247,10 +257,7 @@ class FeatureMap:
     @classmethod
     def rebuilt(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
         """The map that `describe` and `arrays` came from."""
-        columns = tuple(
-            Column(c["name"], None if c["categories"] is None else tuple(c["categories"]), c["width"])
-            for c in described["columns"]
-        )
+        columns = tuple(Column.rebuilt(one) for one in described["columns"])
         return cls(columns, tuple(described["interactions"]), bool(described["centre"]), **arrays)
 
 

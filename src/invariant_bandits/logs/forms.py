@@ -50,12 +50,12 @@ class Form(ABC):
         for column in self.feature_map.columns:
             values = batch.column(column.name)
             if column.categories is not None:
-                raw[column.name] = decoding.texts(values, column.name, problems)
+                raw[column.name] = decoding.texts(values, column.name, problems, impute=column.imputes)
                 problems.keep(decoding.unknown(values, column.categories), f"unknown category of {column.name}")
             elif column.width is not None:
-                raw[column.name] = decoding.vectors(values, column.width, column.name, problems)
+                raw[column.name] = decoding.vectors(values, column.width, column.name, problems, impute=column.imputes)
             else:
-                raw[column.name] = decoding.numbers(values, column.name, problems)
+                raw[column.name] = decoding.numbers(values, column.name, problems, impute=column.imputes)
         return raw
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
@@ -114,8 +114,11 @@ class OfferedLists(Form):
 
     def _offered(self, batch: Any, problems: RowProblems) -> tuple[Array, Array]:
         """Features of all offered actions (Σ counts, p) and counts (n,)."""
-        name, width = str(self.schema.offered), self.feature_map.columns[0].width or 1
-        raw, counts = decoding.nested_vectors(batch.column(name), width, name, problems)
+        (column,) = self.feature_map.columns
+        name = column.name
+        raw, counts = decoding.nested_vectors(
+            batch.column(name), column.width or 1, name, problems, impute=column.imputes
+        )
         if not len(raw):
             return np.zeros((0, len(self.feature_map.expanded_names))), counts
         return self.feature_map.expand({name: raw}, counts[counts > 0]), counts

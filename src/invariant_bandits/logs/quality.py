@@ -14,7 +14,9 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 
 EXAMPLES = 5
-KEPT = ("out of order in time", "unknown category")
+IMPUTED = "imputed "
+"""Begins the reason of rows whose missing value was filled in; the name of the column follows."""
+KEPT = ("out of order in time", "unknown category", IMPUTED)
 
 
 class RowProblems:
@@ -96,8 +98,9 @@ class Problem:
 class QualityReport:
     """Rows read, rounds used, and problems by reason.
 
-    Rounds that are out of order in time or have an unknown category are counted and kept (order does not matter where
-    windows are bounded by time; an unknown category is all zeros); every other problem leaves the round out.
+    Rounds that are out of order in time, have an unknown category or a value that was filled in are counted and kept
+    (order does not matter where windows are bounded by time; an unknown category is all zeros); every other problem
+    leaves the round out.
 
     Parameters
     ----------
@@ -145,6 +148,12 @@ class QualityReport:
     def left_out(self) -> int:
         """Rounds that were not used."""
         return sum(problem.count for reason, problem in self.problems.items() if not self.is_kept(reason))
+
+    @property
+    def imputed(self) -> dict[str, int]:
+        """Rows whose missing value was filled in, by column."""
+        found = {reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
+        return {reason.removeprefix(IMPUTED): count for reason, count in found.items()}
 
     @property
     def clean(self) -> bool:

@@ -14,6 +14,7 @@ from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.decoding import are_flags, vector_width
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.forms import ChosenOnly, Form, OfferedLists, RowPerAction
+from invariant_bandits.logs.imputing import imputing
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.rounds import Rounds
@@ -91,6 +92,8 @@ def expanding_map(log: Log, options: FeatureOptions) -> FeatureMap:
     schema = log.schema
     names = schema.features if schema.offered is None else (schema.offered,)
     columns = tuple(_column(log, name, options.max_categories) for name in names)
+    if options.impute:
+        columns = tuple(imputing(column, log) for column in columns)
     return FeatureMap(columns, options.interactions, options.centre)
 
 

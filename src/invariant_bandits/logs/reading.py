@@ -13,9 +13,10 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.imputing import often_missing
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reader import reader_of
+from invariant_bandits.logs.reader import Reader, reader_of
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.logs.summary import Plan, Total
@@ -137,16 +138,26 @@ def read_moments(
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
     cut = windows_of(log, windows, every, edges)
-    plan = Plan(reader_of(log, features or FeatureOptions()), cut, log.survey().total_rows)
-    total = Total(plan)
-    for part in engines.run(engine, address, log.survey().tasks, plan):
-        total.add(part)
-        if progress is not None:
-            progress(total.report.rows, plan.total_rows, time.perf_counter() - began)
+
+    def read(reader: Reader) -> Total:
+        plan = Plan(reader, cut, log.survey().total_rows)
+        total = Total(plan)
+        for part in engines.run(engine, address, log.survey().tasks, plan):
+            total.add(part)
+            if progress is not None:
+                progress(total.report.rows, plan.total_rows, time.perf_counter() - began)
+        return total
+
+    reader = reader_of(log, features or FeatureOptions())
+    total = read(reader)
+    unmarked = [] if isinstance(features, FeatureMap) else often_missing(reader.feature_map, total.report)
+    if unmarked:  # the first rows did not show it, so the features were not known before all rows were read
+        reader = reader_of(log, reader.feature_map.marking(unmarked))
+        total = read(reader)
     if strict:
         total.report.refuse_problems()
     total.report.require_rounds()
-    feature_map, dropped = _learned(features, plan.reader.feature_map, total.moments)
+    feature_map, dropped = _learned(features, reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
     return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
 

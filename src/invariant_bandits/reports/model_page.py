@@ -79,12 +79,26 @@ def warnings(model: Model) -> list[str]:
     if model.quality.left_out:
         share = model.quality.left_out / max(model.quality.left_out + model.quality.rounds, 1)
         found.append(f"{model.quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
+    if model.quality.imputed:
+        found.append(f"missing values were filled in: {_filled_in(model)}")
     if model.decomposition.split_.residual_dim == 0:
         found.append("no drift was found: either there is none, or the log is too short to show it")
     if model.decomposition.split_.invariant_dim == 0:
         found.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
     found += [f"left out: {one}" for one in model.dropped]
     return [f"{one[0].upper()}{one[1:]}." for one in found] or ["Nothing speaks against this fit."]
+
+
+def _filled_in(model: Model) -> str:
+    """How often which column was missing, and by what it was replaced."""
+    columns = {column.name: column for column in model.feature_map.columns}
+    rows, words = max(model.quality.rows, 1), []
+    for name, count in sorted(model.quality.imputed.items(), key=lambda pair: -pair[1]):
+        column = columns.get(name)
+        filler = f", by {column.filler[0]:.4g}" if column is not None and column.filler and not column.width else ""
+        mark = "" if column is None or column.marks_missing else ", too rare for a feature that marks it"
+        words.append(f"{name} in {count:,} rows ({100 * count / rows:.2g} %{filler}{mark})")
+    return "; ".join(words)
 
 
 def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
