@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -10,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeAlias
 
 Run: TypeAlias = Callable[[Any], Any]
+PARENT_DEATH_SIGNAL = 1
 
 
 def map_unordered(run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None) -> Iterator[tuple[int, Any]]:
@@ -43,6 +47,10 @@ def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[i
             first += " …" if len(unfinished) > 2 * jobs else ""
             error.add_note(f"a worker process died; not finished were {first}")
             raise
+        except KeyboardInterrupt:  # nobody wants to wait for what is being played
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -51,6 +59,14 @@ def _begin_worker(run: Run, items: Sequence[Any]) -> None:
     """Keep what the fork has inherited: neither the function nor the items are ever pickled."""
     global _inherited
     _inherited = (run, items)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """Have the system kill this process when its parent ends, however it ends; on Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _run_in_worker(index: int) -> Any:

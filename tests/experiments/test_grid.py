@@ -63,3 +63,22 @@ def test_the_file_is_named_with_the_entry(tmp_path):
     path.write_text("replications = \n")
     with pytest.raises(InputError, match=r"grid\.toml is not TOML"):
         read_grid(path)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"policies": 3}, "policies must be a table"),
+        ({"policies": {"linucb": {}}, "environment": []}, "environment must be a table"),
+        ({"policies": {"linucb": {}}, "environment": {"world": 1}}, "environment.world must be a table"),
+        ({"policies": {"linucb": {}}, "environment": {"world": {"blocks": 3}}}, "blocks must be a list"),
+        ({"policies": {"linucb": {}}, "environment": {"logged": "many"}}, "logged|environment"),
+        ({"policies": {"linucb": {}}, "horizon": "long"}, "horizon"),
+        ({"policies": {"linucb": {"kind": "os:system"}}}, "policy must be one of"),
+        ({"policies": {"linucb": {"exploration": "much"}}, "replications": "x"}, "replications"),
+    ],
+)
+def test_values_of_the_wrong_shape_are_one_clear_line(config, words):
+    with pytest.raises(InputError, match=words) as caught:
+        grid_of(config)
+    assert "\n" not in str(caught.value)

@@ -155,3 +155,95 @@ def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path, monk
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = report.write(found, tmp_path).read_text()
     assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())
+
+
+def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
+    other = tmp_path / "other"
+    reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6)
+    first = sorted((whole / "cells").glob("*.parquet"))[0]
+    (other / "cells" / first.name).write_bytes(first.read_bytes())
+    with pytest.raises(InputError, match=f"{first.name} does not belong to this run: it has the seed 5, the run 6"):
+        reproduction.read(other)
+    told = []
+    reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=told.append)
+    assert len(told) == 1
+    assert first.name in told[0]
+    assert reproduction.read(other).run.seed == 6
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": "b"}', "null"])
+def test_damaged_timings_stop_nothing(content, tmp_path):
+    (tmp_path / cells.TIMINGS).write_text(content)
+    assert cells.timings(tmp_path) == {}
+    cells._keep_time(tmp_path, "one", 1.5)
+    assert cells.timings(tmp_path) == {"one": 1.5}
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    with cells.only_run_in(tmp_path):
+        held = subprocess.run(
+            [sys.executable, "-c", RIVAL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert "another run is writing" in held.stdout
+        assert not (tmp_path / "run.json").exists()
+    free = subprocess.run(
+        [sys.executable, "-c", RIVAL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "free" in free.stdout
+
+
+RIVAL = """
+import sys
+from pathlib import Path
+from invariant_bandits.checks import InputError
+from invariant_bandits.experiments import cells
+try:
+    with cells.only_run_in(Path(sys.argv[1])):
+        print("free")
+except InputError as error:
+    print(error)
+"""
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from invariant_bandits import parallel
+def work(item):
+    Path(sys.argv[1], str(item)).write_text(str(__import__("os").getpid()))
+    time.sleep(600)
+try:
+    list(parallel.map_unordered(work, range(4), jobs=2))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_outlives_its_parent(how, tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: len(workers(tmp_path)) == 2)
+    asleep = workers(tmp_path)
+    parent.send_signal(how)
+    said, _ = parent.communicate(timeout=60)
+    assert said == ("interrupted\n" if how == signal.SIGINT else "")
+    wait_until(lambda: not any(is_alive(one) for one in asleep))
+
+
+def workers(folder):
+    return [int(words) for path in folder.iterdir() if (words := path.read_text())]
+
+
+def is_alive(process):
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(reached, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.02)

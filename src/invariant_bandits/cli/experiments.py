@@ -42,7 +42,7 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     with Bar(COMPILING) as progress:
-        run.play(names, out, replications=repeated, seed=seed, jobs=jobs, progress=progress)
+        run.play(names, out, replications=repeated, seed=seed, jobs=jobs, progress=progress, notice=console.print)
     _report(out, jobs)
 
 
@@ -130,6 +130,7 @@ def simulate(
             seed=grid.seed if seed is None else seed,
             jobs=jobs,
             progress=progress,
+            notice=console.print,
         )
     names = list(grid.cells[0].policies)
     console.print(_regret_table(results, names))

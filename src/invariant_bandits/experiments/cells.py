@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from invariant_bandits.checks import InputError
 from invariant_bandits.experiments.code import fingerprint
 from invariant_bandits.experiments.observing import OBSERVERS
 from invariant_bandits.files import FileError, replace_file
@@ -21,7 +23,7 @@ from invariant_bandits.simulation.registry import described
 from invariant_bandits.simulation.results import SimulationResult
 
 KEPT_ROUNDS = 50
-TIMINGS = "timings.json"
+TIMINGS, LOCK = "timings.json", ".lock"
 Progress = Callable[[str, int, int], None]
 
 
@@ -85,12 +87,28 @@ def run(
     jobs: int = 1,
     client: Any = None,
     progress: Progress | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> dict[str, SimulationResult]:
     """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and stored.
 
     Cells are finished one by one and their files appear whole or not at all, so that a run that was interrupted goes
-    on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json.
+    on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json. A folder
+    belongs to one run at a time: another one is refused. `notice` is told of files that do not fit and are replayed.
     """
+    with only_run_in(folder):
+        return _run(cells, folder, replications, seed, jobs, client, progress, notice or (lambda _: None))
+
+
+def _run(
+    cells: Iterable[Cell],
+    folder: Path,
+    replications: int,
+    seed: int,
+    jobs: int,
+    client: Any,
+    progress: Progress | None,
+    notice: Callable[[str], None],
+) -> dict[str, SimulationResult]:
     wanted = {cell.name: cell for cell in cells}
     total, before = replications * len(wanted), 0
     results: dict[str, SimulationResult] = {}
@@ -105,6 +123,8 @@ def run(
         identity = cell.identity(replications, seed)
         found = stored(path, identity)
         if found is None:
+            if path.exists():
+                notice(f"{path} is damaged, or of other settings or code: it is played again")
             started = time.perf_counter()
             if jobs > 1:
                 _load_compiled_code(cell, loaded)
@@ -144,10 +164,46 @@ def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
     return result if identity in (None, result.settings.get("identity")) else None
 
 
+def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) -> str | None:
+    """Why a stored result is not one of this cell in this run, whatever the code was; None if it is."""
+    noted = result.settings
+    if noted.get("run_seed") != seed:
+        return f"it has the seed {noted.get('run_seed')}, the run {seed}"
+    if result.replications != replications:
+        return f"it has {result.replications} repetitions, the run {replications}"
+    if _plain(noted.get("cell") or {}) != _plain(json.loads(_plain(cell.settings()))):
+        return "it is of another world or other policies"
+    return None
+
+
 def timings(folder: Path) -> dict[str, float]:
     """Seconds that each cell took when it was played."""
-    path = folder / TIMINGS
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    try:
+        found = json.loads((folder / TIMINGS).read_text())
+        return {str(name): float(seconds) for name, seconds in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):  # damaged: times are for information only
+        return {}
+
+
+@contextmanager
+def only_run_in(folder: Path) -> Iterator[None]:
+    """Hold a folder for one run; InputError if another run holds it. The lock ends with the process."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # no such locks on this system
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"another run is writing into {folder}; wait until it has ended, or use another folder"
+            ) from None
+        yield
 
 
 def _keep_time(folder: Path, name: str, seconds: float) -> None:

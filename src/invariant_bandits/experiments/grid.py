@@ -58,6 +58,8 @@ def read_grid(path: Path) -> Grid:
 def grid_of(config: Mapping[str, Any]) -> Grid:
     """The grid of a configuration that is already a dictionary."""
     _known(config, TOP, "the file")
+    for name in ("policies", "environment"):
+        _require_table(config.get(name, {}), name)
     if not config.get("policies"):
         raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
     policies = {name: _contender(name, options) for name, options in config["policies"].items()}
@@ -78,8 +80,7 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
 
 
 def _contender(name: str, options: Any) -> Contender:
-    if not isinstance(options, Mapping):
-        raise InputError(f"policies.{name} must be a table of options, got {options!r}")
+    _require_table(options, f"policies.{name}")
     rest = dict(options)
     policy = find_policy(str(rest.pop("kind", name)))
     policy.check(rest)
@@ -93,6 +94,7 @@ def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any
     _known(environment, {field.name for field in fields(kind)}, "environment")
     choices = {("", name): _choices(kind, name, value) for name, value in environment.items()}
     for part, table in tables.items():
+        _require_table(table, f"environment.{part}")
         _known(table, {field.name for field in fields(parts[part])}, f"environment.{part}")
         choices |= {(part, name): _choices(parts[part], name, value) for name, value in table.items()}
     worlds = []
@@ -115,7 +117,7 @@ def _default(field: Any) -> Any:
 def _built(kind: Any, settings: dict[str, Any]) -> Any:
     try:
         return kind(**settings)
-    except TypeError as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"environment: {error}") from None
 
 
@@ -123,12 +125,19 @@ def _choices(kind: Any, name: str, value: Any) -> list[Any]:
     """The values an entry may take: a list means each of them, but for entries that are sequences themselves."""
     if any(field.name == name and isinstance(_default(field), tuple) for field in fields(kind)):
         nested = isinstance(value, list) and value and isinstance(value[0], list)
+        if not isinstance(value, list):
+            raise InputError(f"{name} must be a list, or a list of lists, got {value!r}")
         return [tuple(each) for each in value] if nested else [tuple(value)]
     if not isinstance(value, list):
         return [value]
     if not value:
         raise InputError(f"{name} is an empty list: at least one value is needed")
     return [tuple(each) if isinstance(each, list) else each for each in value]
+
+
+def _require_table(given: Any, name: str) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{name} must be a table, [{name}], got {given!r}")
 
 
 def _known(given: Mapping[str, Any], names: set[str], where: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -60,6 +60,7 @@ def play(
     jobs: int = 1,
     client: Any = None,
     progress: cells.Progress | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> None:
     """Play every cell of the named experiments (all if none is named) that is not stored yet."""
     whole_number("replications", replications, 2)
@@ -67,18 +68,19 @@ def play(
     experiments = chosen(names)
     started = time.perf_counter()
     run = Run([experiment.name for experiment in experiments], replications, seed, _versions(), jobs)
-    _write_run(folder, run)
-    needed = cells_of(experiments)
-    cells.run(
-        needed,
-        folder / CELLS,
-        replications=replications,
-        seed=seed,
-        jobs=jobs,
-        client=client,
-        progress=progress,
-    )
-    _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
+    with cells.only_run_in(folder):
+        _write_run(folder, run)
+        cells.run(
+            cells_of(experiments),
+            folder / CELLS,
+            replications=replications,
+            seed=seed,
+            jobs=jobs,
+            client=client,
+            progress=progress,
+            notice=notice,
+        )
+        _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
 
 
 def read(folder: Path, jobs: int = 1) -> Reproduction:
@@ -96,6 +98,9 @@ def read(folder: Path, jobs: int = 1) -> Reproduction:
         stored = cells.stored(path)
         if stored is None:
             raise InputError(f"{path} is missing or damaged: the run is not finished; reproduce into {folder} to go on")
+        foreign = cells.belongs(cell, stored, run.replications, run.seed)
+        if foreign is not None:
+            raise InputError(f"{path} does not belong to this run: {foreign}; reproduce into {folder} to play it again")
         results[cell.name] = stored
 
     def judged(experiment: Experiment) -> list[tuple[int, Verdict]]:
