@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 from copy import deepcopy
 
 import numpy as np
 import pytest
 
-from invariant_bandits import FileError, WindowedMoments, files
+from invariant_bandits import FileError, InputError, WindowedMoments, files
 
 DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01"], dtype="datetime64[D]")
 EDGES = {
@@ -75,7 +77,7 @@ def test_what_is_being_written_has_no_name_until_it_is_whole(tmp_path, monkeypat
     monkeypatch.setattr(os, "fsync", looking)
     files.replace_file(tmp_path / "new", b"content")
     files.replace_file(tmp_path / "new", b"other content")
-    assert seen == [[], ["new"]]
+    assert seen == [[], ["new"], ["new"], ["new"]]  # the file, then its folder; twice
     assert (tmp_path / "new").read_bytes() == b"other content"
     assert os.listdir(tmp_path) == ["new"]
 
@@ -192,3 +194,29 @@ def test_the_same_content_has_the_same_bytes():
     """The container's own writer orders metadata at random: twenty equal files by chance have probability 5!⁻¹⁹."""
     moments = drawn_moments("days", offered=True)
     assert len({moments.to_bytes() for _ in range(20)}) == 1
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
+    target, link, pipe = tmp_path / "model", tmp_path / "link", tmp_path / "pipe"
+    files.replace_file(target, b"old")
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    files.replace_file(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    for bad in (pipe, tmp_path, "/dev/null"):
+        with pytest.raises(InputError, match="is not a file and is not written to"):
+            files.replace_file(bad, b"x")
+
+
+def test_what_a_killed_writer_left_is_gone_after_the_next_save(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    left = tmp_path / f".model.{gone.pid}-0123abcd"
+    busy = tmp_path / f".model.{os.getpid()}-0123abcd"
+    others = [tmp_path / ".model.bak", tmp_path / ".model.12-34", tmp_path / f".other.{gone.pid}-0123abcd"]
+    for path in (left, busy, *others):
+        path.write_bytes(b"half")
+    files.replace_file(tmp_path / "model", b"whole")
+    assert not left.exists()
+    assert all(path.exists() for path in (busy, *others))

@@ -6,9 +6,11 @@ kind of content, a JSON description and a SHA-256 over all of it. Reading verifi
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from os import PathLike
@@ -62,11 +64,14 @@ def _in_order(content: bytes) -> bytes:
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
     """Put `content` under `path` so that a reader sees the old file or the new one, never a part.
 
-    Where the system can (Linux), what is being written has no name until it is whole: a process that is killed leaves
-    nothing behind.
+    Where the system can (Linux), what is being written has no name until it is whole. What a process that was killed
+    left behind is removed. A link is followed; what is no file (a device, a pipe, a folder) is refused.
     """
-    target = Path(path)
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path} is not a file and is not written to")
+    _remove_left_behind(target)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         try:
             _write_unnamed(scratch, content, _mode(target))
@@ -76,6 +81,39 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+    _write_folder_through(target.parent)
+
+
+def _remove_left_behind(target: Path) -> None:
+    """Remove scratch files of processes that are no more."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*"):
+        owner = re.fullmatch(r"(\d+)-[0-9a-f]{8}", path.name.removeprefix(f".{target.name}."))
+        if owner and not _is_running(int(owner[1])):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+def _write_folder_through(folder: Path) -> None:
+    """Have the new name on the disk, where folders can be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:  # some file systems cannot
+        pass
+    finally:
+        os.close(handle)
 
 
 def _write_unnamed(path: Path, content: bytes, mode: int) -> None:
