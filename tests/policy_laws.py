@@ -45,6 +45,14 @@ def _makers():
         "AutoISD that tests eagerly": lambda: ib.AutoISD.from_history(history(), tests="eager", horizon=500),
         "AutoISD that rehearsed": lambda: ib.AutoISD.from_history(history(), offered=np.eye(history().dim), horizon=50),
         "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
+        "Randomised AutoISD": lambda: ib.Randomised(ib.AutoISD.from_history(history()), seed=4),
+        "Randomised LinTS": lambda: ib.Randomised(ib.LinTS(DIM, seed=4), floor=0.3, seed=4),
+        "Randomised DisjointLinUCB": lambda: ib.Randomised(ib.DisjointLinUCB(DIM, ACTIONS), floor=0.3),
+        "Randomised BOBLinUCB": lambda: ib.Randomised(ib.BOBLinUCB(DIM, horizon=300, noise_scale=0.5), floor=1.0),
+        "Randomised LinUCB by gap": lambda: ib.Randomised(
+            ib.LinUCB(DIM, memory=ib.Discount(0.9)), kind="inverse-gap", floor=0.1, sharpness=3.0
+        ),
+        "Randomised twice": lambda: ib.Randomised(ib.Randomised(ib.LinUCB(DIM)), floor=0.0, kind="inverse-gap"),
         "SWLinUCB": lambda: ib.SWLinUCB(DIM, window=12, feature_bound=2.0),
         "DLinUCB": lambda: ib.DLinUCB(DIM, discount=0.95),
         "RestartLinUCB": lambda: ib.RestartLinUCB(DIM, every=15, exploration=0.5),

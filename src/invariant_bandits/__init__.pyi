@@ -46,6 +46,7 @@ from invariant_bandits.policies.memory import Restart as Restart
 from invariant_bandits.policies.memory import SlidingWindow as SlidingWindow
 from invariant_bandits.policies.past import Past as Past
 from invariant_bandits.policies.radii import logs_needed as logs_needed
+from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
 from invariant_bandits.policies.state import load as load

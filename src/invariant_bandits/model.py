@@ -369,7 +369,7 @@ def fitted_contender(policy: str, exploration: float | str | None, confidence: f
 
 def keeps_baseline(policy: str) -> bool:
     """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
-    return bool(getattr(find_policy(policy).kind, "keeps_baseline", False))
+    return find_policy(policy).keeps_baseline
 
 
 def _decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:

@@ -210,6 +210,31 @@ def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
     assert bits(loaded) == bits(policy)
 
 
+@law("many rounds are learned like one after another")
+def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
+    """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's do."""
+    one_by_one, at_once, rng = _played(make, 10), _played(make, 10), np.random.default_rng(4)
+    if not hasattr(at_once, "update_many"):
+        return
+    offered, rewards = rng.normal(size=(30, ACTIONS, DIM)), rng.normal(size=30)
+    actions = rng.integers(ACTIONS, size=30)
+    rows = offered[np.arange(30), actions]
+    for row, reward, others, action in zip(rows, rewards, offered, actions, strict=True):
+        one_by_one.update(row, reward, offered=others, action=action)
+    at_once.update_many(rows, rewards, offered=offered, actions=actions)
+    assert bits(at_once) == bits(one_by_one)
+    spoiled = rewards.copy()
+    spoiled[-1] = np.nan
+    _refused("rewards", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
+    _refused("rewards", lambda: at_once.update_many(rows, rewards[:-1], offered=offered, actions=actions))
+    _refused("features", lambda: at_once.update_many(rows[:, :-1], rewards, offered=offered, actions=actions))
+    if "numbers too large to square are refused" not in exemptions(at_once):  # only found out when its turn has come
+        spoiled[-1] = 1e180
+        _refused("squares", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
+    assert bits(at_once) == bits(one_by_one)
+    assert play(at_once, 50, seed=5) == play(one_by_one, 50, seed=5)
+
+
 @law("permuting actions permutes the choice")
 def permuting_actions_permutes_the_choice(make: Make) -> None:
     """The place of an action in the list means nothing."""

@@ -27,6 +27,13 @@ def test_only_two_policies_are_exempt_and_each_from_one_law():
     assert {words for laws in exempt.values() for words in laws} <= set(testing.LAWS)
 
 
+def test_every_policy_of_the_library_learns_many_rounds_and_saves_itself():
+    for make in MAKERS.values():
+        policy = make()
+        assert callable(policy.update_many)
+        assert callable(policy.save)
+
+
 # -- the laws notice --
 
 
@@ -66,6 +73,12 @@ class Clinging(Outlaw):
             super().update(np.nan_to_num(np.array(self._kept[-2], dtype=float)), reward)
 
 
+class Hasty(Outlaw):
+    def update_many(self, features, rewards, *, offered=None, actions=None):
+        super().update_many(features, rewards)
+        self.rounds += 1
+
+
 class Generous(Outlaw):
     def propensities(self, features):
         return super().propensities(features) + 0.1
@@ -78,6 +91,7 @@ BROKEN = {
     Careless: "bad input is refused and changes nothing",
     Clinging: "learning keeps no hold on the caller's arrays",
     Generous: "propensities are a distribution",
+    Hasty: "many rounds are learned like one after another",
 }
 
 

@@ -69,7 +69,7 @@ class Cell:
 
     def modules(self) -> tuple[str, ...]:
         """Modules that define its policies and its world, one's own included."""
-        kinds = [find_policy(who.kind).kind for who in self.policies.values()]
+        kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
     def kept_rounds(self) -> list[int]:

@@ -14,6 +14,7 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import alarm, choice_kernels, mixture_kernels, rehearsal_kernels
 from invariant_bandits.policies.auto_storage import ARRAYS, prior_of, prior_parts, renamed
 from invariant_bandits.policies.base import (
+    BasePolicy,
     Scores,
     batch_array,
     certain,
@@ -47,7 +48,7 @@ LONG_ENOUGH = 1000
 
 
 @policy("auto-isd", label="AutoISD")
-class AutoISD:
+class AutoISD(BasePolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or

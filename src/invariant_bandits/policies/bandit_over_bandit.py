@@ -10,7 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.files import under
-from invariant_bandits.policies.base import Draws, Scores, positive
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive
 from invariant_bandits.policies.forgetting import SWLinUCB
 from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
@@ -18,7 +18,7 @@ from invariant_bandits.policies.registry import policy
 
 
 @policy("bob-linucb", label="BOB-linUCB")
-class BOBLinUCB:
+class BOBLinUCB(BasePolicy):
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 
     Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j = 0..Δ =

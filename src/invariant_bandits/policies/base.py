@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -92,6 +94,54 @@ class Policy(Protocol):
         """The policy that had these `settings` and `arrays`."""
 
 
+class BasePolicy:
+    """What every policy of the library can do besides: learn many rounds at once, and be saved.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.LinUCB(2)
+    >>> policy.update_many(np.eye(2), [1.0, 0.0])
+    >>> policy.rounds
+    2
+    """
+
+    def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
+        """Learn N rounds in their order, exactly as by one `update` each. A bad round changes nothing at all.
+
+        Parameters
+        ----------
+        features : array, shape (N, p)
+            Features of the chosen actions.
+        rewards : array, shape (N,)
+            Their rewards.
+        offered : sequence of N arrays (K, p), optional
+            All features of the rounds, for policies that use them.
+        actions : array of int, shape (N,), optional
+            The indices that were played, for policies that must know.
+        """
+        policy: Any = self
+        rows = np.ascontiguousarray(finite_array("features", features, ("N", policy.dim)))
+        gains = finite_array("rewards", rewards, (len(rows),)).tolist()
+        sets = [None] * len(rows) if offered is None else list(offered)
+        played = [None] * len(rows) if actions is None else list(actions)
+        for name, given in (("offered", sets), ("actions", played)):
+            if len(given) != len(rows):
+                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(given)}")
+        before = copy.deepcopy(self.__dict__)
+        try:
+            for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
+                policy.update(row, gain, offered=others, action=action)
+        except Exception:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
+        from invariant_bandits.policies.state import save
+
+        save(self, path)  # type: ignore[arg-type]
+
+
 class Draws:
     """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same decision.
 
@@ -113,13 +163,15 @@ class Draws:
         self._state = self._source.state
         self._generator = np.random.Generator(self._source)
 
-    def at(self, rounds: int, purpose: int = 0) -> np.random.Generator:
+    def at(self, rounds: int, purpose: int = 0, within: int = 0) -> np.random.Generator:
         """The stream of the decision after `rounds` learned rounds. Other purposes have streams of their own.
+
+        Decisions `within` the same round have, too, told apart by numbers below 2^64.
 
         One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
         before asking again.
         """
-        self._state["state"]["counter"][:] = (0, 0, rounds, purpose)
+        self._state["state"]["counter"][:] = (0, within, rounds, purpose)
         self._source.state = self._state
         return self._generator
 
@@ -167,6 +219,20 @@ def certain(action: int, actions: int) -> Array:
     result = np.zeros(actions)
     result[action] = 1.0
     return result
+
+
+def own_propensities(policy: Any, features: Array) -> Array:
+    """Probabilities (K,) with which a policy chooses; one for what `select` returns if it has no `propensities`."""
+    told = getattr(policy, "propensities", None)
+    if callable(told):
+        chances = np.asarray(told(features), dtype=np.float64)
+        if chances.shape != (len(features),) or not abs(chances.sum() - 1.0) < 1e-6 or chances.min() < 0.0:
+            raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
+        return chances
+    action = policy.select(features)
+    if not 0 <= action < len(features):
+        raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
+    return certain(action, len(features))
 
 
 def best_of_values(values: Array) -> np.ndarray[Any, Any]:

@@ -11,6 +11,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
+    BasePolicy,
     Draws,
     Scores,
     best_of_values,
@@ -156,7 +157,7 @@ class EpsilonGreedy(Greedy):
 
 
 @policy("uniform", label="uniform")
-class Uniform:
+class Uniform(BasePolicy):
     """Every action with the same probability. It learns nothing but counts rounds.
 
     Parameters
@@ -231,7 +232,7 @@ class Uniform:
 
 
 @policy("disjoint-linucb", label="disjoint LinUCB")
-class DisjointLinUCB:
+class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
     Action k is always row k of the offered ones, and `update` must be told which was played. The width of an action is

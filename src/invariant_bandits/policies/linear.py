@@ -16,6 +16,7 @@ from invariant_bandits.files import under
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
+    BasePolicy,
     Scores,
     batch_array,
     certain,
@@ -59,7 +60,7 @@ class Common(Estimation, total=False):
     exploration: float
 
 
-class LinearPolicy:
+class LinearPolicy(BasePolicy):
     """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
 
     Parameters

@@ -12,7 +12,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, get_args
 
 from invariant_bandits.checks import InputError
@@ -30,12 +30,39 @@ EVALUATES = ("select", "propensities", "update")
 
 @dataclass(frozen=True, eq=False)
 class RegisteredPolicy:
-    """A class of policies under a name, with the options of `from_past` that the name stands for."""
+    """A class of policies under a name, with the options of `from_past` that the name stands for.
+
+    One that wraps other policies says which one if none is named; its name before that of another wraps that one.
+    """
 
     name: str
     kind: Any
     label: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    wraps: str | None = None
+
+    def around(self, inner: RegisteredPolicy) -> RegisteredPolicy:
+        """The same wrapper around another policy."""
+        return replace(
+            self,
+            name=f"{self.name}-{inner.name}",
+            label=f"{self.label} {inner.label}",
+            options={**self.options, "policy": inner.name},
+            wraps=inner.name,
+        )
+
+    def kinds(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Its class, and those of the policies that it wraps if it is given these options."""
+        if self.wraps is None:
+            return (self.kind,)
+        return (self.kind, *find_policy(options.get("policy", self.wraps)).kinds({}))
+
+    @property
+    def keeps_baseline(self) -> bool:
+        """Whether the policy has an intercept of its own; the others are told rewards less a baseline."""
+        if self.wraps is not None:
+            return find_policy(self.wraps).keeps_baseline
+        return bool(getattr(self.kind, "keeps_baseline", False))
 
     def build(self, past: Past, **options: Any) -> Any:
         """A fresh policy that knows the past; options of the caller's, and those of the name, which come first."""
@@ -52,18 +79,22 @@ class RegisteredPolicy:
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not fix it."""
-        return option in self._known_options() and option not in self.options
+        return option in self.open_options()
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Raise unless all options can be given."""
         unknown = sorted(name for name in options if not self.takes(name))
         if unknown:
-            known = ", ".join(sorted(self._known_options() - set(self.options))) or "none"
+            known = ", ".join(sorted(self.open_options())) or "none"
             raise InputError(f"policy {self.name!r} has no option {unknown[0]!r}; it has {known}")
+
+    def open_options(self) -> set[str]:
+        """Names of the options that can be given."""
+        return self._known_options() - set(self.options)
 
     def _known_options(self) -> set[str]:
         """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind it."""
-        found: set[str] = set()
+        found: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
         starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
         for function in (*starts, *behind):
@@ -80,7 +111,7 @@ class RegisteredPolicy:
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
 
 
-def policy(name: str, *, label: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
+def policy(name: str, *, label: str | None = None, wraps: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
     """Register a class of policies under a name.
 
     Parameters
@@ -89,6 +120,9 @@ def policy(name: str, *, label: str | None = None, **options: Any) -> Callable[[
         Lower case words joined by hyphens, such as "linucb-decaying".
     label : str, optional
         What tables call it; the name if not given.
+    wraps : str, optional
+        For a class whose `from_past` takes the name of another policy as `policy`: the one it wraps if none is named.
+        "randomised-linucb" is then "randomised" around "linucb".
     options :
         Options of `from_past` that the name stands for: one class may be registered under several names.
     """
@@ -96,18 +130,21 @@ def policy(name: str, *, label: str | None = None, **options: Any) -> Callable[[
         raise InputError(f"name must be lower case words joined by hyphens, such as 'linucb-decaying', got {name!r}")
 
     def registered(kind: Kind) -> Kind:
-        POLICIES.add(RegisteredPolicy(name, kind, label or name, options))
+        POLICIES.add(RegisteredPolicy(name, kind, label or name, options, wraps))
         return kind
 
     return registered
 
 
 def find_policy(name: str) -> RegisteredPolicy:
-    """The registered policy of this name; the name of its class is understood, too."""
+    """The registered policy of this name; the name of its class is understood, and a wrapper's before another name."""
     if name not in POLICIES and str(name).lower() not in POLICIES:
         for entry in POLICIES:
             if entry.kind.__name__ == name:
                 return entry
+        for entry in sorted(POLICIES, key=lambda one: -len(one.name)):
+            if entry.wraps is not None and str(name).lower().startswith(f"{entry.name}-"):
+                return entry.around(find_policy(name[len(entry.name) + 1 :]))
     return POLICIES.find(name)
 
 

@@ -37,8 +37,8 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
 
 def to_bytes(policy: Policy) -> bytes:
     """The content of a file that holds the whole state of `policy`."""
-    name = name_of(policy)
-    return files.encode(KIND, policy.arrays(), {"policy": name, "settings": policy.settings()})
+    about = {"policy": name_of(policy), "settings": policy.settings()}
+    return files.encode(KIND, policy.arrays(), about)
 
 
 def load(path: str | PathLike[str]) -> Policy:

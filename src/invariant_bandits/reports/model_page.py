@@ -13,6 +13,7 @@ from invariant_bandits.decomposition.summary import block_spread, main_features,
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import Section, as_page, as_text, number
@@ -66,10 +67,11 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
         _quality(model),
         Section("Windows", [], *_windows(model.moments)),
     ]
-    if isinstance(model.policy, AutoISD):
-        found.insert(3, _exploration(model.policy))
-    if isinstance(model.policy, AutoISD) and model.policy.rounds:
-        found.insert(1, Section("What the policy believes now", str(model.policy.explain(model.names)).splitlines()))
+    policy = unwrapped(model.policy)
+    if isinstance(policy, AutoISD):
+        found.insert(3, _exploration(policy))
+    if isinstance(policy, AutoISD) and policy.rounds:
+        found.insert(1, Section("What the policy believes now", str(policy.explain(model.names)).splitlines()))
     return [*found, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
 
 

@@ -1,0 +1,228 @@
+"""Randomised: any policy, made to leave logs that can be evaluated later, its propensities exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from math import fsum
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.files import under
+from invariant_bandits.policies.base import (
+    BasePolicy,
+    Draws,
+    Scores,
+    not_negative,
+    offered_array,
+    own_propensities,
+    positive,
+)
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import find_policy, name_of, policy
+
+UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
+DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
+DEFAULT_SHARPNESS = 100.0
+STREAM = 2  # of random numbers: policies that are wrapped use others
+INNER = "inner."
+
+
+@policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
+@policy("randomised", label="randomised", wraps="auto-isd")
+class Randomised(BasePolicy):
+    """Any policy with some chance for every action, so that its log tells what other policies would have earned.
+
+    An action is played with probability w + (1 − Σw)·q, where q is the wrapped policy's own probability of it, one for
+    its choice if it does not draw, and w is the action's share of chance. Decisions are drawn from exactly these
+    `propensities`, whatever the wrapped policy is: write them into the log. It learns as it would alone.
+
+    Parameters
+    ----------
+    policy : Policy
+        The policy that is wrapped; it is learned with and stored inside. One of your own needs dim, rounds, select and
+        update, and scores for "inverse-gap".
+    floor : float, optional
+        Share of the decisions, from 0 to 1, that is drawn uniformly: w = floor/K for each of K actions, and none is
+        less probable than that. 0.05 if not given. With "inverse-gap" a lower bound on what the gap gives, 0 if not
+        given.
+    kind : "uniform" or "inverse-gap"
+        Inverse gap: w = 1/(K + sharpness · gap), where gap is by how much the action's expected reward is below the
+        largest one, in standard deviations of the noise as far as the policy knows its `noise_scale`. Actions that
+        look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The cost is at most (K − 1)/sharpness of
+        these standard deviations per round, as far as the expected rewards are right.
+    sharpness : float
+        How fast the chance falls with the gap.
+    seed : int or numpy.random.Generator
+        Draws the actions. The draw is a function of seed, rounds learned and features.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.Randomised(ib.LinUCB(2, exploration=0.0), floor=0.1, seed=0)
+    >>> policy.update([0.0, 1.0], 1.0)
+    >>> policy.propensities(np.eye(2)).tolist()
+    [0.05, 0.9500000000000001]
+    >>> action, propensities = policy.choose(np.eye(2))
+    >>> action, float(propensities[action])
+    (1, 0.9500000000000001)
+    """
+
+    randomised = True
+
+    def __init__(
+        self,
+        policy: Any,
+        floor: float | None = None,
+        kind: str = UNIFORM,
+        *,
+        sharpness: float = DEFAULT_SHARPNESS,
+        seed: int | np.random.Generator = 0,
+    ) -> None:
+        self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
+        needed = ("select", "update", "dim", "rounds", *(["scores"] if kind == INVERSE_GAP else []))
+        missing = [name for name in needed if not hasattr(policy, name)]
+        if missing or isinstance(policy, type):
+            lacks = f", which lacks {', '.join(missing)}" if missing else ": the class, not a policy of it"
+            raise InputError(
+                f"policy must be a policy, got {getattr(policy, '__name__', type(policy).__name__)}{lacks}"
+            )
+        self.policy = policy
+        self.dim: int = policy.dim
+        self.floor = _share("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
+        self.sharpness = positive("sharpness", sharpness)
+        self._draws = Draws(seed)
+
+    @classmethod
+    def from_past(
+        cls,
+        past: Past,
+        *,
+        policy: str = "auto-isd",
+        floor: float | None = None,
+        kind: str = UNIFORM,
+        sharpness: float = DEFAULT_SHARPNESS,
+        seed: int | np.random.Generator = 0,
+        **options: Any,
+    ) -> Self:
+        """The registered policy of this name, started from the past with its own `options`, and wrapped."""
+        inner = find_policy(policy).build(past, **options)
+        return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned so far."""
+        return int(self.policy.rounds)
+
+    # -- deciding --
+
+    def choose(self, features: Any, *, draw: int = 0) -> tuple[int, Array]:
+        """The action to play, and the propensities (K,) it was drawn from.
+
+        Parameters
+        ----------
+        features : array, shape (K, p)
+            Features of the offered actions.
+        draw : int
+            Number of the decision, where several are made about the same features before the next update: each
+            number has a draw of its own.
+        """
+        features = offered_array(features, self.dim)
+        propensities = self._mixed(self._shares(features), own_propensities(self.policy, features))
+        return self._drawn(features, propensities, whole_number("draw", draw, 0)), propensities
+
+    def select(self, features: Any) -> int:
+        """Index of the action to play, drawn from the propensities of the actions with features (K, p)."""
+        return self.choose(features)[0]
+
+    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
+        features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
+        return np.array([self.choose(one, draw=n)[0] for n, one in enumerate(features)], dtype=np.int64)
+
+    def propensities(self, features: Any) -> Array:
+        """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
+        return self.choose(features)[1]
+
+    def scores(self, features: Any) -> Scores:
+        """Means and widths of the wrapped policy, and the propensities (K,)."""
+        scores = self.policy.scores(features)
+        return Scores(scores.mean, scores.width, self.propensities(features))
+
+    def _shares(self, features: Array) -> Array:
+        """The share of chance w of every action (K,), at most 1/K each."""
+        actions = len(features)
+        least = np.full(actions, self.floor / actions)
+        if self.kind == UNIFORM:
+            return least
+        mean = self.policy.scores(features).mean
+        scale = float(getattr(self.policy, "noise_scale", 1.0))
+        gaps = (mean.max() - mean) / max(scale, np.finfo(float).tiny)
+        return np.asarray(np.maximum(1.0 / (actions + self.sharpness * gaps), least))
+
+    @staticmethod
+    def _mixed(shares: Array, own: Array) -> Array:
+        return np.asarray(shares + max(0.0, 1.0 - fsum(shares)) * own)  # the same sum in any order
+
+    def _drawn(self, features: Array, propensities: Array, draw: int) -> int:
+        """The action that the stream of this state, these features and this number draws."""
+        content = blake2b(features.tobytes(), digest_size=8, key=draw.to_bytes(8, "little")).digest()
+        place = self._draws.at(self.rounds, STREAM, int.from_bytes(content, "little")).random()
+        steps = np.cumsum(propensities)
+        action = int(np.searchsorted(steps, place * steps[-1], side="right"))
+        return min(action, int(np.flatnonzero(propensities)[-1]))
+
+    # -- learning --
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """Hand the round on to the wrapped policy."""
+        self.policy.update(features, reward, offered=offered, action=action)
+
+    def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
+        """Hand the rounds on to the wrapped policy, all or none. Parameters as of any policy."""
+        if isinstance(self.policy, BasePolicy):
+            self.policy.update_many(features, rewards, offered=offered, actions=actions)
+        else:
+            super().update_many(features, rewards, offered=offered, actions=actions)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the wrapped policy can do or tell, such as `explain`, `beliefs` and `coefficients`."""
+        if name.startswith("_") or name == "policy":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.policy, name)
+
+    # -- storing --
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, the wrapped policy by its name and settings, the seed as a number."""
+        own = {name: getattr(self, name) for name in ("floor", "kind", "sharpness")}
+        wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}
+        return {**own, "seed": self._draws.seed, **wrapped}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays of the wrapped policy, under "inner."."""
+        return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
+
+    @classmethod
+    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        own = dict(settings)
+        inner = find_policy(own.pop("policy")).kind.rebuilt(own.pop("settings"), under(arrays, INNER))
+        return cls(inner, **own)
+
+    def __repr__(self) -> str:
+        how = f", sharpness={self.sharpness:g}" if self.kind == INVERSE_GAP else ""
+        return f"Randomised({self.policy!r}, floor={self.floor:g}, kind={self.kind!r}{how})"
+
+
+def unwrapped(policy: Any) -> Any:
+    """The policy inside all wrappers; the policy itself if there are none."""
+    return unwrapped(policy.policy) if isinstance(policy, Randomised) else policy
+
+
+def _share(name: str, value: float) -> float:
+    """Return `value` as a float from 0 to 1, or raise."""
+    share = 1.0 if value == 1.0 else not_negative(name, value)
+    if share > 1.0:
+        raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
+    return share
