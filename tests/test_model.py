@@ -207,3 +207,41 @@ def test_a_log_with_offered_actions_is_rehearsed_and_the_page_shows_it(tmp_path)
     chosen_only = pa.table({"reward": rewards, "x0": offered[:, 0, 0], "x1": offered[:, 0, 1]})
     with pytest.raises(ib.InputError, match="needs offered sets"):
         ib.fit_logs(chosen_only, exploration="rehearsed")
+
+
+def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
+    rng = np.random.default_rng(4)
+    rounds = []
+    for size in rng.integers(1, 5, size=40):
+        price = rng.gamma(3.0, size=size)
+        rounds.append({"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)})
+    assert model.select_many(rounds).tolist() == [model.select(offered) for offered in rounds]
+    with pytest.raises(ib.InputError, match="rounds is empty"):
+        model.select_many([])
+
+
+def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
+    log = shop_log()
+    model = ib.fit_logs(log, policy="randomised-auto-isd")
+    plain = ib.fit_logs(log)
+    chances = model.propensities(OFFERED)
+    np.testing.assert_allclose(sorted(chances), [0.05 / 3, 0.05 / 3, 0.95 + 0.05 / 3])
+    assert chances.argmax() == plain.select(OFFERED)
+    assert model.baseline == plain.baseline == 0.0
+    assert np.array_equal(model.scores(OFFERED).mean, plain.scores(OFFERED).mean)
+    by_gap = ib.fit_logs(log, policy="randomised-inverse-gap-linucb", exploration=0.3)
+    assert by_gap.policy.policy.exploration == 0.3
+    assert by_gap.propensities(OFFERED).sum() == pytest.approx(1.0)
+
+
+def test_features_may_be_names_of_columns():
+    model = ib.fit_logs(shop_log(), features=["price"])
+    assert model.names == ("price",)
+    assert ib.fit_logs(shop_log(), {"reward": "reward"}, features=["price", "count*"]).names[0] == "price"
+    assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == ("price",)
+    with pytest.raises(ib.InputError, match="features are named twice: price by features, country by schema"):
+        ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])
+    with pytest.raises(ib.InputError, match="list of column names, got 'price'"):
+        ib.fit_logs(shop_log(), features="price")
+    with pytest.raises(ib.InputError, match="match no column"):
+        ib.fit_logs(shop_log(), features=["temp"])

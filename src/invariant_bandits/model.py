@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -26,7 +26,7 @@ from invariant_bandits.logs.offered_columns import offered_columns, plain
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import Progress, read_moments, read_offered
-from invariant_bandits.logs.schema import Schema, SchemaLike
+from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
@@ -172,6 +172,22 @@ class Model:
         """Index of the action to play among those offered, in any form that `features` takes."""
         return self.policy.select(self.features(offered))
 
+    def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
+        features = [self.features(offered) for offered in rounds]
+        if not features:
+            raise InputError("rounds is empty: at least one is needed")
+        sizes = np.array([len(one) for one in features])
+        actions = np.empty(len(features), dtype=np.int64)
+        for size in np.unique(sizes):
+            places = np.flatnonzero(sizes == size)
+            actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
+        return actions
+
+    def propensities(self, offered: Any) -> Array:
+        """Probability (K,) with which each of the offered actions is the next choice."""
+        return self.policy.propensities(self.features(offered))
+
     def scores(self, offered: Any) -> Scores:
         """Expected rewards (K,) and widths (K,) of the offered actions."""
         scores = self.policy.scores(self.features(offered))
@@ -269,7 +285,7 @@ def fit_logs(
     windows: int | None = None,
     every: Any = None,
     edges: Any = None,
-    features: FeatureOptions | FeatureMap | None = None,
+    features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
@@ -294,7 +310,9 @@ def fit_logs(
         Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
     horizon : int, optional
         How many rounds will be served, for policies that want to know.
-    source, schema, windows, every, edges, features, engine, address, strict, progress :
+    features : FeatureOptions, FeatureMap or list of str, optional
+        How columns become features; names or patterns of columns are those of the schema.
+    source, schema, windows, every, edges, engine, address, strict, progress :
         As in `read_moments`.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
@@ -310,6 +328,8 @@ def fit_logs(
     1
     """
     contender = fitted_contender(policy, exploration, confidence)
+    if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
+        schema, features = with_features(schema, features), None
     options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
     raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
     read = read_moments(

@@ -128,13 +128,18 @@ def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
     twice = np.concatenate([offered, offered[:, :, :1]], axis=2)
     feedback = Feedback.from_arrays(twice, np.arange(400) % ACTIONS, twice[np.arange(400), np.arange(400) % ACTIONS, 0])
     result = ib.compare(feedback, some("AutoISD", "LinUCB cold"), propensities="uniform")
-    assert "AutoISD could not be fitted or played" in result.verdict("AutoISD")
+    words = "not evaluated: AutoISD could not be fitted or played, because features are collinear: x0, x2"
+    assert result.verdict("AutoISD").startswith(words)
+    assert "rewards are equal" not in result.verdict("AutoISD")
+    assert f"  AutoISD: {words}" in result.summary()
+    assert list(result.failures) == ["AutoISD"]
+    assert result.line("AutoISD") is None
     assert result.line("LinUCB cold").value.concludes
 
 
 def test_a_maker_that_makes_no_policy_is_named():
     result = ib.compare(uniform_log(200), {"none": lambda past: None})
-    assert "must return a policy with select, propensities, update, got NoneType" in result.verdict("none")
+    assert "must return a policy with select, update, got NoneType" in result.verdict("none")
 
 
 def test_the_first_part_may_end_at_a_time():
@@ -222,3 +227,57 @@ def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
 def test_bad_input_is_named(message, changes):
     with pytest.raises(ib.InputError, match=message):
         ib.compare(uniform_log(200), **changes)
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are():
+    result = ib.compare(uniform_log(400), some("frozen", "uniform"))
+    for ask in (result.verdict, result.line):
+        with pytest.raises(ib.InputError, match="one of those compared, frozen, uniform, got 'frosen'"):
+            ask("frosen")
+
+
+class AlwaysLast:
+    """A policy of one's own: the least that `simulate` plays."""
+
+    def select(self, features):
+        return len(features) - 1
+
+    def update(self, features, reward, *, offered=None, action=None):
+        pass
+
+
+def test_a_class_of_ones_own_is_compared_as_certain_of_its_choices():
+    """Its value by IPS is the mean of w·r with w = K where the log played the last action; simulate plays it, too."""
+    log = uniform_log(3000)
+    result = ib.compare(log, {"last": AlwaysLast}, reference="last")
+    later = log.split(0.5)[1]
+    expected = (ACTIONS * (later.actions == ACTIONS - 1) * later.rewards).mean()
+    assert result.line("last", "IPS").value.value == pytest.approx(expected)
+    assert not result.failures
+    assert ib.simulate({"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0).regret["last"].shape == (2, 20)
+    full = Feedback.from_full_information(of_rounds(log), np.zeros((3000, ACTIONS)) + np.arange(ACTIONS), seed=0)
+    assert ib.compare(full, {"last": AlwaysLast}).line("last").value.value == ACTIONS - 1
+
+    class Beyond(AlwaysLast):
+        def select(self, features):
+            return len(features)
+
+    assert "select must return an action from 0 to" in ib.compare(log, {"beyond": Beyond}).verdict("beyond")
+
+
+def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
+    pytest.importorskip("pandas")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    result = ib.compare(uniform_log(1000), some("frozen", "uniform"))
+    assert str(result) == result.summary()
+    assert repr(result) == "Comparison(frozen, uniform; by DR, SNIPS, IPS, replay; 500 rounds)"
+    frame = result.to_frame()
+    assert len(frame) == 2 * 4 * 3
+    one = frame[(frame.policy == "frozen") & (frame.estimator == "DR") & (frame.quantity == "against log")].iloc[0]
+    assert (one.value, one.low) == (result.line("frozen").against_log.value, result.line("frozen").against_log.low)
+    figure = result.plot()
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["frozen", "uniform"]
+    plt.close(figure)
+    unknown = ib.compare(bare(uniform_log(400)), some("frozen")).plot(theme="dark")
+    assert "cannot be known" in unknown.axes[0].texts[0].get_text()
+    plt.close(unknown)

@@ -164,3 +164,34 @@ def test_bad_input_is_named():
         estimate_propensities(feedback, floor=0.0)
     with pytest.raises(ib.InputError, match="bins must be a whole number of at least 2"):
         calibration(feedback.with_uniform_propensities(), bins=1)
+
+
+def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to_it():
+    """Thirds do not add up to one bit by bit: differences of rounding over errors of rounding were z = 87 once."""
+    rng = np.random.default_rng(5)
+    context = 40.0 + np.repeat(rng.normal(size=(8000, 1, 1)), 3, axis=1)
+    constant = np.full((8000, 3, 1), 0.1)
+    offered = np.concatenate([context, rng.normal(size=(8000, 3, 1)), constant], axis=2)
+    rounds = Feedback.from_arrays(offered, rng.integers(3, size=8000), np.zeros(8000))
+    for propensities in (np.full(24_000, 1 / 3), np.full(24_000, 0.333), np.full(8000, 1 / 3)):
+        found = calibration(rounds.with_propensities(propensities))
+        z = {one.name: one.z for one in found.checks}
+        assert z["feature 2"] == 0.0
+        assert z["feature 0"] < 4.5  # weights of the logged actions only: an estimate with an error of its own
+        if len(propensities) > 8000:
+            assert z["feature 0"] == 0.0
+        assert not found.flagged
+
+
+def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
+    rng = np.random.default_rng(6)
+    rounds = Feedback.from_arrays(rng.normal(size=(4000, 3, 1)), rng.integers(3, size=4000), np.zeros(4000))
+    found = calibration(rounds.with_propensities(np.full(12_000, 0.33)))
+    assert not found.flagged
+    assert found.harmless.name == "sum over a round, furthest"
+    assert found.summary().splitlines()[-1].startswith("nothing that matters speaks against them")
+    assert "sum over a round, furthest is off by -1.0 %" in found.words
+    right = calibration(rounds.with_uniform_propensities())
+    assert right.harmless is None
+    assert right.words.startswith("nothing speaks against them (p =")
+    assert [one.name for one in right.named(["price"]).checks][-1] == "price"

@@ -187,3 +187,22 @@ def test_without_pyarrow_saving_says_what_is_missing(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match="save needs pyarrow, which is not installed"):
         result.save(tmp_path / "result.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_result_prints_a_table_and_draws_its_paths():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    paths = {"good $x": np.array([[1.0, 2.0], [1.0, 4.0]]), "bad": np.array([[5.0, 9.0], [5.0, 11.0]])}
+    result = ib.SimulationResult(paths, np.array([1, 20]))
+    lines = result.summary().splitlines()
+    assert lines[0] == "Regret after 20 rounds, 2 repetitions"
+    assert lines[2].split() == ["good", "$x", "3", "1", "3", "4"]  # mean, standard error, median, worst
+    assert lines[3].split() == ["bad", "10", "1", "10", "11"]
+    assert str(result) == result.summary()
+    assert repr(result) == "SimulationResult(good $x, bad; 2 repetitions of 20 rounds)"
+    figure = result.plot(theme="dark")
+    drawn = [line.get_ydata().tolist() for line in figure.axes[0].get_lines()]
+    assert drawn == [[1.0, 3.0], [5.0, 10.0]]
+    figure.canvas.draw()  # a dollar sign in a name is no formula
+    plt.close(figure)
+    single = ib.SimulationResult({"one": np.array([[1.0, 2.0]])}, np.array([1, 2]))
+    assert single.summary().splitlines()[2].split() == ["one", "2", "0", "2", "2"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -11,6 +12,7 @@ from invariant_bandits.checks import Array, InputError, probability, whole_numbe
 from invariant_bandits.logs.feedback import Feedback
 
 MATERIAL = 0.02
+ROUNDING = 1e-9  # of numbers near 1: differences and spreads below it are not real
 MOST_POSITIONS = 10
 
 
@@ -51,6 +53,8 @@ class Check:
     def z(self) -> float:
         """Difference in standard errors."""
         difference = abs(self.observed - self.expected)
+        if difference <= ROUNDING * max(1.0, abs(self.expected)):
+            return 0.0
         if self.standard_error > 0.0:
             return difference / self.standard_error
         return 0.0 if difference < 1e-6 else float("inf")
@@ -84,6 +88,33 @@ class Calibration:
         return max(large, key=lambda check: check.z, default=None)
 
     @property
+    def harmless(self) -> Check | None:
+        """The most significant check whose gap is too small to matter, if chance does not explain it at `level`."""
+        small = [check for check in self.checks if abs(check.gap) <= MATERIAL]
+        worst = max(small, key=lambda check: check.z, default=None)
+        return worst if worst is not None and _corrected(worst.z, len(self.checks)) < self.level else None
+
+    def named(self, names: Sequence[str]) -> Calibration:
+        """The same checks with the names (p,) of the features."""
+        checks = [
+            replace(one, name=names[int(one.name.split()[1])]) if one.kind == "feature" else one for one in self.checks
+        ]
+        return replace(self, checks=tuple(checks))
+
+    @property
+    def words(self) -> str:
+        """What all checks say together, without the end of a sentence."""
+        worst, harmless, odds = self.worst, self.harmless, f"p = {self.p_value:.2g} over all checks"
+        if worst is not None and self.flagged:
+            return f"WRONG: {worst.name} is off by {worst.gap_in_words}, {odds}"
+        if harmless is not None:
+            return (
+                f"nothing that matters speaks against them ({odds}); {harmless.name} is off by"
+                f" {harmless.gap_in_words}, more than chance allows, but too little to matter"
+            )
+        return f"nothing speaks against them ({odds})"
+
+    @property
     def flagged(self) -> bool:
         """Whether the propensities must not be trusted."""
         return self.p_value < self.level
@@ -95,12 +126,7 @@ class Calibration:
             f"{one.name:<28} {one.expected:>9.4f} {one.observed:>9.4f} {one.standard_error:>9.4f} {one.z:>6.1f}"
             for one in self.checks
         ]
-        worst = self.worst
-        if worst is not None and self.flagged:
-            lines.append(f"WRONG: {worst.name} is off by {worst.gap_in_words}, p = {self.p_value:.2g} over all checks")
-        else:
-            lines.append(f"nothing speaks against these propensities (p = {self.p_value:.2g} over all checks)")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.words])
 
 
 def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
@@ -145,15 +171,20 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     checks = _weighted_checks(feedback, feedback.propensities) if every is None else _checks(feedback, every, bins)
     large = [check for check in checks if abs(check.gap) > MATERIAL]
     worst = max((check.z for check in large), default=0.0)
-    p_value = min(1.0, 2.0 * len(checks) * float(special.ndtr(-worst)))
-    return Calibration(tuple(checks), p_value, level, feedback.rounds)
+    return Calibration(tuple(checks), _corrected(worst, len(checks)), level, feedback.rounds)
+
+
+def _corrected(z: float, checks: int) -> float:
+    """p-value of the largest of so many z (Bonferroni)."""
+    return min(1.0, 2.0 * checks * float(special.ndtr(-z)))
 
 
 def _standardised(feedback: Feedback) -> Array:
-    """Offered features (rows, p) in standard deviations, constant ones zero."""
+    """Offered features (rows, p) in standard deviations, constant ones zero, also those that only rounding varies."""
     away = feedback.offered - feedback.offered.mean(axis=0)
     spread = away.std(axis=0)
-    return np.asarray(away / np.where(spread > 0.0, spread, 1.0))
+    varies = spread > ROUNDING * np.abs(feedback.offered).max(axis=0)
+    return np.asarray(np.where(varies, away, 0.0) / np.where(varies, spread, 1.0))
 
 
 def _positions(feedback: Feedback) -> Array:
@@ -166,6 +197,7 @@ def _checks(feedback: Feedback, chances: Array, bins: int) -> list[Check]:
     sums = feedback.sums_per_round(chances)
     furthest = float(sums[np.abs(sums - 1.0).argmax()])
     checks = [Check("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
+    chances = chances / np.repeat(sums, feedback.counts)  # so that rounded ones are judged for more than their sum
     edges = np.unique(np.quantile(chances, np.linspace(0.0, 1.0, bins + 1)))
     place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, max(len(edges) - 2, 0))
     for b in np.unique(place):

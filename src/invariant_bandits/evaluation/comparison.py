@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import InputError, one_of, whole_number
 from invariant_bandits.evaluation.calibration import Calibration, calibration
 from invariant_bandits.evaluation.estimators import logged_value
-from invariant_bandits.evaluation.intervals import Estimate, estimated
+from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.evaluation.registry import ESTIMATORS, Question, RegisteredEstimator, chosen_estimators
 from invariant_bandits.evaluation.report import report, verdict
+from invariant_bandits.extras import frame_of
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, checked_makers
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 COMPARED = (
     *("auto-isd", "isd-linucb", "linucb-cold", "linucb-warm"),
@@ -71,7 +76,7 @@ class Line:
         return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Every policy by every estimator that the log allows.
 
@@ -91,6 +96,8 @@ class Comparison:
         Of the propensities, if there are any.
     notes : tuple of str
         What can and cannot be known.
+    failures : policy -> str
+        Why policies could not be fitted or played. They have no lines.
     """
 
     lines: tuple[Line, ...]
@@ -100,6 +107,7 @@ class Comparison:
     fitted_rounds: int
     calibration: Calibration | None
     notes: tuple[str, ...]
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -108,11 +116,15 @@ class Comparison:
 
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
+        if policy not in self.agreement:
+            raise InputError(f"policy must be one of those compared, {', '.join(self.policies)}, got {policy!r}")
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:
         """Would it have helped? In plain words."""
         line = self.line(policy)
+        if policy in self.failures:
+            return f"not evaluated: {policy} could not be fitted or played, because {self.failures[policy]}"
         if line is None:
             return f"cannot be known, because {NO_PROPENSITIES}"
         return verdict(line.against_log, line.estimator if line.assumption is not None else None)
@@ -145,9 +157,33 @@ class Comparison:
             )
         ]
 
+    def to_frame(self) -> pandas.DataFrame:
+        """The `rows` as a pandas frame. Needs pandas."""
+        return frame_of(self.rows(), "to_frame")
+
+    def plot(self, *, theme: str = "light") -> Figure:
+        """Gains over the log with their intervals, a line per policy by its preferred estimator. Needs matplotlib.
+
+        Policies of which nothing is known have a line without an interval. The caller shows it.
+        """
+        from invariant_bandits import charts
+
+        found = {name: self.line(name) for name in self.policies}
+        gains = {name: None if line is None else line.against_log for name, line in found.items()}
+        known = {name: one if one is not None and one.concludes else None for name, one in gains.items()}
+        rows = {name: None if one is None else (one.value, one.low, one.high) for name, one in known.items()}
+        return charts.difference_chart(rows, theme_name=theme)
+
     def summary(self) -> str:
         """Tables a person can read, a verdict per policy, and what the numbers rest on."""
         return report(self)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        estimators = ", ".join(dict.fromkeys(line.estimator for line in self.lines)) or "nothing"
+        return f"Comparison({', '.join(self.policies)}; by {estimators}; {self.logged.rounds:,} rounds)"
 
 
 def compare(
@@ -229,42 +265,49 @@ def compare(
             notes.append(WITHOUT_PROPENSITIES)
     asked = chosen_estimators(estimators, later, with_direct)
 
-    def evaluated(name: str) -> tuple[dict[str, Estimate], float | None]:
+    def evaluated(name: str) -> _Answers:
         question = Question(makers[name], past, earlier, later, confidence=confidence, seed=seed)
         return _evaluated(name, question, asked)
 
-    found: list[tuple[dict[str, Estimate], float | None]] = [({}, None)] * len(makers)
+    found = [_Answers({})] * len(makers)
     for done, (index, outcome) in enumerate(map_unordered(evaluated, list(makers), jobs), start=1):
         found[index] = outcome
         if progress is not None:
             progress(done, len(makers))
-    estimates = {name: _trusted(result, checked) for name, (result, _) in zip(makers, found, strict=True)}
+    answers = dict(zip(makers, found, strict=True))
+    estimates = {name: _trusted(one.estimates, checked) for name, one in answers.items()}
     chosen = reference if reference in makers else None
     logged = logged_value(later, confidence=confidence)
     return Comparison(
         lines=tuple(_lines(estimates, logged, chosen)),
         logged=logged,
         reference=chosen,
-        agreement={name: share for name, (_, share) in zip(makers, found, strict=True)},
+        agreement={name: one.agreement for name, one in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
         notes=(*notes, *([] if full else [FOLLOWED]), ONE_AT_A_TIME),
+        failures={name: one.failure for name, one in answers.items() if one.failure is not None},
     )
 
 
-def _evaluated(
-    name: str, question: Question, asked: list[RegisteredEstimator]
-) -> tuple[dict[str, Estimate], float | None]:
+class _Answers(NamedTuple):
+    """What all estimators say of one policy, how often it would have done what the log did, and why it failed."""
+
+    estimates: dict[str, Estimate]
+    agreement: float | None = None
+    failure: str | None = None
+
+
+def _evaluated(name: str, question: Question, asked: list[RegisteredEstimator]) -> _Answers:
     """The answers of all estimators about one policy, and how often it would have done what the log did."""
     later = question.later
     try:
         answers = {one.name: one.estimate(question) for one in asked}
         if later.offered_rewards is not None:
-            return answers, None
-        return answers, float(question.target[later.logged_rows].mean())
+            return _Answers(answers)
+        return _Answers(answers, float(question.target[later.logged_rows].mean()))
     except InputError as error:
-        reason = f"{name} could not be fitted or played: {error}"
-        return {"none": _impossible(later, reason, question.confidence)}, None
+        return _Answers({}, failure=str(error))
     except Exception as error:
         error.add_note(f"while evaluating policy {name!r}")
         raise
@@ -287,12 +330,6 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         words = "propensities: estimated by a conditional logistic model from earlier choices; they assume that the"
         return later.with_propensities(fitted), [f"{words} log shows all that the logging policy looked at"]
     return later, []
-
-
-def _impossible(later: Feedback, reason: str, confidence: float) -> Estimate:
-    """An estimate that only says why there is none."""
-    nothing = np.zeros(later.rounds)
-    return estimated([nothing], [nothing], effective_sample=0.0, confidence=confidence, reasons=(reason,))
 
 
 def _lines(estimates: Mapping[str, Mapping[str, Estimate]], logged: Estimate, reference: str | None) -> list[Line]:

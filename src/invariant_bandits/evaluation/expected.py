@@ -93,6 +93,9 @@ def _missing(schema: Schema) -> str | None:
 
 def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
     line = result.line(name)
+    if name in result.failures:
+        nothing = dict.fromkeys(("gain", "low", "high"))
+        return {"policy": name, "estimator": "", **nothing, "verdict": result.verdict(name)}
     if line is None:
         return None
     gain = line.against_log

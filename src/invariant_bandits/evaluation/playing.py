@@ -8,18 +8,18 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.policies.base import own_propensities
 
 
 class Player(Protocol):
-    """What evaluation needs of a policy. Every policy of the library has it."""
+    """What evaluation needs of a policy: no more than `simulate` does.
 
-    dim: int
+    If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what `select`
+    returns. If it has `dim`, that must be the number of the log's features.
+    """
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-
-    def propensities(self, features: Any) -> Array:
-        """Probability (K,) of each action being the next choice."""
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
@@ -50,10 +50,7 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
     starts = feedback.starts.tolist()
     for t, (action, reward) in enumerate(zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)):
         features = feedback.offered[starts[t] : starts[t + 1]]
-        chances = np.asarray(policy.propensities(features))
-        if chances.shape != (len(features),) or not abs(chances.sum() - 1.0) < 1e-6 or chances.min() < 0.0:
-            raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
-        result[starts[t] : starts[t + 1]] = chances
+        result[starts[t] : starts[t + 1]] = own_propensities(policy, features)
         policy.update(features[action], reward - baseline, offered=features, action=action)
     return result
 
@@ -135,5 +132,6 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
 
 
 def _check_dim(policy: Player, feedback: Feedback) -> None:
-    if policy.dim != feedback.dim:
-        raise InputError(f"policy must take {feedback.dim} features, as the log has, got one that takes {policy.dim}")
+    taken = getattr(policy, "dim", feedback.dim)
+    if taken != feedback.dim:
+        raise InputError(f"policy must take {feedback.dim} features, as the log has, got one that takes {taken}")

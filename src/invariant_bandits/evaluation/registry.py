@@ -14,7 +14,7 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.playing import Player, target_probabilities
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import EVALUATES, Maker, build_policy
+from invariant_bandits.policies.registry import Maker, build_policy
 from invariant_bandits.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Estimate])
@@ -49,7 +49,7 @@ class Question:
 
     @cached_property
     def _built(self) -> Player:
-        policy: Player = build_policy(self.maker, self.past, EVALUATES)
+        policy: Player = build_policy(self.maker, self.past)
         return policy
 
     def policy(self) -> Player:

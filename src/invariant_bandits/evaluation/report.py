@@ -54,8 +54,7 @@ def report(comparison: Comparison) -> str:
         agrees = "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
         lines.append(f"  {name}: {comparison.verdict(name)}{agrees}")
     if comparison.calibration is not None:
-        state = "flagged as wrong" if comparison.calibration.flagged else "nothing speaks against them"
-        lines += ["", f"Propensities: {state} (p = {comparison.calibration.p_value:.2g})."]
+        lines += ["", f"Propensities: {comparison.calibration.words}."]
     notes = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
     return "\n".join([*lines, "", *(f"Note: {note}." for note in notes)])
 

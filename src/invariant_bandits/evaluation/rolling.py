@@ -14,7 +14,7 @@ from invariant_bandits.evaluation.playing import played_rows
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import EVALUATES, Maker, build_policy, checked_makers
+from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
 
 HORIZONS = (100, 500, 2000)
 
@@ -245,7 +245,7 @@ def play_from(
     chosen = {}
     for name, maker in makers.items():
         try:
-            rows = played_rows(build_policy(maker, past, EVALUATES), ahead, baseline=past.baseline)
+            rows = played_rows(build_policy(maker, past), ahead, baseline=past.baseline)
         except Exception as error:
             error.add_note(f"while playing policy {name!r} from round {start}")
             raise

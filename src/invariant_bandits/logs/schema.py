@@ -231,3 +231,16 @@ def _public_fields() -> list[str]:
 
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
 """What the columns mean: a Schema, the fields that are known (a mapping, or the path of a TOML file), or nothing."""
+
+
+def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
+    """The schema with these names or patterns of columns as its features; InputError if it names others itself."""
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+        raise InputError(f"features must be FeatureOptions, a FeatureMap or a list of column names, got {names!r}")
+    given: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
+    told = tuple(given.features if isinstance(given, Schema) else given.get("features", ()))
+    if told and told != tuple(names):
+        raise InputError(f"features are named twice: {listed(names)} by features, {listed(told)} by schema")
+    if isinstance(given, Schema):
+        return replace(given, features=tuple(names))
+    return {**given, "features": list(names)}

@@ -25,7 +25,6 @@ Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
 
 PLAYS = ("select", "update")
-EVALUATES = ("select", "propensities", "update")
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,16 +116,11 @@ def _cell(one: Estimate) -> Cell:
 
 
 def _calibration(found: Calibration, names: tuple[str, ...]) -> Section:
-    state = f"They are flagged as wrong: {found.worst.name} is off by {found.worst.gap_in_words}" if found.worst else ""
-    words = state if found.flagged and state else "Nothing speaks against them"
+    found = found.named(names)
     rows: list[list[Cell]] = [
-        [
-            names[int(one.name.split()[1])] if one.kind == "feature" else one.name,
-            number(f"{one.expected:.3f}"),
-            number(f"{one.observed:.3f}"),
-            number(f"{one.z:.1f}"),
-        ]
+        [one.name, number(f"{one.expected:.3f}"), number(f"{one.observed:.3f}"), number(f"{one.z:.1f}")]
         for one in found.checks
     ]
-    sentence = f"{words} (p = {found.p_value:.2g} over all checks)."
+    words = found.words[0].upper() + found.words[1:]
+    sentence = f"They are flagged as wrong: {words.removeprefix('WRONG: ')}." if found.flagged else f"{words}."
     return Section("Propensities", [CALIBRATION, sentence], ("check", "promised", "seen", "z"), rows)

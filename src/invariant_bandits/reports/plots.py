@@ -6,29 +6,27 @@ stays apart for colour-blind readers and in grey print, where drifting lines are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.charts import THEMES as THEMES
+from invariant_bandits.charts import difference_chart as difference_chart
+from invariant_bandits.charts import one_line_each as one_line_each
+from invariant_bandits.charts import theme as theme
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import direction_paths, p_value_words
 
-THEMES: dict[str, dict[str, str]] = {
-    "light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#d5dbe1", "stable": "#0072b2", "varies": "#d55e00"},
-    "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
-}
 WINDOWS_SHOWN = 4
 UNSTAMPED: dict[str, Any] = {
     "png": {"Software": None},
@@ -41,35 +39,6 @@ SERIES_COLOURS = {
     "light": ("#8a949e", "#1f2933", "#009e73", "#0072b2", "#d55e00", "#cc79a7"),
     "dark": ("#7d8590", "#e6edf3", "#2fc99a", "#56b4e9", "#ff9e4a", "#e6a3cb"),
 }
-
-
-@contextmanager
-def theme(name: str) -> Iterator[dict[str, str]]:
-    """Matplotlib settings for one theme; yields its colours."""
-    colours = THEMES[one_of("theme", name, tuple(THEMES))]
-    ink, paper = colours["ink"], colours["paper"]
-    settings: Any = {
-        "figure.facecolor": paper,
-        "axes.facecolor": paper,
-        "savefig.facecolor": paper,
-        "text.color": ink,
-        "axes.labelcolor": ink,
-        "axes.edgecolor": colours["faint"],
-        "xtick.color": ink,
-        "ytick.color": ink,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "font.size": 9.0,
-        "axes.titlesize": 9.5,
-        "axes.titlelocation": "left",
-        "axes.linewidth": 0.8,
-        "figure.dpi": 120,
-        "savefig.dpi": 160,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "invariant-bandits",  # the same picture is the same file
-    }
-    with mpl.rc_context(settings):
-        yield colours
 
 
 def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg", "pdf")) -> list[Path]:
@@ -165,38 +134,6 @@ def regret_chart(
         one_line_each(axis, list(rows), colours)
         axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
-    return figure
-
-
-def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -> None:
-    """Lay out an axis with one line per name, the first above."""
-    axis.set_yticks(range(len(names)), list(names))
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
-    axis.set_axisbelow(True)
-
-
-def difference_chart(rows: Mapping[str, tuple[float, float, float]], *, theme_name: str = "light") -> Figure:
-    """Paired differences with their intervals, one line per name: (value, low, high).
-
-    Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
-    """
-    if not rows:
-        raise InputError("rows is empty: there is nothing to draw")
-    with theme(theme_name) as colours:
-        looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
-        figure = plt.figure(figsize=(7.4, 0.9 + 0.34 * len(rows)), layout="constrained")
-        axis = figure.subplots()
-        axis.axvline(0.0, color=colours["ink"], lw=0.8)
-        for place, (value, low, high) in enumerate(rows.values()):
-            colour, marker = looks[int(low > 0.0) - int(high < 0.0)]
-            axis.hlines(place, low, high, color=colour, lw=1.8)
-            axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
-            axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
-        one_line_each(axis, list(rows), colours)
-        axis.set_xlabel("gain per round over what the log did, with its interval")
     return figure
 
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from invariant_bandits import files
 from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.extras import frame_of, needed
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 KIND = "simulation"
 
@@ -44,7 +46,7 @@ class BeliefRow(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SimulationResult:
     """Dynamic regret of policies that played the same rounds.
 
@@ -128,15 +130,38 @@ class SimulationResult:
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas frame with one line per policy, replication (from `first`) and round. Needs pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError(
-                "to_frame needs pandas, which is not installed: pip install 'invariant-bandits[frames]'"
-            ) from None
         names = np.array(list(self.regret), dtype=object)
         columns = self._columns()
-        return pandas.DataFrame(columns | {"policy": names[columns["policy"]]})
+        return frame_of(columns | {"policy": names[columns["policy"]]}, "to_frame")
+
+    def summary(self) -> str:
+        """A table a person can read: regret of every policy at the end, the lowest mean first."""
+        finals = {name: self.final(name) for name in self.regret}
+        order = sorted(finals, key=lambda name: float(finals[name].mean()))
+        wide = max(len(name) for name in ("policy", *order))
+        lines = [
+            f"Regret after {int(self.rounds[-1]):,} rounds, {self.replications} repetitions",
+            f"{'policy':<{wide}} {'mean':>10} {'std. err.':>10} {'median':>10} {'worst':>10}",
+        ]
+        for name in order:
+            values = finals[name]
+            numbers = (values.mean(), _error(values), np.median(values), values.max())
+            lines.append(f"{name:<{wide}} " + " ".join(f"{number:>10.4g}" for number in numbers))
+        return "\n".join(lines)
+
+    def plot(self, *, theme: str = "light") -> Figure:
+        """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows it."""
+        from invariant_bandits import charts
+
+        paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
+        return charts.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        played = f"{self.replications} repetitions of {int(self.rounds[-1]):,} rounds"
+        return f"SimulationResult({', '.join(self.regret)}; {played})"
 
     def _columns(self) -> dict[str, Array]:
         """One entry per policy (its index), replication and round, and the regret there."""
@@ -242,17 +267,17 @@ class SimulationResult:
         )
 
 
+def _error(values: Array) -> Array:
+    """Standard error of the mean over the first axis, 0 for a single repetition."""
+    count = len(values)
+    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:]))
+
+
 def _shared(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that do not say which repetitions were played."""
     return {name: value for name, value in settings.items() if name not in ("first", "replications")}
 
 
 def _pyarrow(caller: str) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError(
-            f"{caller} needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'"
-        ) from None
-    return pyarrow
+    needed("pyarrow.parquet", caller)
+    return needed("pyarrow", caller)

@@ -1,0 +1,26 @@
+"""Packages that not everybody has installed, and what to install where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+EXTRAS = {"pandas": "frames", "matplotlib": "plots", "pyarrow": "logs"}
+"""Package -> the extra of this distribution that brings it."""
+
+
+def needed(module: str, caller: str) -> Any:
+    """The module, imported, or ImportError that says who needs it and how to get it."""
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ImportError(
+            f"{caller} needs {package}, which is not installed: pip install 'invariant-bandits[{EXTRAS[package]}]'"
+        ) from None
+
+
+def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:
+    """A pandas frame of rows or columns."""
+    return needed("pandas", caller).DataFrame(rows, columns=columns)
