@@ -15,6 +15,8 @@ An estimator refuses to conclude, with an infinite interval and its reasons, if
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
@@ -22,8 +24,9 @@ from invariant_bandits.evaluation.blocks import mean_and_error
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.registry import estimator
-from invariant_bandits.evaluation.reward_model import predict_rewards
+from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
 from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.logs.stored_rows import StoredRows
 
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
@@ -91,7 +94,12 @@ def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Est
 
 @estimator("DR", rank=0)
 def doubly_robust(
-    feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95
+    feedback: Feedback,
+    target: Array,
+    *,
+    earlier: Feedback | None = None,
+    predictions: Predictions | None = None,
+    confidence: float = 0.95,
 ) -> Estimate:
     """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
 
@@ -105,6 +113,8 @@ def doubly_robust(
         Probabilities of all offered actions under the target policy.
     earlier : Feedback, optional
         Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
+    predictions : Predictions, optional
+        What `predict_rewards` made of both, if that was done before.
     confidence : float
         Coverage of the interval.
 
@@ -115,10 +125,10 @@ def doubly_robust(
     """
     weights = importance_weights(feedback, target)
     effective, reasons = support(weights)
-    predicted = predict_rewards(feedback, earlier).values
-    expected = predicted[feedback.logged_rows]
+    model = predict_rewards(feedback, earlier) if predictions is None else predictions
+    expected = model.logged
     return estimated(
-        feedback.sums_per_round(target * predicted) + weights * (feedback.rewards - expected),
+        model.under(feedback, target) + weights * (feedback.rewards - expected),
         np.ones(feedback.rounds),
         effective_sample=effective,
         confidence=confidence,
@@ -130,7 +140,14 @@ def doubly_robust(
 
 
 @estimator("direct", needs="nothing", rank=9, assumption=DIRECT_ASSUMPTION)
-def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None, confidence: float = 0.95) -> Estimate:
+def direct(
+    feedback: Feedback,
+    target: Array,
+    *,
+    earlier: Feedback | None = None,
+    predictions: Predictions | None = None,
+    confidence: float = 0.95,
+) -> Estimate:
     """Direct method: mean of Σ_a target·q̂, for logs without propensities. See DIRECT_ASSUMPTION.
 
     The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
@@ -144,6 +161,8 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
         Probabilities of all offered actions under the target policy.
     earlier : Feedback, optional
         Rounds before these. The first block has no other past: without them its rounds are left out.
+    predictions : Predictions, optional
+        What `predict_rewards` made of both, if that was done before.
     confidence : float
         Coverage of the interval.
 
@@ -153,11 +172,11 @@ def direct(feedback: Feedback, target: Array, *, earlier: Feedback | None = None
         Reward per round.
     """
     target = checked_target(feedback, target)
-    model = predict_rewards(feedback, earlier)
+    model = predict_rewards(feedback, earlier) if predictions is None else predictions
     known = model.known.astype(np.float64)
-    expected = np.where(model.known, model.values[feedback.logged_rows], feedback.rewards.mean())
+    expected = np.where(model.known, model.logged, feedback.rewards.mean())
     return estimated(
-        known * feedback.sums_per_round(target * model.values),
+        known * model.under(feedback, target),
         known,
         effective_sample=float(known.sum()),
         confidence=confidence,
@@ -259,11 +278,13 @@ def importance_weights(feedback: Feedback, target: Array) -> Array:
         raise InputError(
             "propensities are missing: estimate them, say that logging was uniform, or use the direct method"
         )
-    return np.asarray(checked_target(feedback, target)[feedback.logged_rows] / feedback.propensities)
+    return np.asarray(feedback.of_logged(checked_target(feedback, target)) / feedback.propensities)
 
 
-def checked_target(feedback: Feedback, target: Array) -> Array:
-    """Probabilities (rows,) that add up to 1 in every round, or InputError."""
+def checked_target(feedback: Feedback, target: Any) -> Any:
+    """Probabilities (rows,) that add up to 1 in every round, or InputError; stored ones have been checked."""
+    if isinstance(target, StoredRows) and len(target) == len(feedback.offered):
+        return target
     target = finite_array("target", target, (len(feedback.offered),))
     if (target < 0.0).any() or (np.abs(feedback.sums_per_round(target) - 1.0) > 1e-6).any():
         raise InputError("target must be probabilities that add up to 1 in every round")

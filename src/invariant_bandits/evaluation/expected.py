@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,8 @@ def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
 def _centred(feedback: Feedback) -> Feedback:
     """Features less the mean of those chosen in the earlier half, as a model without an intercept has them."""
     earlier, _ = feedback.split(0.5)
-    return replace(feedback, offered=np.ascontiguousarray(feedback.offered - earlier.features.mean(axis=0)))
+    mean = earlier.features.mean(axis=0)
+    return feedback.mapped(lambda rows: rows - mean)
 
 
 def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs.feedback import Feedback, Whole
+from invariant_bandits.logs.feedback_parts import in_parts
 from invariant_bandits.policies.base import own_propensities
 
 
@@ -25,7 +27,7 @@ class Player(Protocol):
         """Learn the reward of the chosen action with features (p,)."""
 
 
-def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
@@ -43,16 +45,33 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
     Returns
     -------
     array, shape (rows,)
-        They add up to 1 in every round.
+        They add up to 1 in every round. StoredRows if they are too many for memory.
     """
-    result = np.empty(len(feedback.offered))
     _check_dim(policy, feedback)
+    return feedback.per_row(lambda part: _followed(policy, part, baseline))
+
+
+def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
+    """Probabilities (rows,) of one part; they are checked all at once."""
+    result = np.empty(len(feedback.offered))
     starts = feedback.starts.tolist()
+    told = getattr(policy, "propensities", None) or partial(own_propensities, policy)
     for t, (action, reward) in enumerate(zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)):
         features = feedback.offered[starts[t] : starts[t + 1]]
-        result[starts[t] : starts[t + 1]] = own_propensities(policy, features)
+        chances = told(features)
+        if np.shape(chances) != (len(features),):
+            raise _not_probabilities(len(features), chances)
+        result[starts[t] : starts[t + 1]] = chances
         policy.update(features[action], reward - baseline, offered=features, action=action)
+    sums = feedback.sums_per_round(result)
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | (np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0))
+    if len(wrong):
+        raise _not_probabilities(int(feedback.counts[wrong[0]]), result[starts[wrong[0]] : starts[wrong[0] + 1]])
     return result
+
+
+def _not_probabilities(actions: int, given: Any) -> InputError:
+    return InputError(f"propensities must be {actions} probabilities that add up to 1, got {given}")
 
 
 def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
@@ -83,9 +102,19 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
     _check_dim(policy, feedback)
     rng = np.random.default_rng(whole_number("seed", seed, 0))
     lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
+    return np.concatenate(
+        [
+            start + _accepted(policy, part, np.flatnonzero(lucky[start : start + part.rounds]), baseline)
+            for start, part in in_parts(feedback)
+        ]
+    )
+
+
+def _accepted(policy: Player, feedback: Feedback, tried: Whole, baseline: float) -> Whole:
+    """Those of the rounds `tried` (m,) of one part in which the policy chooses as the log did, and learns."""
     starts, actions, rewards = feedback.starts.tolist(), feedback.actions.tolist(), feedback.rewards.tolist()
     accepted = []
-    for t in np.flatnonzero(lucky).tolist():
+    for t in tried.tolist():
         features = feedback.offered[starts[t] : starts[t + 1]]
         if policy.select(features) == actions[t]:
             policy.update(features[actions[t]], rewards[t] - baseline, offered=features, action=actions[t])
@@ -95,8 +124,8 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
 
 def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rewards (n,) of the policy's own choices. Parameters as in `played_rows`."""
-    rows = played_rows(policy, feedback, baseline=baseline)
-    return np.asarray(feedback.offered_rewards)[rows]
+    _check_playable(policy, feedback)
+    return feedback.per_round(lambda part: part.offered_rewards[_played(policy, part, baseline)])
 
 
 def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
@@ -116,19 +145,29 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
     array of int, shape (n,)
         Rows of feedback.offered.
     """
-    if feedback.offered_rewards is None:
-        raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
-    _check_dim(policy, feedback)
-    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards
-    rows = np.empty(feedback.rounds, dtype=np.int64)
+    _check_playable(policy, feedback)
+    found = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
+    return np.concatenate(found)
+
+
+def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
+    """Rows (n,) of one part that the policy chooses."""
+    starts, rewards = feedback.starts.tolist(), feedback.offered_rewards.tolist()
+    rows = []
     for t in range(feedback.rounds):
         features = feedback.offered[starts[t] : starts[t + 1]]
         action = policy.select(features)
         if not 0 <= action < len(features):
             raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
-        rows[t] = starts[t] + action
-        policy.update(features[action], float(rewards[rows[t]]) - baseline, offered=features, action=action)
-    return rows
+        rows.append(starts[t] + action)
+        policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
+    return np.array(rows, dtype=np.int64)
+
+
+def _check_playable(policy: Player, feedback: Feedback) -> None:
+    if feedback.offered_rewards is None:
+        raise InputError("offered_rewards are missing: playing needs the rewards of all offered actions")
+    _check_dim(policy, feedback)
 
 
 def _check_dim(policy: Player, feedback: Feedback) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, number_between, whole_number
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.stored_rows import RowCollector
 
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
@@ -13,7 +16,7 @@ SMALL_GAIN = 1e-10
 
 def estimate_propensities(
     feedback: Feedback, *, earlier: Feedback | None = None, blocks: int = 5, floor: float = 1e-3
-) -> Array:
+) -> Any:
     """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
     Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first gets that of
@@ -34,7 +37,7 @@ def estimate_propensities(
     Returns
     -------
     array, shape (rows,)
-        They add up to 1 in every round.
+        They add up to 1 in every round. StoredRows if they are too many for memory.
 
     >>> import numpy as np
     >>> from invariant_bandits.logs.feedback import Feedback
@@ -52,7 +55,7 @@ def estimate_propensities(
     if feedback.rounds < 2 * blocks:
         raise InputError(f"at least {2 * blocks} rounds are needed for {blocks} blocks, got {feedback.rounds}")
     edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
-    result = np.empty(len(feedback.offered))
+    chances = RowCollector()
     theta = np.zeros(feedback.dim)
     for b in range(blocks):
         known = [] if earlier is None else [earlier]
@@ -61,11 +64,11 @@ def estimate_propensities(
         elif earlier is None:
             known.append(feedback.between(int(edges[1]), int(edges[2])))
         theta = fit_choices(known, start=theta)
-        block = feedback.between(int(edges[b]), int(edges[b + 1]))
-        result[feedback.starts[edges[b]] : feedback.starts[edges[b + 1]]] = _choice_chances(block, theta)
-    least = np.repeat(np.minimum(floor, 1.0 / feedback.counts), feedback.counts)
-    spare = 1.0 - least * np.repeat(feedback.counts, feedback.counts)
-    return np.asarray(least + spare * result)
+        for part in feedback.between(int(edges[b]), int(edges[b + 1])).parts():
+            least = np.repeat(np.minimum(floor, 1.0 / part.counts), part.counts)
+            spare = 1.0 - least * np.repeat(part.counts, part.counts)
+            chances.append(least + spare * _choice_chances(part, theta))
+    return chances.rows()
 
 
 def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
@@ -88,7 +91,8 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     """
     p = parts[0].dim
     rows = sum(len(part.offered) for part in parts)
-    penalty = sum(((part.offered - _round_means(part)) ** 2).sum(axis=0) for part in parts) / rows
+    spreads = (((part.offered - _round_means(part)) ** 2).sum(axis=0) for whole in parts for part in whole.parts())
+    penalty = sum(spreads) / rows
     penalty = np.where(penalty > 0.0, penalty, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
     value, gradient, curvature = _likelihood(parts, theta, penalty)
@@ -128,7 +132,7 @@ def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[fl
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
     gradient, curvature = -penalty * theta, np.diag(penalty)
-    for part in parts:
+    for part in (part for whole in parts for part in whole.parts()):
         chances = _choice_chances(part, theta)
         mean = part.sums_per_round(chances[:, None] * part.offered)
         away = part.offered - np.repeat(mean, part.counts, axis=0)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from invariant_bandits.checks import Array, one_of
+from invariant_bandits.checks import one_of
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.playing import Player, target_probabilities
+from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, build_policy
@@ -20,6 +21,8 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NEEDS = ("rewards", "propensities", "nothing")
 TAKES = ("target", "policy")
+GIVEN = ("earlier", "predictions", "baseline", "seed", "confidence")
+"""What of a Question an estimator is given if it takes a parameter of that name."""
 
 
 class Question:
@@ -39,13 +42,30 @@ class Question:
         Coverage of the intervals.
     seed : int
         Of what an estimator draws.
+    predictions : Predictions, optional
+        Of the later rewards from earlier ones, the same for all policies; made when first asked for if not given.
     """
 
     def __init__(
-        self, maker: Maker, past: Past, earlier: Feedback, later: Feedback, *, confidence: float, seed: int
+        self,
+        maker: Maker,
+        past: Past,
+        earlier: Feedback,
+        later: Feedback,
+        *,
+        confidence: float,
+        seed: int,
+        predictions: Predictions | None = None,
     ) -> None:
         self.maker, self.past, self.earlier, self.later = maker, past, earlier, later
         self.confidence, self.seed, self.baseline = confidence, seed, past.baseline
+        if predictions is not None:
+            self.predictions = predictions
+
+    @cached_property
+    def predictions(self) -> Predictions:
+        """Predicted rewards of the later rounds."""
+        return predict_rewards(self.later, self.earlier)
 
     @cached_property
     def _built(self) -> Player:
@@ -57,7 +77,7 @@ class Question:
         return copy.deepcopy(self._built)
 
     @cached_property
-    def target(self) -> Array:
+    def target(self) -> Any:
         """Its probability of every offered action (rows,), following the log."""
         return target_probabilities(self.policy(), self.later, baseline=self.baseline)
 
@@ -95,10 +115,13 @@ class RegisteredEstimator:
             return self.needs == "rewards" and feedback.offered_rewards is not None
         return self.needs == "nothing" or feedback.propensities is not None
 
+    def wants(self, name: str) -> bool:
+        """Whether the function takes a parameter of this name."""
+        return name in inspect.signature(self.kind).parameters
+
     def estimate(self, question: Question) -> Estimate:
-        """The answer. The function is given those of earlier, baseline, seed and confidence that it takes."""
-        wanted = inspect.signature(self.kind).parameters
-        names = [name for name in ("earlier", "baseline", "seed", "confidence") if name in wanted]
+        """The answer. The function is given those of GIVEN that it takes."""
+        names = [name for name in GIVEN if self.wants(name)]
         given = question.target if self.takes == "target" else question.policy()
         return self.kind(question.later, given, **{name: getattr(question, name) for name in names})
 
@@ -119,7 +142,8 @@ def estimator(
         What the log must have. "rewards" are those of all offered actions.
     takes : "target" or "policy"
         Whether the function is called with (feedback, target) or (feedback, policy). It is given those of earlier,
-        baseline, seed and confidence that it has as parameters.
+        predictions, baseline, seed and confidence that it has as parameters. Where there are very many offered
+        actions, target and feedback.offered are StoredRows, see `Feedback.parts`.
     rank : int
         The lowest that can answer is preferred.
     assumption : str, optional

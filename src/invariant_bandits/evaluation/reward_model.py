@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.evaluation.blocks import BLOCKS, block_starts
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.logs.feedback_parts import in_parts
+from invariant_bandits.logs.stored_rows import collected
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,8 +20,10 @@ class Predictions:
 
     Attributes
     ----------
-    values : array, shape (rows,)
+    values : array or StoredRows, shape (rows,)
         Predicted rewards, 0 where nothing came before.
+    logged : array, shape (n,)
+        Those of the logged actions.
     known : array of bool, shape (n,)
         Whether a round has a prediction.
     block : array of int, shape (n,)
@@ -29,13 +34,18 @@ class Predictions:
         Features at which the baseline was taken.
     """
 
-    values: Array
+    values: Any
+    logged: Array
     known: Array
     block: Array
     covariances: Array
     centers: Array
 
-    def errors_under(self, feedback: Feedback, target: Array) -> Array:
+    def under(self, feedback: Feedback, target: Any) -> Array:
+        """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
+        return feedback.per_round(lambda part, own, model: part.sums_per_round(own * model), target, self.values)
+
+    def errors_under(self, feedback: Feedback, target: Any) -> Array:
         """What the coefficients' errors cause in the mean prediction under a target policy.
 
         Parameters
@@ -51,13 +61,18 @@ class Predictions:
             Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so the rows
             are to be added up as if fully dependent.
         """
-        expected = feedback.sums_per_round(target[:, None] * feedback.offered)
+        sums = np.zeros_like(self.centers)
+        for start, part, chances in in_parts(feedback, target):
+            expected = part.sums_per_round(chances[:, None] * part.offered)
+            block = self.block[start : start + part.rounds]
+            for b in np.unique(block):
+                sums[b] += expected[block == b].sum(axis=0)
         result = np.zeros_like(self.centers)
         for b in np.unique(self.block[self.known]):
-            here = self.block == b
+            rounds = (self.block == b).sum()
             values, vectors = np.linalg.eigh(self.covariances[b])
-            away = expected[here].mean(axis=0) - self.centers[b]
-            share = float(here.sum() / self.known.sum())
+            away = sums[b] / rounds - self.centers[b]
+            share = float(rounds / self.known.sum())
             result[b] = share * np.sqrt(np.maximum(values, 0.0)) * (vectors.T @ away)
         return result
 
@@ -90,8 +105,7 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
     gram, cross = np.cumsum(moments.gram, axis=0), np.cumsum(moments.cross, axis=0)
     squares, counts = np.cumsum(moments.reward_square), np.cumsum(moments.counts)
     block = np.searchsorted(first, np.arange(feedback.rounds), side="right") - 1
-    rows = np.append(feedback.starts[first], len(feedback.offered))
-    values = np.zeros(len(feedback.offered))
+    slopes, bases = np.zeros((len(first), p)), np.zeros(len(first))
     covariances, centers = np.zeros((len(first), p, p)), np.zeros((len(first), p))
     for b in range(len(first)):
         past = before + b
@@ -101,11 +115,19 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         scale = np.diagonal(G) / n
         ridge = np.diag(np.where(scale > 0.0, p * scale, 1.0))
         inverse = np.linalg.inv(G + ridge)
-        slopes = inverse @ c
-        noise = max(float(squares[past - 1] - slopes @ c), 0.0) / max(n - past - p, 1.0)
-        centers[b] = moments.feature_mean[past - 1]
+        slopes[b] = inverse @ c
+        noise = max(float(squares[past - 1] - slopes[b] @ c), 0.0) / max(n - past - p, 1.0)
+        bases[b], centers[b] = moments.reward_mean[past - 1], moments.feature_mean[past - 1]
         covariances[b] = noise * inverse
-        here = slice(rows[b], rows[b + 1])
-        values[here] = moments.reward_mean[past - 1] + (feedback.offered[here] - centers[b]) @ slopes
+
+    def predicted(part: Feedback, start: int) -> Array:
+        values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
+        for b in np.unique(own):
+            inside = np.flatnonzero(own == b)
+            here = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
+            values[here] = bases[b] + (part.offered[here] - centers[b]) @ slopes[b]
+        return values
+
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
-    return Predictions(values, known, block, covariances, centers)
+    values = collected(predicted(part, start) for start, part in in_parts(feedback))
+    return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)

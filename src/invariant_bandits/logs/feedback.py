@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,8 @@ from invariant_bandits.logs.feedback_checks import (
     per_row,
     row_starts,
 )
+from invariant_bandits.logs.feedback_parts import changed, cut, in_parts, is_small, loaded, stretches
+from invariant_bandits.logs.stored_rows import StoredRows, collected
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.moments.windows import place_times
 
@@ -26,6 +29,9 @@ Whole = np.ndarray[Any, Any]
 @dataclass(frozen=True, eq=False)
 class Feedback:
     """n logged rounds in time order; make it with `from_arrays` or `from_full_information`, which check.
+
+    What has a value per offered action may be StoredRows, in a file, where it is too much for memory: `parts` are
+    always arrays.
 
     Parameters
     ----------
@@ -47,14 +53,14 @@ class Feedback:
         Rewards of all offered actions (full information).
     """
 
-    offered: Array
+    offered: Any
     counts: Whole
     actions: Whole
     rewards: Array
     times: Whole | None = None
     propensities: Array | None = None
-    offered_propensities: Array | None = None
-    offered_rewards: Array | None = None
+    offered_propensities: Any = None
+    offered_rewards: Any = None
 
     # -- making --
 
@@ -163,12 +169,8 @@ class Feedback:
             raise InputError(f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}")
         rounds = slice(start, stop)
         rows = slice(int(self.starts[start]), int(self.starts[stop]))
-
-        def cut(array: Any, part: slice) -> Any:
-            return None if array is None else array[part]
-
         return Feedback(
-            offered=self.offered[rows],
+            offered=cut(self.offered, rows),
             counts=self.counts[rounds],
             actions=self.actions[rounds],
             rewards=self.rewards[rounds],
@@ -202,17 +204,39 @@ class Feedback:
 
     def with_propensities(self, propensities: Any) -> Feedback:
         """The same rounds with other propensities, (n,) or (rows,)."""
+        if isinstance(propensities, StoredRows):
+            own = self.of_logged(propensities)
+            return replace(self, propensities=own, offered_propensities=propensities)
         every, own = checked_propensities(propensities, self.counts, self.actions)
         return replace(self, propensities=own, offered_propensities=every)
 
     def with_uniform_propensities(self) -> Feedback:
         """The same rounds as if every offered action had been equally likely: an assumption of the caller's."""
-        return self.with_propensities(np.repeat(1.0 / self.counts, self.counts))
+        return self.with_propensities(self.per_row(lambda part: np.repeat(1.0 / part.counts, part.counts)))
 
     def shifted(self, baseline: float) -> Feedback:
         """The same rounds with `baseline` taken off all rewards."""
-        every = None if self.offered_rewards is None else self.offered_rewards - baseline
+        every = changed(self.offered_rewards, lambda rewards: rewards - baseline)
         return replace(self, rewards=self.rewards - baseline, offered_rewards=every)
+
+    def mapped(self, change: Callable[[Array], Array]) -> Feedback:
+        """The same rounds with other features: `change` (rows, p) -> (rows, q), each row by itself."""
+        return replace(self, offered=changed(self.offered, change))
+
+    def parts(self) -> Iterator[Feedback]:
+        """These rounds in order, in stretches of at most 16 MB of features as arrays; one if 128 MB hold them all.
+
+        What is added up over parts is, where there are several, rounded otherwise than in one.
+        """
+        return map(loaded, [self] if is_small(self.offered) else (self.between(*at) for at in stretches(self)))
+
+    def per_row(self, function: Callable[[Feedback], Array]) -> Any:
+        """`function` of every part, one number per offered action: all of them (rows,), StoredRows if they are many."""
+        return collected(map(function, self.parts()))
+
+    def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
+        """`function` of every part and its share of the per-row `values`, one entry per round: all of them (n, ...)."""
+        return np.concatenate([function(part, *own) for _, part, *own in in_parts(self, *values)])
 
     # -- reading --
 
@@ -239,7 +263,11 @@ class Feedback:
     @property
     def features(self) -> Array:
         """Features of the logged actions (n, p)."""
-        return np.asarray(self.offered[self.logged_rows])
+        return self.per_round(lambda part: part.offered[part.logged_rows])
+
+    def of_logged(self, values: Any) -> Array:
+        """Per-row values (rows,) of the logged actions (n,)."""
+        return self.per_round(lambda part, own: own[part.logged_rows], values)
 
     def sums_per_round(self, values: Array) -> Array:
         """Sums (n, ...) over the offered actions of per-row values (rows, ...)."""
@@ -273,8 +301,11 @@ class Feedback:
         else:
             moments = WindowedMoments.empty(self.dim, edges=edges, offered=offered)
             place = place_times(self.rounds, self.times, moments.edges)
-        others = {"offered": self.offered, "offered_counts": self.counts} if offered else {}
-        return moments.update(self.features, self.rewards, window=place, **others)
+        for start, part in in_parts(self):
+            others = {"offered": part.offered, "offered_counts": part.counts} if offered else {}
+            own = place[start : start + part.rounds]
+            moments.update(part.offered[part.logged_rows], part.rewards, window=own, **others)
+        return moments
 
     def _equal_stretches(self, m: int) -> Whole:
         """The window of every round (n,), if m windows are equal stretches of rounds."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.logs.stored_rows import StoredRows
 
 
 def row_starts(counts: Array) -> Array:
@@ -14,13 +15,14 @@ def row_starts(counts: Array) -> Array:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def flattened(offered: Any, counts: Any) -> tuple[Array, Array]:
+def flattened(offered: Any, counts: Any) -> tuple[Any, Array]:
     """(features (rows, p), actions per round (n,)) from (n, K, p), or from (rows, p) with counts."""
     if counts is None:
         array = finite_array("offered", offered, ("n", "K", "p"))
         n, actions, p = array.shape
         return np.ascontiguousarray(array.reshape(n * actions, p)), np.full(n, actions, dtype=np.int64)
-    flat = np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
+    stored = isinstance(offered, StoredRows)
+    flat = offered if stored else np.ascontiguousarray(finite_array("offered", offered, ("rows", "p")))
     sizes = _whole_numbers("counts", counts, None)
     if (sizes < 1).any():
         raise InputError(f"counts must be at least 1, got {sizes.min()}")
@@ -48,8 +50,10 @@ def _whole_numbers(name: str, value: Any, length: int | None) -> Array:
     return array.astype(np.int64)
 
 
-def per_row(name: str, value: Any, rows: int) -> Array:
-    """One finite number per offered action, (rows,) or (n, K)."""
+def per_row(name: str, value: Any, rows: int) -> Any:
+    """One finite number per offered action, (rows,) or (n, K); stored ones were checked when they were stored."""
+    if isinstance(value, StoredRows) and value.shape == (rows,):
+        return value
     array = np.asarray(value)
     return finite_array(name, array.reshape(-1) if array.ndim == 2 else array, (rows,))
 

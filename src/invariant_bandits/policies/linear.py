@@ -131,10 +131,12 @@ class LinearPolicy(BasePolicy):
                 raise InputError("warm: the logged rounds are not at hand, only the moments of all of them")
             self._learn_moments(past)
             return
-        rows, rewards = past.logs.features, past.logs.rewards
-        first = 0 if latest is None else max(0, len(rows) - latest)
-        for features, reward in zip(rows[first:], rewards[first:].tolist(), strict=True):
-            LinearPolicy.update(self, features, reward)
+        skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
+        for part in past.logs_in_parts():
+            first = min(skipped, len(part.rewards))
+            skipped -= first
+            for features, reward in zip(part.features[first:], part.rewards[first:].tolist(), strict=True):
+                LinearPolicy.update(self, features, reward)
 
     def _learn_moments(self, past: Past) -> None:
         """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to rounding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -137,16 +138,17 @@ class Past:
         baseline = float(feedback.rewards.mean())
         shifted = feedback.shifted(baseline)
         moments = shifted.moments(windows) if edges is None else shifted.moments(edges=edges)
-        sizes = set(feedback.counts.tolist())
+        least, most = int(feedback.counts.min()), int(feedback.counts.max())
+        norms = (float(np.sqrt((part.offered**2).sum(axis=1).max())) for part in feedback.parts())
         return cls(
             logs=shifted,
             moments=moments,
             windows=windows,
             horizon=horizon,
-            actions=sizes.pop() if len(sizes) == 1 else None,
+            actions=most if least == most else None,
             baseline=baseline,
             remembered=max(moments.rounds // moments.windows, 1),
-            feature_bound=max(float(np.sqrt((feedback.offered**2).sum(axis=1).max())), 1e-6),
+            feature_bound=max(*norms, 1e-6),
         )
 
     def in_windows(self, windows: int) -> Past:
@@ -174,6 +176,12 @@ class Past:
         """The logged rounds row by row, or None: another name for `logs`."""
         return self.logs
 
+    def logs_in_parts(self) -> Iterable[LoggedRows]:
+        """The logged rounds row by row, in stretches that fit into memory; none if they are not at hand."""
+        if self.logs is None:
+            return ()
+        return self.logs.parts() if isinstance(self.logs, Feedback) else (self.logs,)
+
     @cached_property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logged rounds."""
@@ -183,7 +191,9 @@ class Past:
     @cached_property
     def dim(self) -> int:
         """Number of features p."""
-        return self.moments.dim if self.logs is None else int(np.shape(self.logs.features)[1])
+        if self.logs is None or "moments" in vars(self):
+            return self.moments.dim
+        return int(np.shape(self.logs.features)[1])
 
     @cached_property
     def offered_sets(self) -> OfferedSets | None:

@@ -1,0 +1,173 @@
+"""Rows that do not fit into memory: kept in a file without a name, read stretch by stretch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.files import FileError
+
+IN_MEMORY = 2**24
+"""So many numbers (128 MB) are kept in memory; more go to a file."""
+AT_ONCE = 2**21
+"""So many numbers (16 MB) are read from it at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Rows in a file that nobody else sees and that is gone with the last who holds it. Made by RowCollector.
+
+    Slices are read into arrays; forked processes may read at the same time.
+
+    Parameters
+    ----------
+    file : binary file
+        Holds float64 numbers, row after row.
+    first, rows : int
+        Which rows of the file these are: the first one, and how many.
+    tail : tuple of int
+        Shape of a row in the file: (p,), or () if rows are numbers.
+    change : callable, optional
+        What is made of rows as they are read; one row in, one row out.
+    width : int, optional
+        Features of a row after `change`, if that is another number.
+    """
+
+    file: BinaryIO
+    first: int
+    rows: int
+    tail: tuple[int, ...]
+    change: Callable[[Array], Array] | None = None
+    width: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, p), or (rows,)."""
+        return (self.rows, *(self.tail if self.width is None else (self.width,)))
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, part: slice) -> Array:
+        """The rows of a slice without a step, as an array."""
+        start, stop, step = part.indices(self.rows)
+        if step != 1:
+            raise InputError(f"stored rows are read in stretches, got a slice with step {step}")
+        raw = np.empty((max(stop - start, 0), *self.tail))
+        _fill(self.file, raw, (self.first + start) * int(np.prod(self.tail)) * raw.itemsize)
+        return raw if self.change is None else np.ascontiguousarray(self.change(raw))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All of them, in memory."""
+        return np.asarray(self[:], dtype=dtype)
+
+    def between(self, start: int, stop: int) -> StoredRows:
+        """The rows from `start` up to, not including, `stop`; nothing is read."""
+        return replace(self, first=self.first + start, rows=stop - start)
+
+    def mapped(self, change: Callable[[Array], Array]) -> StoredRows:
+        """`change` of every row as it is read."""
+        before = self.change
+        both = change if before is None else lambda rows: change(before(rows))
+        width = None if not self.tail else int(change(self[:1]).shape[1])
+        return replace(self, change=both, width=width)
+
+    def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
+        """Other rows in order: stretch after stretch, `sizes` (n,) rows from each of `starts` (n,), stored anew."""
+        apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
+        runs = np.concatenate([[0], apart]) if len(starts) else np.zeros(0, dtype=np.int64)
+        lengths = np.add.reduceat(sizes, runs)
+        most = max(1, AT_ONCE // max(1, int(np.prod(self.tail))))
+        return collected(
+            self[at : min(at + most, start + length)]
+            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
+            for at in range(start, start + length, most)
+        )
+
+
+class RowCollector:
+    """Collects rows batch by batch: in memory as long as they are few, then in a file."""
+
+    def __init__(self) -> None:
+        self._held: list[Array] = []
+        self._numbers = 0
+        self._stored: StoredRows | None = None
+
+    def append(self, rows: Array) -> None:
+        """Add rows (n, p) or numbers (n,)."""
+        self._held.append(rows)
+        self._numbers += rows.size
+        if self._numbers > (IN_MEMORY if self._stored is None else AT_ONCE):
+            self._store()
+
+    def drop(self, rows: int) -> None:
+        """Forget the first so many."""
+        if self._stored is not None:
+            self._store()
+            self._stored = self._stored.between(rows, len(self._stored))
+            return
+        while rows:
+            first = self._held[0]
+            self._held[0] = first[rows:]
+            self._numbers -= first.size - self._held[0].size
+            rows -= len(first) - len(self._held[0])
+            if not len(self._held[0]):
+                self._held.pop(0)
+
+    def rows(self) -> Array | StoredRows:
+        """All that were added: an array if they are few."""
+        if self._stored is None:
+            return self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+        self._store()
+        return self._stored
+
+    def _store(self) -> None:
+        """Move what is held to the file."""
+        if self._stored is None:
+            nameless: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as rows are held)
+            self._stored = StoredRows(nameless, 0, 0, self._held[0].shape[1:])
+        if self._held:
+            rows = np.concatenate(self._held, dtype=np.float64)
+            _write(self._stored.file, rows)
+            self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
+        self._held, self._numbers = [], 0
+
+
+def collected(batches: Iterable[Array]) -> Array | StoredRows:
+    """The rows of all batches: an array if they are few."""
+    found = RowCollector()
+    for rows in batches:
+        found.append(rows)
+    return found.rows()
+
+
+def _write(file: BinaryIO, rows: Array) -> None:
+    left = _bytes_of(rows)
+    try:
+        while len(left):
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise FileError(
+            f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
+            f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
+        ) from None
+
+
+def _fill(file: BinaryIO, array: Array, offset: int) -> None:
+    """Read `array` from the file; the position of the file, which processes share, is left alone."""
+    left = _bytes_of(array)
+    while len(left):
+        got = os.preadv(file.fileno(), [left], offset)
+        if got == 0:
+            raise FileError("a temporary file has become shorter than what was written to it")
+        left, offset = left[got:], offset + got
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
