@@ -305,7 +305,7 @@ def _evaluated(name: str, question: Question, asked: list[RegisteredEstimator]) 
         answers = {one.name: one.estimate(question) for one in asked}
         if later.offered_rewards is not None:
             return _Answers(answers)
-        return _Answers(answers, float(question.target[later.logged_rows].mean()))
+        return _Answers(answers, float(later.of_logged(question.target).mean()))
     except InputError as error:
         return _Answers({}, failure=str(error))
     except Exception as error:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.logs.stored_rows import AT_ONCE, IN_MEMORY, StoredRows
+from invariant_bandits.logs import stored_rows
+from invariant_bandits.logs.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.feedback import Feedback
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 def is_small(rows: Array | StoredRows) -> bool:
     """Whether the rows are in memory and few."""
-    return not isinstance(rows, StoredRows) and rows.size <= IN_MEMORY
+    return not isinstance(rows, StoredRows) and rows.size <= stored_rows.IN_MEMORY
 
 
 def stretches(feedback: Feedback) -> Iterator[tuple[int, int]]:
     """First round, and the one after the last, of stretches that can be held in memory several times over."""
-    most, start = max(1, AT_ONCE // feedback.dim), 0
+    most, start = max(1, stored_rows.AT_ONCE // feedback.dim), 0
     while start < feedback.rounds:
         stop = int(np.searchsorted(feedback.starts, feedback.starts[start] + most, side="right")) - 1
         yield start, max(stop, start + 1)

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +19,55 @@ AT_ONCE = 2**21
 """So many numbers (16 MB) are read from it at once."""
 
 
+class NamelessFile:
+    """Float64 numbers in a temporary file without a name, which is gone with the last who holds this."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self.descriptor = os.dup(file.fileno())
+
+    def __del__(self) -> None:
+        if "descriptor" in vars(self):
+            os.close(self.descriptor)
+
+    def append(self, numbers: Array) -> None:
+        """Write numbers behind those that are there."""
+        left = _bytes_of(numbers)
+        try:
+            while len(left):
+                left = left[os.write(self.descriptor, left) :]
+        except OSError as error:
+            raise FileError(
+                f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
+                f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
+            ) from None
+
+    def read(self, first: int, shape: tuple[int, ...]) -> Array:
+        """Numbers from `first` on; the position of the file, which forked processes share, is left alone."""
+        array = np.empty(shape)
+        left, offset = _bytes_of(array), first * array.itemsize
+        while len(left):
+            got = os.preadv(self.descriptor, [left], offset)
+            if got == 0:
+                raise FileError("a temporary file has become shorter than what was written to it")
+            left, offset = left[got:], offset + got
+        return array
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows in a file that nobody else sees and that is gone with the last who holds it. Made by RowCollector.
+    """Rows in a file that nobody else sees, made by RowCollector.
 
     Slices are read into arrays; forked processes may read at the same time.
 
     Parameters
     ----------
-    file : binary file
-        Holds float64 numbers, row after row.
+    file : NamelessFile
+        Holds the numbers, row after row.
     first, rows : int
         Which rows of the file these are: the first one, and how many.
     tail : tuple of int
@@ -39,7 +78,7 @@ class StoredRows:
         Features of a row after `change`, if that is another number.
     """
 
-    file: BinaryIO
+    file: NamelessFile
     first: int
     rows: int
     tail: tuple[int, ...]
@@ -59,8 +98,8 @@ class StoredRows:
         start, stop, step = part.indices(self.rows)
         if step != 1:
             raise InputError(f"stored rows are read in stretches, got a slice with step {step}")
-        raw = np.empty((max(stop - start, 0), *self.tail))
-        _fill(self.file, raw, (self.first + start) * int(np.prod(self.tail)) * raw.itemsize)
+        numbers_before = (self.first + start) * int(np.prod(self.tail))
+        raw = self.file.read(numbers_before, (max(stop - start, 0), *self.tail))
         return raw if self.change is None else np.ascontiguousarray(self.change(raw))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -130,11 +169,10 @@ class RowCollector:
     def _store(self) -> None:
         """Move what is held to the file."""
         if self._stored is None:
-            nameless: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as rows are held)
-            self._stored = StoredRows(nameless, 0, 0, self._held[0].shape[1:])
+            self._stored = StoredRows(NamelessFile(), 0, 0, self._held[0].shape[1:])
         if self._held:
             rows = np.concatenate(self._held, dtype=np.float64)
-            _write(self._stored.file, rows)
+            self._stored.file.append(rows)
             self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
         self._held, self._numbers = [], 0
 
@@ -145,29 +183,3 @@ def collected(batches: Iterable[Array]) -> Array | StoredRows:
     for rows in batches:
         found.append(rows)
     return found.rows()
-
-
-def _write(file: BinaryIO, rows: Array) -> None:
-    left = _bytes_of(rows)
-    try:
-        while len(left):
-            left = left[file.write(left) :]
-    except OSError as error:
-        raise FileError(
-            f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
-            f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
-        ) from None
-
-
-def _fill(file: BinaryIO, array: Array, offset: int) -> None:
-    """Read `array` from the file; the position of the file, which processes share, is left alone."""
-    left = _bytes_of(array)
-    while len(left):
-        got = os.preadv(file.fileno(), [left], offset)
-        if got == 0:
-            raise FileError("a temporary file has become shorter than what was written to it")
-        left, offset = left[got:], offset + got
-
-
-def _bytes_of(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]

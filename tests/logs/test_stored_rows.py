@@ -1,0 +1,100 @@
+"""Rows too many for memory are the rows that were added, whoever reads them and in whatever stretches."""
+
+import errno
+import gc
+import os
+
+import numpy as np
+import pytest
+
+from invariant_bandits.files import FileError
+from invariant_bandits.logs import stored_rows
+from invariant_bandits.logs.stored_rows import RowCollector, StoredRows, collected
+from invariant_bandits.parallel import map_unordered
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", 40)
+    monkeypatch.setattr(stored_rows, "AT_ONCE", 12)
+
+
+def batches_of(rows, rng):
+    cuts = np.sort(rng.integers(0, len(rows) + 1, size=7))
+    return np.split(rows, cuts)
+
+
+@pytest.mark.parametrize("shape", [(200, 3), (200,)])
+def test_many_rows_go_to_a_file_and_come_back_to_the_bit(little_memory, shape):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=shape)
+    stored = collected(batches_of(rows, rng))
+    assert isinstance(stored, StoredRows)
+    assert stored.shape == rows.shape
+    np.testing.assert_array_equal(np.asarray(stored), rows)
+    for start, stop in rng.integers(0, 201, size=(50, 2)):
+        np.testing.assert_array_equal(stored[start:stop], rows[start:stop])
+    np.testing.assert_array_equal(stored.between(30, 170)[5:-7], rows[30:170][5:-7])
+
+
+def test_few_rows_stay_in_memory(little_memory):
+    rows = np.arange(39.0).reshape(13, 3)
+    assert isinstance(collected([rows[:4], rows[4:]]), np.ndarray)
+    np.testing.assert_array_equal(collected([rows[:4], rows[4:]]), rows)
+
+
+@pytest.mark.parametrize("after", [5, 60])
+def test_rows_that_are_dropped_are_the_first_ones(little_memory, after):
+    """Whether they are still in memory (after 5 rows) or in the file already (60)."""
+    rows = np.arange(300.0).reshape(100, 3)
+    collector = RowCollector()
+    for row in rows[:after]:
+        collector.append(row[None])
+    collector.drop(4)
+    for row in rows[after:]:
+        collector.append(row[None])
+    np.testing.assert_array_equal(np.asarray(collector.rows()), rows[4:])
+
+
+def test_changes_follow_each_other_as_rows_are_read(little_memory):
+    rows = np.random.default_rng(1).normal(size=(100, 3))
+    changed = collected([rows]).mapped(lambda part: part[:, [2, 0]]).between(10, 90).mapped(lambda part: 2.0 * part)
+    assert changed.shape == (80, 2)
+    np.testing.assert_array_equal(changed[20:30], 2.0 * rows[30:40, [2, 0]])
+
+
+def test_stretches_are_taken_in_any_order(little_memory):
+    rng = np.random.default_rng(2)
+    rows, sizes = rng.normal(size=(150, 2)), rng.integers(1, 5, size=60)
+    starts = rng.permutation(140)[:60]
+    taken = collected([rows]).taken(starts, sizes)
+    expected = np.concatenate([rows[start : start + size] for start, size in zip(starts, sizes, strict=True)])
+    np.testing.assert_array_equal(np.asarray(taken), expected)
+
+
+def test_forked_processes_read_side_by_side(little_memory):
+    rows = np.random.default_rng(3).normal(size=(400, 2))
+    stored = collected([rows])
+    sums = dict(map_unordered(lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)), [0, 1, 2, 3], jobs=2))
+    for k in range(4):
+        assert sums[k] == sum(rows[i : i + 3].sum() for i in range(k, 400, 3))
+
+
+def test_the_file_is_gone_with_the_rows(little_memory, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_rows.tempfile, "tempdir", str(tmp_path))
+    stored = collected([np.ones((100, 3))])
+    descriptor = stored.file.descriptor
+    assert not list(tmp_path.iterdir())
+    del stored
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
+    def full(descriptor, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(stored_rows.os, "write", full)
+    with pytest.raises(FileError, match=r"No space left on device.*TMPDIR.*latest"):
+        collected([np.ones((100, 3))])
