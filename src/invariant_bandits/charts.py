@@ -119,6 +119,13 @@ def regret_paths(
     return figure
 
 
-def literal(name: str) -> str:
-    """A name as it is, dollar signs included: nothing in it is a formula."""
-    return name.replace("$", r"\$")
+def literal(name: str, most: int = 60) -> str:
+    """A name as it is, in one line, cut in the middle beyond `most` signs: nothing in it is a formula.
+
+    >>> print(literal(r"$\\frac$ of\tsales"), literal("a name that goes on and on", most=12))
+    \\$\\frac\\$ of sales a name…nd on
+    """
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+    if len(line) > most:
+        line = f"{line[: most // 2]}…{line[len(line) - (most - most // 2 - 1) :]}"
+    return line.replace("$", r"\$")

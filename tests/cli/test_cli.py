@@ -56,7 +56,8 @@ def test_decompose_prints_the_summary_and_draws(stored, tmp_path):
 def test_bad_options_end_in_one_line_and_exit_code_two(stored, words, message):
     result = run("decompose", stored, *words)
     assert result.returncode == 2
-    assert message in re.sub(r"\s+", " ", result.stdout)
+    assert message in re.sub(r"\s+", " ", result.stderr)
+    assert result.stdout == ""
     assert "Traceback" not in result.stdout + result.stderr
 
 
@@ -65,7 +66,7 @@ def test_a_damaged_or_missing_file_is_named(stored):
     for path, reason in ((stored, "damaged"), (stored.with_name("nowhere"), "No such file")):
         result = run("decompose", path)
         assert result.returncode == 2
-        shown = result.stdout.replace("\n", "")
+        shown = result.stderr.replace("\n", "")
         assert reason.replace(" ", "") in shown.replace(" ", "")
         assert path.name in shown
 
@@ -90,7 +91,7 @@ def test_an_unknown_experiment_or_two_numbers_of_repetitions_end_in_one_line(tmp
     ):
         result = run("reproduce", *words, "--out", tmp_path)
         assert result.returncode == 2
-        assert message in " ".join(result.stdout.split())
+        assert message in " ".join(result.stderr.split())
         assert "Traceback" not in result.stderr
 
 

@@ -39,7 +39,7 @@ def _fail(words: str) -> NoReturn:
     try:
         from rich.console import Console
 
-        Console().print(f"error: {words}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).print(f"error: {words}", style="bold red", highlight=False, markup=False, soft_wrap=True)
     except ModuleNotFoundError:
-        print(f"error: {words}")
+        print(f"error: {words}", file=sys.stderr)
     sys.exit(2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +21,13 @@ plain_console = Console(soft_wrap=True, highlight=False, markup=False)
 
 PROCESSORS = os.cpu_count() or 1
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+FAILED = 1
+"""Exit code of a command that did its work but could not draw its report."""
+NO_ANSWER = 3
+"""Exit code of a command whose input was good but cannot answer the question."""
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on standard output; words and progress go to standard error.")
+]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
 
 
@@ -28,6 +37,39 @@ def one_thread_each() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(limits=1, user_api="blas")
+
+
+@contextmanager
+def words_on_stderr(wanted: bool) -> Iterator[None]:
+    """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON object."""
+    before = [one.stderr for one in (console, plain_console)]
+    for one in (console, plain_console):
+        one.stderr = wanted or one.stderr
+    try:
+        yield
+    finally:
+        for one, stderr in zip((console, plain_console), before, strict=True):
+            one.stderr = stderr
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """The answer for programs, on standard output."""
+    from invariant_bandits.reports.values import as_json
+
+    print(as_json(values), flush=True)
+
+
+def write_report(path: Path, draw: Callable[[], str]) -> str | None:
+    """Draw a page and store it; its path, None if drawing failed, which costs nothing of what was stored before."""
+    try:
+        with plain_console.status("drawing the report"):
+            page = draw()
+    except Exception as error:
+        print(f"error: the report could not be drawn ({type(error).__name__}: {error})", file=sys.stderr)
+        return None
+    replace_file(path, page.encode())
+    plain_console.print(f"report: {path}")
+    return str(path)
 
 
 class Bar:

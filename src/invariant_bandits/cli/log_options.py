@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from invariant_bandits.cli.common import words_on_stderr
+
 if TYPE_CHECKING:
     from invariant_bandits.logs.features import FeatureOptions
 
@@ -129,7 +131,8 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def whole(**given: Any) -> None:
         log = LogOptions(**{one.name: given.pop(one.name) for one in shared})
-        command(log=log, **given)
+        with words_on_stderr(bool(given.get("as_json"))):
+            command(log=log, **given)
 
     described = [
         inspect.Parameter(

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import PROCESSORS, check_target
+from invariant_bandits.cli.common import (
+    FAILED,
+    NO_ANSWER,
+    PROCESSORS,
+    AsJson,
+    check_target,
+    print_json,
+    words_on_stderr,
+    write_report,
+)
 from invariant_bandits.cli.common import plain_console as console
 from invariant_bandits.cli.log_options import LogOptions, with_log_options
-from invariant_bandits.files import replace_file
+from invariant_bandits.cli.progress import playing, reading
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log
@@ -63,6 +70,7 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the cluster, tcp://… or spark://…; without it one is started here.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
 
@@ -76,7 +84,7 @@ def fit(
     factor = None if exploration is None else _factor(exploration)
     began = time.perf_counter()
     opened = _opened(log)
-    with _reading() as progress:
+    with reading() as progress:
         from invariant_bandits.model import fit_logs
 
         model = fit_logs(
@@ -102,15 +110,17 @@ def fit(
                 model, opened, exploration=factor, confidence=confidence, features=log.feature_options()
             )
             model = replace(model, value=value_words)
-    with console.status("writing the model and its report"):
-        from invariant_bandits.reports import model_page
+    model.save(out)
+    from invariant_bandits.reports import model_page, values
 
-        page = model_page.report(model)
-        model.save(out)
-        replace_file(page_path, page.encode())
     console.print(model_page.text(model, columns=False))
-    seconds = time.perf_counter() - began
-    console.print(f"\nmodel: {out}\nreport: {page_path}\n{model.quality.rows:,} rows in {seconds:.1f} s")
+    console.print(f"\nmodel: {out}")
+    written = write_report(page_path, lambda: model_page.report(model))
+    console.print(f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
+    if as_json:
+        print_json(values.of_model(model) | {"model": str(out), "report": written})
+    if written is None:
+        raise typer.Exit(FAILED)
 
 
 def _factor(words: str) -> float | str:
@@ -126,17 +136,23 @@ def _factor(words: str) -> float | str:
 def inspect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit`.")],
     report: Report = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a model knows: what is stable, what drifts and how far, the evidence, the quality of its log."""
     from invariant_bandits.model import Model
-    from invariant_bandits.reports import model_page
+    from invariant_bandits.reports import model_page, values
 
-    loaded = Model.load(model)
-    console.print(model_page.text(loaded))
     if report is not None:
         check_target(report, "--report")
-        replace_file(report, model_page.report(loaded).encode())
-        console.print(f"\nreport: {report}")
+    loaded = Model.load(model)
+    with words_on_stderr(as_json):
+        if not as_json:
+            console.print(model_page.text(loaded))
+        written = None if report is None else write_report(report, lambda: model_page.report(loaded))
+    if as_json:
+        print_json(values.of_model(loaded) | {"model": str(model), "report": written})
+    if report is not None and written is None:
+        raise typer.Exit(FAILED)
 
 
 @with_log_options
@@ -158,15 +174,17 @@ def evaluate(
     report: Report = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = PROCESSORS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
-    The log must have its offered actions. What cannot be known from it is refused, with the reason.
+    The log must have its offered actions. What cannot be known from it is refused, with the reason; if nothing can be
+    known about any policy, the exit code is 3.
     """
     if report is not None:
         check_target(report, "--report")
     opened = _opened(log)
-    with _reading() as progress:
+    with reading() as progress:
         from invariant_bandits.evaluation.logged import read_feedback
 
         began = time.perf_counter()
@@ -180,7 +198,7 @@ def evaluate(
             seed=seed,
             progress=lambda rows: progress(rows, None, time.perf_counter() - began),
         )
-    with _playing() as played:
+    with playing() as played:
         from invariant_bandits.evaluation.comparison import compare
 
         result = compare(
@@ -194,12 +212,16 @@ def evaluate(
             jobs=jobs,
             progress=played,
         )
-    from invariant_bandits.reports import evaluation_page
+    from invariant_bandits.reports import evaluation_page, values
 
     console.print(evaluation_page.text(result, read))
-    if report is not None:
-        replace_file(report, evaluation_page.report(result, read).encode())
-        console.print(f"\nreport: {report}")
+    written = None if report is None else write_report(report, lambda: evaluation_page.report(result, read))
+    if as_json:
+        print_json(values.of_comparison(result, read) | {"report": written})
+    if report is not None and written is None:
+        raise typer.Exit(FAILED)
+    if not values.concludes(result):
+        raise typer.Exit(NO_ANSWER)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (fit, inspect, evaluate)
@@ -221,32 +243,3 @@ def _edges(given: str) -> list[Any]:
         return [float(word) for word in words]
     except ValueError:
         return words
-
-
-@contextmanager
-def _playing() -> Iterator[Callable[[int, int], None]]:
-    """A bar with policies done, as a function of (done, all)."""
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("playing policies", total=None)
-        yield lambda done, total: bar.update(
-            task, completed=done, total=total, description=f"{done} of {total} policies", refresh=True
-        )
-
-
-@contextmanager
-def _reading() -> Iterator[Callable[[int, int | None, float], None]]:
-    """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
-    columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    said = ""
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def show(rows: int, total: int | None, seconds: float) -> None:
-            nonlocal said
-            said = f"{rows:,} rows, {rows / max(seconds, 1e-9):,.0f} rows/s"
-            done = ", fitting" if rows == total else ""
-            bar.update(task, completed=rows, total=total, description=f"{said}{done}")
-
-        yield show
-    console.print(f"{said}\n")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from invariant_bandits.charts import literal
 from invariant_bandits.checks import InputError
 from invariant_bandits.reports.plots import one_line_each, theme
 
@@ -37,7 +38,7 @@ def gain_chart(
                     colour = colours["stable" if name in ours else "ink"]
                     axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
                     axis.plot(mean, place, marker="s" if name in ours else "o", ms=4.5, color=colour)
-                axis.set_title(f"{title}, {stretch}")
+                axis.set_title(literal(f"{title}, {stretch}", 80))
                 one_line_each(axis, names, colours)
             for axis in row[len(stretches) :]:
                 axis.set_visible(False)

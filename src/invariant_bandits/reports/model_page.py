@@ -9,12 +9,12 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.summary import block_spread, main_features, p_value_words
+from invariant_bandits.decomposition.summary import p_value_words
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.reports import html
+from invariant_bandits.reports import findings, html
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import Section, as_page, as_text, number
 
@@ -62,7 +62,7 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     found = [
         Section("Read this first", warnings(model)),
         Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(fit) if pictures else ""),
-        Section("Features", [FEATURES], *_features(fit, model.moments)),
+        Section("Features", [FEATURES], *_features(fit)),
         _expected_value(model),
         _quality(model),
         Section("Windows", [], *_windows(model.moments)),
@@ -104,41 +104,31 @@ def _filled_in(model: Model) -> str:
 
 
 def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
-    rows: list[list[Cell]] = []
-    covariance = fit.window_covariances_.mean(axis=0)
-    for index, columns in enumerate(fit.blocks_):
-        drift, error = block_spread(fit, index)
-        along = fit.basis_[:, columns]
-        spread = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
-        varies = bool(fit.varies_[index])
-        rows.append(
-            [
-                Mark("drifts" if varies else "stable", "bad" if varies else "good"),
-                number(str(len(columns))),
-                number(p_value_words(fit.log_p_values_[index])),
-                number(f"{drift:.3g}"),
-                number(f"{drift * spread:.3g}"),
-                number(f"{error:.3g}"),
-                main_features(fit, index),
-            ]
-        )
-    rows.sort(key=lambda row: isinstance(row[0], Mark) and row[0].words == "stable")
-    return ("verdict", "dim", "p-value", "drift", "in reward", "error", "main features"), rows
-
-
-def _features(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> tuple[Any, list[list[Cell]]]:
-    mean, covariance = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
-    last, error = fit.coefficients_[-1], np.sqrt(np.diagonal(fit.coefficient_covariances_[-1]))
-    own = np.sqrt(np.diagonal(covariance))
-    names, share = fit.names(len(mean)), fit.feature_stability_
     rows: list[list[Cell]] = [
         [
-            names[j],
-            number(f"{100.0 * share[j]:.0f} %"),
-            number(f"{mean[j]:+.3g} ± {own[j]:.2g}"),
-            number(f"{last[j]:+.3g} ± {error[j]:.2g}"),
+            number(str(one.number)),
+            Mark("drifts", "bad") if one.drifts else Mark("stable", "good"),
+            number(str(one.dim)),
+            number(p_value_words(one.log_p_value)),
+            number(f"{one.drift:.3g}"),
+            number(f"{one.drift_in_reward:.3g}"),
+            number(f"{one.error:.3g}"),
+            one.main_features,
         ]
-        for j in np.argsort(share, kind="stable")
+        for one in findings.blocks(fit)
+    ]
+    return ("block", "verdict", "dim", "p-value", "drift", "in reward", "error", "main features"), rows
+
+
+def _features(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
+    rows: list[list[Cell]] = [
+        [
+            one.name,
+            number(f"{100.0 * one.stable_share:.0f} %"),
+            number(f"{one.coefficient:+.3g} ± {one.error:.2g}"),
+            number(f"{one.last_coefficient:+.3g} ± {one.last_error:.2g}"),
+        ]
+        for one in findings.features(fit)
     ]
     return ("feature", "stable share", "all windows", "last window"), rows
 
@@ -235,19 +225,16 @@ def _quality(model: Model) -> Section:
 
 
 def _windows(moments: WindowedMoments) -> tuple[tuple[str, ...], list[list[Cell]]]:
-    rows: list[list[Cell]] = []
-    deviation = np.sqrt(moments.reward_square / np.maximum(moments.counts - 1, 1))
-    for i in range(moments.windows):
-        begins = "" if moments.edges is None else _moment(moments.edges[i])
-        rows.append(
-            [
-                number(str(i + 1)),
-                begins,
-                number(f"{int(moments.counts[i]):,}"),
-                number(f"{moments.reward_mean[i]:.4g}"),
-                number(f"{deviation[i]:.3g}"),
-            ]
-        )
+    rows: list[list[Cell]] = [
+        [
+            number(str(one.number)),
+            "" if one.begins is None else _moment(one.begins),
+            number(f"{one.rounds:,}"),
+            number(f"{one.mean_reward:.4g}"),
+            number(f"{one.sd_reward:.3g}"),
+        ]
+        for one in findings.windows(moments)
+    ]
     return ("window", "begins", "rounds", "mean reward", "sd"), rows
 
 

@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 
 from invariant_bandits.charts import THEMES as THEMES
 from invariant_bandits.charts import difference_chart as difference_chart
+from invariant_bandits.charts import literal
 from invariant_bandits.charts import one_line_each as one_line_each
 from invariant_bandits.charts import theme as theme
 from invariant_bandits.checks import Array, InputError
@@ -28,6 +29,7 @@ from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import direction_paths, p_value_words
 
 WINDOWS_SHOWN = 4
+LONGEST_NAME = 26
 UNSTAMPED: dict[str, Any] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -69,7 +71,9 @@ def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", 
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
         found = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
-        figure.suptitle(f"{title}: {found}" if title else found, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        figure.suptitle(
+            f"{literal(title, 80)}: {found}" if title else found, x=0.01, ha="left", fontsize=12, fontweight="bold"
+        )
     return figure
 
 
@@ -126,7 +130,9 @@ def regret_chart(
             height = places + (k - (len(policies) - 1) / 2) * step
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
-            axis.plot(mean, height, ls="", marker=marker, ms=9 if marker == "*" else 5.5, color=colour, label=name)
+            axis.plot(
+                mean, height, ls="", marker=marker, ms=9 if marker == "*" else 5.5, color=colour, label=literal(name)
+            )
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
         axis.set_xscale("log")
@@ -238,7 +244,7 @@ def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: in
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
     axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
-    axis.set_yticks(place, [names[j] for j in order])
+    axis.set_yticks(place, [literal(names[j], LONGEST_NAME) for j in order])
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])

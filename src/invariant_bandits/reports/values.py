@@ -1,0 +1,127 @@
+"""What pages say, as plain values for programs: one dictionary per answer, keys that stay (docs/logs.md lists them)."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.evaluation.comparison import Comparison
+from invariant_bandits.evaluation.intervals import Estimate
+from invariant_bandits.evaluation.logged import LoggedFeedback
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.model import Model
+from invariant_bandits.reports import findings, model_page
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    """What `fit` and `inspect` say about a model."""
+    split = model.decomposition.split_
+    return {
+        "policy": model.policy_name,
+        "version": model.version,
+        "rounds": model.moments.rounds,
+        "stable_dim": split.invariant_dim,
+        "drifting_dim": split.residual_dim,
+        "blocks": [
+            asdict(one) | {"p_value": math.exp(one.log_p_value)} for one in findings.blocks(model.decomposition)
+        ],
+        "features": [asdict(one) for one in findings.features(model.decomposition)],
+        "windows": [asdict(one) for one in findings.windows(model.moments)],
+        "value": None if model.value is None else dict(model.value),
+        "quality": _quality(model.quality),
+        "schema": model.schema.to_dict(),
+        "left_out": [{"feature": one.name, "why": str(one)} for one in model.dropped],
+        "warnings": model_page.warnings(model),
+    }
+
+
+def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
+    """What `evaluate` says."""
+    checked = result.calibration
+    return {
+        "fitted_rounds": result.fitted_rounds,
+        "played_rounds": result.logged.rounds,
+        "logged": _estimate(result.logged),
+        "reference": result.reference,
+        "verdicts": [_verdict(result, name) for name in result.policies],
+        "estimates": [
+            {
+                "policy": line.policy,
+                "estimator": line.estimator,
+                "value": _estimate(line.value),
+                "against_log": _estimate(line.against_log),
+                "against_reference": _estimate(line.against_reference),
+            }
+            for line in result.lines
+        ],
+        "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
+        "quality": _quality(read.quality),
+        "schema": read.schema.to_dict(),
+        "left_out": [{"feature": one.name, "why": str(one)} for one in read.dropped],
+        "notes": [*result.notes, *read.notes],
+    }
+
+
+def concludes(result: Comparison) -> bool:
+    """Whether anything at all can be known about some policy."""
+    return any(line.against_log.concludes for line in result.lines)
+
+
+def _verdict(result: Comparison, name: str) -> dict[str, Any]:
+    line = result.line(name)
+    return {
+        "policy": name,
+        "answer": _answer(None if line is None else line.against_log),
+        "estimator": None if line is None else line.estimator,
+        "gain": None if line is None else _estimate(line.against_log),
+        "agreement": result.agreement[name],
+        "words": result.verdict(name),
+    }
+
+
+def _answer(gain: Estimate | None) -> str:
+    """One word: would it have helped?"""
+    if gain is None or not gain.concludes:
+        return "unknown"
+    if gain.low > 0.0:
+        return "yes"
+    return "no" if gain.high < 0.0 else "no difference"
+
+
+def _estimate(one: Estimate) -> dict[str, Any]:
+    """The numbers of an estimate that concludes; otherwise nothing but the reasons why it does not."""
+    known = one.concludes
+    return {
+        "value": one.value if known else None,
+        "low": one.low if known else None,
+        "high": one.high if known else None,
+        "effective_rounds": one.effective_sample,
+        "reasons": list(one.reasons),
+    }
+
+
+def _quality(quality: QualityReport) -> dict[str, Any]:
+    return quality.to_dict() | {"imputed": quality.imputed}
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """One line of strict JSON: times in ISO 8601, what is not finite null."""
+    return json.dumps(_plain(values), allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.datetime64):
+        return str(value.astype("datetime64[s]"))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
