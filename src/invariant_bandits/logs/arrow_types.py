@@ -38,3 +38,45 @@ def is_list(kind: Any) -> bool:
 def is_vector(kind: Any) -> bool:
     """Whether an Arrow type is a list of numbers."""
     return is_list(kind) and is_number(kind.value_type)
+
+
+def without_views(kind: Any) -> Any:
+    """The type with plain text instead of string views, which most of Arrow's functions do not know."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, without_views(kind.value_type), kind.ordered)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = without_views(kind.value_type)
+        return kind if inner == kind.value_type else pa.list_(inner)
+    return kind
+
+
+def schema_without_views(schema: Any) -> Any:
+    """The schema with plain text instead of string views."""
+    import pyarrow as pa
+
+    return pa.schema([one.with_type(without_views(one.type)) for one in schema])
+
+
+def batch_without_views(batch: Any) -> Any:
+    """The record batch with plain text instead of string views."""
+    import pyarrow as pa
+
+    wanted = schema_without_views(batch.schema)
+    if wanted == batch.schema:
+        return batch
+    columns = [_plain(batch.column(index), one.type) for index, one in enumerate(wanted)]
+    return pa.RecordBatch.from_arrays(columns, names=wanted.names)
+
+
+def _plain(column: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+    return column.cast(kind)

@@ -15,7 +15,9 @@ from invariant_bandits.logs.quality import IMPUTED, RowProblems
 
 MICROSECONDS = "datetime64[us]"
 ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+NANOSECONDS = re.compile(r"\.\d{7,9}")
 TRUE = ("1", "1.0", "true", "t", "yes")
+TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
@@ -184,10 +186,26 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
     import pyarrow as pa
 
+    column = column.cast(pa.string())
     try:
-        return column.cast(pa.string()).cast(pa.float64())
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        column = _truth_as_numbers(column)
+    try:
+        return column.cast(pa.float64())
     except pa.ArrowInvalid:
         return _one_by_one(column, pa.float64(), float, name, problems)
+
+
+def _truth_as_numbers(column: Any) -> Any:
+    """The text with 1 and 0 for truth values in words."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    words = compute.utf8_lower(column)
+    for wanted, number in TRUTH.items():
+        column = compute.if_else(compute.equal(words, wanted), pa.scalar(number), column)
+    return column
 
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
@@ -197,8 +215,9 @@ def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     column = column.cast(pa.string())
     first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
     zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+    unit = "ns" if NANOSECONDS.search(first) else "us"
     try:
-        return column.cast(pa.timestamp("us", zone)).cast(pa.timestamp("us"))
+        return column.cast(pa.timestamp(unit, zone)).cast(pa.timestamp("us"), safe=False)
     except pa.ArrowInvalid:
         return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.formats.registry import FORMATS, format_of_file, format_of_object
+from invariant_bandits.logs.formats.registry import FORMATS, format_of_file, format_of_object, has_known_suffix
 from invariant_bandits.logs.sources import Source
+from invariant_bandits.logs.storage import find_files
 
 
 def open_source(source: Any) -> Source:
@@ -41,26 +40,13 @@ def open_source(source: Any) -> Source:
 
 
 def _files_of(given: str) -> list[str]:
-    if Path(given).is_dir():
-        found = _files_below(Path(given))
-    elif Path(given).is_file():
-        found = [given]
-    else:
-        found = sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
+    """Files of a registered format behind a path, folder or pattern."""
+    _, found = find_files(given)
+    if found != [given]:
+        found = [name for name in found if has_known_suffix(name)]
     if not found:
         raise FileError(f"{given}: no {_either(_labels(in_memory=False))} file is there")
     return found
-
-
-def _files_below(folder: Path) -> list[str]:
-    """Files of a registered format in a folder and those below it."""
-    visible = (one for one in folder.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(folder)))
-    return sorted(name for name in map(str, visible) if format_of_file(name) is not None)
-
-
-def _is_hidden(path: Path) -> bool:
-    """Spark and others leave files such as _SUCCESS and .crc beside the data."""
-    return any(part.startswith(("_", ".")) for part in path.parts)
 
 
 def _open_files(given: str, paths: list[str]) -> Source:
@@ -68,7 +54,7 @@ def _open_files(given: str, paths: list[str]) -> Source:
     found = kinds.pop()
     if kinds or found is None:
         by_label = sorted(FORMATS, key=lambda one: one.label)
-        known = _either(f"all {one.label} ({', '.join(one.suffixes)})" for one in by_label if one.suffixes)
+        known = _either(f"all {one.label} ({one.endings})" for one in by_label if one.suffixes)
         raise FileError(f"{given}: files must be {known}, got {paths[:3]}")
     return found.kind(tuple(paths))
 

@@ -19,7 +19,7 @@ from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
 from invariant_bandits.logs.whole_rounds import whole_rounds
 
 
@@ -62,10 +62,10 @@ class Reader:
             if len(rounds):
                 report.rounds += len(rounds)
                 yield rounds
-        skipped = self.source.skipped(task)
-        if skipped:
-            report.rows += len(skipped)
-            report.add("row with another number of values than the header", task.file, skipped)
+        for reason, skipped in skipped_by_reason(self.source, task).items():
+            if skipped:
+                report.rows += len(skipped)
+                report.add(reason, task.file, skipped)
 
     def _batches(self, task: Task) -> Iterator[tuple[int, Any]]:
         columns = self.schema.used_columns

@@ -6,17 +6,19 @@ log. A source of files can be sent to another machine: it holds paths only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.schema import Schema, listed
 
 BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
+MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ class Source(Protocol):
         """Rows of a task's file that could not be parsed at all, known once its batches are read."""
 
 
+def skipped_by_reason(source: Source, task: Task) -> Mapping[str, Sequence[int]]:
+    """Rows of a task's file that could not be parsed, by the reason; a source may have a method of this name."""
+    told = getattr(source, "skipped_by_reason", None)
+    if told is not None:
+        return dict(told(task))
+    return {"row with another number of values than the header": source.skipped(task)}
+
+
 def own_schema(source: Source) -> Schema | None:
     """The schema that a source brings along, None if it has to be inferred from its columns."""
     schema = getattr(source, "schema", None)
@@ -125,3 +135,26 @@ def require_same_names(path: str, schema: Any, first: str, expected: Any) -> Non
     missing = sorted(set(expected.names) - set(schema.names))
     if missing:
         raise FileError(f"{path} lacks the columns {', '.join(missing)} that {first} has")
+
+
+def require_usable_names(path: str, names: Sequence[str]) -> None:
+    """FileError if a file has too many columns, or two of the same name."""
+    if len(names) > MOST_COLUMNS:
+        raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
+    if len(set(names)) < len(names):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        raise FileError(f"{path} has several columns of the same name: {listed(twice)}; rename them")
+
+
+def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Batches of a block with their first row in it, cut where rows were skipped."""
+    row = passed = 0
+    for batch in table.to_batches():
+        while passed < len(skipped) and skipped[passed] < row + len(batch):
+            before = batch.slice(0, skipped[passed] - row)
+            if len(before):
+                yield row, before
+            batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
+        if len(batch):
+            yield row, batch
+        row += len(batch)

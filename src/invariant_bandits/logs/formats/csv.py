@@ -1,21 +1,34 @@
-"""CSV files with a header, one task per file."""
+"""Text tables with a header: CSV, TSV and their kin, one task per file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.files import FileError
+from invariant_bandits.logs.dialect import Dialect
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import SAMPLE_ROWS, Task, naming_file, require_same_names
+from invariant_bandits.logs.sources import (
+    SAMPLE_ROWS,
+    Task,
+    cut_at,
+    naming_file,
+    require_same_names,
+    require_usable_names,
+)
+from invariant_bandits.logs.storage import without_compression
+from invariant_bandits.logs.text_blocks import first_lines, text_blocks
 
-BLOCK_BYTES = 8 << 20
+TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", "FALSE", "no", "No", "NO")
 
 
-@log_format("csv", label="CSV", suffixes=(".csv", ".csv.gz"))
+@log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
 class CsvSource:
-    """CSV files with a header; every column is read as text, so that a value that is no number costs one row only.
+    """Text tables with a header; every column is read as text, so that a value that is no number costs one row only.
+
+    Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
 
     Parameters
     ----------
@@ -28,6 +41,7 @@ class CsvSource:
     tasks: tuple[Task, ...] = field(init=False)
     total_rows: int | None = field(init=False, default=None)
     in_files: bool = field(init=False, default=True)
+    dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
     _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -37,67 +51,90 @@ class CsvSource:
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
 
     def _guessed_schema(self, path: str) -> Any:
-        """Names, and the types that most values of the first block suggest."""
+        """Names, and the types that most values of the first lines suggest."""
         import pyarrow as pa
-        from pyarrow import csv
 
-        parsing = csv.ParseOptions(invalid_row_handler=lambda row: "skip")
-        with (
-            naming_file(path),
-            csv.open_csv(path, parse_options=parsing, convert_options=self._converting(None)) as reader,
-        ):
-            schema, first = reader.schema, next(iter(reader), None)
+        sample = first_lines(path, quoted=True)
+        if not sample.strip():
+            raise FileError(f"{path} is not readable: it is empty")
+        dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
+        require_usable_names(path, dialect.header(sample))
+        with naming_file(path):
+            table = _parsed(sample, dialect, None, lambda row: "skip")
+        schema = table.schema
         for index, one in enumerate(schema):
-            if first is not None and pa.types.is_string(one.type) and _mostly_numbers(first.column(index)):
+            if pa.types.is_string(one.type) and _mostly_numbers(dialect.with_points(table.column(index))):
                 schema = schema.set(index, one.with_type(pa.float64()))
         return schema
 
-    def _converting(self, columns: Sequence[str] | None) -> Any:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        if columns is None:
-            return csv.ConvertOptions(strings_can_be_null=True)
-        texts = {name: pa.string() for name in columns}
-        return csv.ConvertOptions(include_columns=list(columns), column_types=texts, strings_can_be_null=True)
-
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
         """Batches of one file; nothing is behind it."""
-        from pyarrow import csv
-
         if first_row is not None:
             return
         skipped = self._skipped[task.file] = list[int]()
+        dialect, names, row = self.dialects[task.file], None, 0
+        for block in text_blocks(task.file, quoted=True):
+            if not block.strip():
+                continue
+            before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
+            bad: list[int] = []
+            with naming_file(task.file):
+                table = _parsed(block, dialect, columns, _noting(bad, before), names)
+            names = names or dialect.header(block)
+            for first, batch in cut_at(table, bad):
+                yield row + first, self._with_points(batch, dialect)
+            skipped.extend(row + one for one in bad)
+            row += len(table) + len(bad)
 
-        def skip(row: Any) -> str:
-            skipped.append(row.number - 2)  # counted from 1, and the header is a row
-            return "skip"
+    def _with_points(self, batch: Any, dialect: Dialect) -> Any:
+        """The batch with decimal points in the columns of numbers."""
+        import pyarrow as pa
 
-        options = {
-            "read_options": csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
-            "parse_options": csv.ParseOptions(invalid_row_handler=skip),
-            "convert_options": self._converting(columns),
-        }
-        with naming_file(task.file), csv.open_csv(task.file, **options) as reader:
-            yield from _with_rows(reader, skipped)
+        if dialect.decimal == ".":
+            return batch
+        numbers = {name for name in batch.schema.names if pa.types.is_floating(self.arrow_schema.field(name).type)}
+        columns = [
+            dialect.with_points(batch.column(name)) if name in numbers else batch.column(name)
+            for name in batch.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Rows with more or fewer values than the header."""
         return self._skipped.get(task.file, ())
 
 
-def _with_rows(batches: Iterable[Any], skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """Batches with their first row in the file, cut where rows were skipped; `skipped` grows while they are read."""
-    row, passed = 0, 0
-    for batch in batches:
-        while passed < len(skipped) and skipped[passed] < row + len(batch):
-            before = batch.slice(0, skipped[passed] - row)
-            if len(before):
-                yield row, before
-            batch, row, passed = batch.slice(len(before)), skipped[passed] + 1, passed + 1
-        if len(batch):
-            yield row, batch
-        row += len(batch)
+def _parsed(
+    text: bytes, dialect: Dialect, columns: Sequence[str] | None, invalid: Any, names: Sequence[str] | None = None
+) -> Any:
+    """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs on after it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    converting = csv.ConvertOptions(
+        strings_can_be_null=True, decimal_point=dialect.decimal, true_values=TRUE, false_values=FALSE
+    )
+    if columns is not None:
+        converting.include_columns = list(columns)
+        converting.column_types = {name: pa.string() for name in columns}
+    return csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
+        ),
+        convert_options=converting,
+    )
+
+
+def _noting(bad: list[int], before: int) -> Any:
+    """A handler of rows with another number of values: skip them and remember which they are."""
+
+    def skip(row: Any) -> str:
+        bad.append(row.number - before)
+        return "skip"
+
+    return skip
 
 
 def _mostly_numbers(column: Any) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import BATCH_ROWS, Task, naming_file, require_same_names
+from invariant_bandits.logs.sources import BATCH_ROWS, Task, naming_file, require_same_names, require_usable_names
+from invariant_bandits.logs.storage import is_remote, open_file
 
 
 @log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))
@@ -33,7 +35,8 @@ class ParquetSource:
         for path in self.paths:
             with _parquet_file(path) as file:
                 if path == self.paths[0]:
-                    self.arrow_schema = file.schema_arrow
+                    require_usable_names(path, file.schema_arrow.names)
+                    self.arrow_schema = schema_without_views(file.schema_arrow)
                 else:
                     require_same_names(path, file.schema_arrow, self.paths[0], self.arrow_schema)
                 first_row = 0
@@ -51,7 +54,7 @@ class ParquetSource:
             if not groups:
                 return
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False):
-                yield row, batch
+                yield row, batch_without_views(batch)
                 row += len(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
@@ -63,4 +66,4 @@ def _parquet_file(path: str) -> Any:
     from pyarrow import parquet
 
     with naming_file(path):
-        return parquet.ParquetFile(path, pre_buffer=False)
+        return parquet.ParquetFile(open_file(path) if is_remote(path) else path, pre_buffer=False)

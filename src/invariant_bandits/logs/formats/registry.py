@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.sources import Source
+from invariant_bandits.logs.storage import COMPRESSIONS, without_compression
 from invariant_bandits.registry import Registry
 
 Opener: TypeAlias = Callable[[Any], Source]
@@ -34,6 +35,10 @@ class LogFormat:
         What messages call it.
     suffixes : tuple of str
         How its files end; empty for what is in memory.
+    packed : bool
+        Whether its files may be compressed, with one more suffix.
+    recognises : callable, (str) -> bool, or None
+        Whether the file at a path is of this format, where other formats have the same suffixes.
     accepts : callable, object -> bool, or None
         Whether an object in memory is of this format; None for files.
     """
@@ -43,13 +48,31 @@ class LogFormat:
     label: str
     suffixes: tuple[str, ...] = ()
     accepts: Callable[[Any], bool] | None = None
+    packed: bool = False
+    recognises: Callable[[str], bool] | None = None
+
+    def has_suffix_of(self, path: str) -> str:
+        """The longest of the suffixes that the path ends in, the one of a compression aside; empty if none."""
+        name = without_compression(path) if self.packed else path
+        return max((one for one in self.suffixes if name.endswith(one)), key=len, default="")
+
+    @property
+    def endings(self) -> str:
+        """The suffixes, for messages."""
+        return ", ".join(self.suffixes) + (f"; also {', '.join(COMPRESSIONS)}" if self.packed else "")
 
 
 FORMATS: Registry[LogFormat] = Registry("log format", __name__.rpartition(".")[0])
 
 
 def log_format(
-    name: str, *, label: str | None = None, suffixes: Sequence[str] = (), accepts: Callable[[Any], bool] | None = None
+    name: str,
+    *,
+    label: str | None = None,
+    suffixes: Sequence[str] = (),
+    accepts: Callable[[Any], bool] | None = None,
+    packed: bool = False,
+    recognises: Callable[[str], bool] | None = None,
 ) -> Callable[[Kind], Kind]:
     """Register a class of sources, or a function that returns a source, as a format of logs.
 
@@ -60,11 +83,16 @@ def log_format(
     label : str, optional
         What messages call it; the name if not given.
     suffixes : sequence of str
-        How the files of the format end, such as (".csv", ".csv.gz"). What is decorated is called with a tuple of paths,
+        How the files of the format end, such as (".csv", ".tsv"). What is decorated is called with a tuple of paths,
         in the order of the log.
     accepts : callable, object -> bool
         For what is in memory: whether an object is of this format. What is decorated is called with the object. The
         format that was registered last is asked first.
+    packed : bool
+        Whether the files may be compressed: then ".csv.gz", ".csv.zst" and so on are known, too. `storage.open_stream`
+        reads them.
+    recognises : callable, path -> bool
+        Whether a file is of this format, where its suffixes are those of another one, too: it is asked before that.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> from invariant_bandits.logs.formats.table import TableSource
@@ -81,18 +109,27 @@ def log_format(
     def registered(kind: Kind) -> Kind:
         for there in FORMATS.known():
             taken = sorted(set(there.suffixes) & set(suffixes))
-            if taken and there.name != name:
+            if taken and there.name != name and recognises is None and there.recognises is None:
                 raise InputError(f"log format {name!r}: {taken[0]!r} is registered already, by {there.name!r}")
-        FORMATS.add(LogFormat(name, kind, label or name, tuple(suffixes), accepts))
+        FORMATS.add(LogFormat(name, kind, label or name, tuple(suffixes), accepts, packed, recognises))
         return kind
 
     return registered
 
 
+def has_known_suffix(path: str) -> bool:
+    """Whether some format has files with the suffix of the path."""
+    return any(one.has_suffix_of(path) for one in FORMATS)
+
+
 def format_of_file(path: str) -> LogFormat | None:
-    """The format whose suffix the path has; the longest suffix, if it has several."""
-    fitting = [(len(suffix), one) for one in FORMATS for suffix in one.suffixes if path.endswith(suffix)]
-    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+    """The format whose suffix the path has, the longest one; of several, the one that recognises the file."""
+    longest = max((one.has_suffix_of(path) for one in FORMATS), key=len, default="")
+    fitting = [one for one in FORMATS if longest and one.has_suffix_of(path) == longest]
+    plain = next((one for one in fitting if one.recognises is None), None)
+    if len(fitting) == 1:
+        return fitting[0]
+    return next((one for one in fitting if one.recognises is not None and one.recognises(path)), plain)
 
 
 def format_of_object(source: Any) -> LogFormat | None:

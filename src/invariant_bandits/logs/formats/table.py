@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import BATCH_ROWS, Task
+from invariant_bandits.logs.sources import BATCH_ROWS, Task, require_usable_names
 
 
 @dataclass
@@ -30,7 +31,8 @@ class TableSource:
     in_files: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.arrow_schema, self.total_rows = self.table.schema, self.table.num_rows
+        require_usable_names(self.name, self.table.schema.names)
+        self.arrow_schema, self.total_rows = schema_without_views(self.table.schema), self.table.num_rows
         self.tasks = (Task(self.name, 0, 0, 0),)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -39,7 +41,7 @@ class TableSource:
             return
         row = 0
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
-            yield row, batch
+            yield row, batch_without_views(batch)
             row += len(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
@@ -67,5 +69,6 @@ def open_table(source: Any) -> TableSource:
     if isinstance(source, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([source]))
     if _is_pandas(source):
+        require_usable_names("frame", [str(name) for name in source.columns])
         return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
     return TableSource(pa.table(source), "frame")

@@ -1,0 +1,80 @@
+"""Arrow files and streams (Feather is one of them), one task per file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
+from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.sources import BATCH_ROWS, Task, naming_file, require_same_names, require_usable_names
+from invariant_bandits.logs.storage import open_file
+
+FILE_MAGIC = b"ARROW1"
+
+
+@log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
+@dataclass
+class ArrowSource:
+    """Arrow IPC files or streams.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log; all have the columns of the first.
+    """
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int | None = field(init=False, default=None)
+    in_files: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            with _reader(path, None) as (schema, _):
+                if path == self.paths[0]:
+                    require_usable_names(path, schema.names)
+                    self.arrow_schema = schema_without_views(schema)
+                else:
+                    require_same_names(path, schema, self.paths[0], self.arrow_schema)
+        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one file; nothing is behind it."""
+        if first_row is not None:
+            return
+        row = 0
+        with _reader(task.file, columns) as (_, found):
+            for large in found:
+                chosen = large.select(list(columns))
+                for start in range(0, len(chosen), BATCH_ROWS):
+                    batch = chosen.slice(start, BATCH_ROWS)
+                    yield row, batch_without_views(batch)
+                    row += len(batch)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Arrow has typed values: a batch is read or it is not."""
+        return ()
+
+
+@contextmanager
+def _reader(path: str, columns: Sequence[str] | None) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """Schema and record batches of a file; of the other columns nothing is decoded if it can be helped."""
+    from pyarrow import ipc
+
+    with naming_file(path), open_file(path) as file:
+        is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
+        file.seek(0)
+        if not is_file:
+            stream = ipc.open_stream(file)
+            yield stream.schema, iter(stream)
+            return
+        whole = ipc.open_file(file)
+        if columns is not None:
+            wanted = [whole.schema.get_field_index(name) for name in columns]
+            file.seek(0)
+            whole = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=sorted(set(wanted))))
+        yield whole.schema, (whole.get_batch(index) for index in range(whole.num_record_batches))

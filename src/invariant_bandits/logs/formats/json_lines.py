@@ -1,0 +1,213 @@
+"""JSON lines: one object per line, one task per file. Objects within objects become columns such as "user.age"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from invariant_bandits.files import FileError
+from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_same_names, require_usable_names
+from invariant_bandits.logs.text_blocks import first_lines, text_blocks
+
+
+@log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
+@dataclass
+class JsonLinesSource:
+    """One JSON object per line.
+
+    Types are those of the first lines. A line that is no object is skipped and counted; a value of another type than
+    the others of its column makes the block it stands in text, so that it costs its row only.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log; all have the columns of the first.
+    """
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int | None = field(init=False, default=None)
+    in_files: bool = field(init=False, default=True)
+    _nested: Any = field(init=False, repr=False)
+    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._nested = _seen_schema(self.paths[0])
+        self.arrow_schema = _flat(self._nested)
+        require_usable_names(self.paths[0], self.arrow_schema.names)
+        for path in self.paths[1:]:
+            require_same_names(path, _flat(_seen_schema(path)), self.paths[0], self.arrow_schema)
+        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one file; nothing is behind it."""
+        if first_row is not None:
+            return
+        skipped = self._skipped[task.file] = list[int]()
+        wanted, row = _as_written(_only(self._nested, columns)), 0
+        for block in text_blocks(task.file):
+            if not block.strip():
+                continue
+            with naming_file(task.file):
+                table, wanted, bad = _parsed(block, wanted)
+            chosen = table.select(list(columns)).combine_chunks()
+            for first, batch in cut_at(chosen, bad):
+                yield row + first, batch
+            skipped.extend(row + one for one in bad)
+            row += len(table) + len(bad)
+
+    def skipped_by_reason(self, task: Task) -> dict[str, Sequence[int]]:
+        """Lines that are no JSON objects."""
+        return {"line that is no JSON object": self.skipped(task)}
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Lines that are no JSON objects."""
+        return self._skipped.get(task.file, ())
+
+
+def _seen_schema(path: str) -> Any:
+    """Names and types in the first lines of a file, objects as structs."""
+    import pyarrow as pa
+
+    sample = first_lines(path)
+    start = sample.lstrip()[:1]
+    if start == b"[":
+        raise FileError(f"{path} is one JSON array; what is needed is one object per line (JSON lines)")
+    if start != b"{":
+        raise FileError(f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}")
+    try:
+        return _read(sample, None).schema
+    except pa.ArrowInvalid:
+        objects = [_flat_object(one) for one in _objects(sample) if one is not None]
+    if not objects:
+        raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
+    names = dict.fromkeys(name for one in objects for name in one)
+    return pa.schema([(name, _usual_type([one.get(name) for one in objects])) for name in names])
+
+
+def _usual_type(values: Sequence[Any]) -> Any:
+    """The type of at least nine in ten values, text if there is none."""
+    import pyarrow as pa
+
+    there = [one for one in values if one is not None]
+    numbers = [one for one in there if isinstance(one, int | float)]
+    if len(numbers) < len(there) and len(numbers) >= 0.9 * len(there):
+        return pa.float64()
+    try:
+        return pa.array(there).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.string()
+
+
+def _flat(schema: Any) -> Any:
+    """The schema with the fields of objects as columns of their own; what was always missing is text."""
+    import pyarrow as pa
+
+    while any(pa.types.is_struct(one.type) for one in schema):
+        schema = schema.empty_table().flatten().schema
+    return pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in schema])
+
+
+def _only(schema: Any, columns: Sequence[str]) -> Any:
+    """The part of a nested schema that holds these flat columns."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [one for one in schema if any(name == one.name or name.startswith(f"{one.name}.") for name in columns)]
+    )
+
+
+def _with_types(schema: Any, changed: Any) -> Any:
+    """The schema with every type that is no struct replaced by what `changed` makes of it."""
+    import pyarrow as pa
+
+    def inside(kind: Any) -> Any:
+        if not pa.types.is_struct(kind):
+            return changed(kind)
+        return pa.struct(
+            [kind.field(index).with_type(inside(kind.field(index).type)) for index in range(kind.num_fields)]
+        )
+
+    return pa.schema([one.with_type(inside(one.type)) for one in schema])
+
+
+def _as_written(schema: Any) -> Any:
+    """Times as the text that they are in JSON; what was always missing as text, too."""
+    import pyarrow as pa
+
+    return _with_types(
+        schema, lambda kind: pa.string() if pa.types.is_timestamp(kind) or pa.types.is_null(kind) else kind
+    )
+
+
+def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
+    """(flat table, what to expect of the next block, skipped lines) of a block."""
+    import pyarrow as pa
+
+    wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
+    for schema in (wanted, wider):
+        try:
+            return _flattened(_read(block, schema)), schema, []
+        except pa.ArrowInvalid:
+            continue
+    objects = _objects(block)
+    bad = [line for line, one in enumerate(objects) if one is None]
+    rows = [_flat_object(one) for one in objects if one is not None]
+    arrays = {one.name: _fitting([row.get(one.name) for row in rows], one.type) for one in _flat(wanted)}
+    return pa.table(arrays), wanted, bad
+
+
+def _read(text: bytes, schema: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    return arrow_json.read_json(
+        pa.BufferReader(text),
+        read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
+
+
+def _flattened(table: Any) -> Any:
+    import pyarrow as pa
+
+    while any(pa.types.is_struct(one.type) for one in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _objects(text: bytes) -> list[dict[str, Any] | None]:
+    """One object per line that is not empty, None where a line is none."""
+    return [_object(line) for line in text.splitlines() if line.strip()]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _flat_object(given: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        flat |= _flat_object(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _fitting(values: list[Any], kind: Any) -> Any:
+    """The values as an array of this type, or as text if one of them has another."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type=kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        words = [one if one is None or isinstance(one, str) else json.dumps(one) for one in values]
+        return pa.array(words, type=pa.string())
