@@ -153,6 +153,16 @@ class DriftPrior:
             drift_misfit=drift_misfit(paths, mean, drift),
         )
 
+    @property
+    def link(self) -> str:
+        """The expected reward itself is linear."""
+        return "identity"
+
+    @property
+    def level_unit(self) -> float:
+        """What a moving baseline is measured in: the noise variance."""
+        return self.noise_variance
+
     def usual_precision(self, intercept: bool) -> Array:
         """Q, the inverse of the logs' mean of zzᵀ, z the features along the basis, and 1 if there is a baseline.
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies import alarm_kernels
 from invariant_bandits.policies.hypotheses import break_units
@@ -46,12 +47,14 @@ def next_look(rounds: int, dim: int) -> int:
     return look
 
 
-def unsupported(prior: DriftPrior) -> str:
+def unsupported(prior: DriftPrior | ArmPrior) -> str:
     """Why these logs cannot support an alarm; empty if they can.
 
     They can if they have five windows or more, so that what they say of drift has four degrees of freedom, and if the
     windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log in a thousand).
     """
+    if isinstance(prior, ArmPrior):
+        return "labelled arms that were not played in every window leave no limit of their drift"
     if len(prior.drift_limit) != len(prior.drift):
         return "how far they drift from window to window is not known"
     if prior.windows < FEWEST_WINDOWS:

@@ -8,10 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
+from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import alarm, choice_kernels, mixture_kernels, rehearsal_kernels
+from invariant_bandits.policies import alarm, arm_growth, choice_kernels, clicks, mixture_kernels, rehearsal_kernels
+from invariant_bandits.policies.arm_hypotheses import members_of
 from invariant_bandits.policies.auto_storage import ARRAYS, prior_of, prior_parts, renamed
 from invariant_bandits.policies.base import (
     BasePolicy,
@@ -26,7 +28,7 @@ from invariant_bandits.policies.base import (
     reward_number,
 )
 from invariant_bandits.policies.belief import Belief
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members, temper
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
 from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -59,8 +61,9 @@ class AutoISD(BasePolicy):
 
     Parameters
     ----------
-    prior : DriftPrior
-        What the logs teach.
+    prior : DriftPrior or ArmPrior
+        What the logs teach; of labelled arms, an ArmPrior. If its link is "logit", rewards are clicks, from 0 to 1, the
+        filters are of their log-odds, and choices are made on that scale.
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
     exploration : float
@@ -101,7 +104,7 @@ class AutoISD(BasePolicy):
 
     def __init__(
         self,
-        prior: DriftPrior,
+        prior: DriftPrior | ArmPrior,
         *,
         intercept: bool = True,
         exploration: float = DEFAULT_EXPLORATION,
@@ -113,9 +116,12 @@ class AutoISD(BasePolicy):
         horizon: int | None = None,
         members: Sequence[Member] | None = None,
     ) -> None:
-        if not isinstance(prior, DriftPrior):
-            raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one")
+        if not isinstance(prior, DriftPrior | ArmPrior):
+            raise InputError(
+                f"prior must be a DriftPrior or ArmPrior, got {type(prior).__name__}; from_history makes one"
+            )
         self.prior = prior
+        self.link = prior.link
         self.dim = len(prior.mean)
         self.intercept = bool(intercept)
         self.exploration = not_negative("exploration", exploration)
@@ -128,7 +134,7 @@ class AutoISD(BasePolicy):
         self.tests = one_of("tests", tests, tuple(TESTS))
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.rehearsal: Rehearsal | None = None
-        self._begin(list(default_members(prior, intercept=self.intercept) if members is None else members))
+        self._begin(list(members_of(prior, intercept=self.intercept) if members is None else members))
 
     @classmethod
     def from_history(
@@ -181,6 +187,19 @@ class AutoISD(BasePolicy):
         )
 
     @classmethod
+    def from_arms(
+        cls, statistics: ArmStatistics, *, offered: Any = None, exploration: float | str | None = None, **options: Any
+    ) -> Self:
+        """Learn what labelled arms have in common and how they drift, then start; options as of the class.
+
+        exploration: "rehearsed" needs `offered`, as in `from_history`; 0.25 if not given.
+        """
+        prior = ArmPrior.from_statistics(statistics)
+        sets = None if offered is None else OfferedSets.of(offered, prior.layout.dim)
+        factor = DEFAULT_EXPLORATION if exploration is None else exploration
+        return cls._started(prior, sets, factor, options.pop("tests", None), options)
+
+    @classmethod
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
         """Learn the drift prior along the directions of the past's decomposition, rehearse if it has offered sets.
 
@@ -188,6 +207,10 @@ class AutoISD(BasePolicy):
         """
         if windows is not None:
             past = past.in_windows(windows)
+        statistics = past.arm_statistics
+        if statistics is not None:
+            given = {"confidence": past.confidence, "horizon": past.horizon, **options}
+            return cls.from_arms(statistics, offered=past.offered_sets, **given)
         prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
         given = {"confidence": past.confidence, "horizon": past.horizon, **options}
         exploration, tests = given.pop("exploration", None), given.pop("tests", None)
@@ -196,7 +219,7 @@ class AutoISD(BasePolicy):
     @classmethod
     def _started(
         cls,
-        prior: DriftPrior,
+        prior: DriftPrior | ArmPrior,
         offered: OfferedSets | None,
         exploration: float | str | None,
         tests: str | None,
@@ -211,7 +234,7 @@ class AutoISD(BasePolicy):
         if offered is None:
             raise InputError('exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)')
         policy = cls(prior, **options)
-        members = options.get("members") or default_members(prior, intercept=policy.intercept)
+        members = options.get("members") or members_of(prior, intercept=policy.intercept)
         found = rehearse(policy, members, offered, policy.horizon or LONG_ENOUGH)
         policy = cls(prior, exploration=found.exploration, tests=found.tests if tests is None else tests, **options)
         policy.rehearsal = found
@@ -275,7 +298,9 @@ class AutoISD(BasePolicy):
         others = (self._blend, self._noise, self._online, logs, self._reference)
         self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
         self._learns_noise = self.noise == "learned"
-        self._trust = (STUDENT_FREEDOM, temper(self.prior)) if self._learns_noise else (0.0, 1.0)
+        believed = temper(self.prior) if isinstance(self.prior, DriftPrior) else 1.0
+        trust = (STUDENT_FREEDOM, believed) if self._learns_noise else (0.0, 1.0)
+        self._trust = (*trust, mixture_kernels.LOGIT if self.link == "logit" else mixture_kernels.IDENTITY)
         self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
         self._noise_now = self._believed_noise()
 
@@ -302,7 +327,8 @@ class AutoISD(BasePolicy):
     def scores(self, features: Any) -> Scores:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
 
-        The width of an action that is played for a test is what it takes to be chosen.
+        The width of an action that is played for a test is what it takes to be chosen. Where rewards are clicks, mean
+        is the probability at the mean of the log-odds, and mean + exploration · width that at their upper end.
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
@@ -312,10 +338,13 @@ class AutoISD(BasePolicy):
         chosen, values = self.select(features), mean + self.exploration * width
         if values[chosen] < values.max():
             width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
-        return Scores(mean, width)
+        return Scores(mean, width) if self.link == "identity" else clicks.scores(mean, width, self.exploration)
 
     def contrasts(self, features: Any) -> tuple[Array, Array]:
-        """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations."""
+        """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations.
+
+        Where rewards are clicks, of their log-odds.
+        """
         features = offered_array(features, self.dim)
         apart = (features[1:] - features[0]) @ self._basis
         lower = np.tril(self._blend[1:, : self.dim][: self.dim])
@@ -342,6 +371,8 @@ class AutoISD(BasePolicy):
             self.update(chosen_array(features, self.dim), reward_number(reward))
             return
         if noise != noise:
+            if self.link == "logit":
+                clicks.refuse(reward)
             refuse_round(features, reward, self.dim)
         self._rounds += 1
         if self._learns_noise:
@@ -393,7 +424,7 @@ class AutoISD(BasePolicy):
     @property
     def log_evidence(self) -> float:
         """Log of the likelihood ratio of broken against held invariance, now; 0 in the first rounds."""
-        return alarm.log_evidence(self._online, self.prior)
+        return alarm.log_evidence(self._online, self.prior) if isinstance(self.prior, DriftPrior) else 0.0
 
     def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
         """What the policy believes now; print it for a text, read its fields for numbers."""
@@ -408,7 +439,7 @@ class AutoISD(BasePolicy):
             alarm_level=self.alarm_level,
             shifts=self._blend[0, : self.dim] - self.prior.mean,
             errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
-            names=[", ".join(names[i] for i in pair) for pair in main],
+            names=[", ".join(names[i] for i in pair if self._basis[i, j]) for j, pair in enumerate(main)],
             rounds=self.rounds,
             noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
             rehearsal=self.rehearsal,
@@ -422,6 +453,20 @@ class AutoISD(BasePolicy):
             return 0.0, 0.0
         doubt = float(self._blend[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
         return float(self._blend[0, -1]) - self.prior.baseline, float(np.sqrt(doubt))
+
+    # -- arms that come and go --
+
+    def with_arm(self, features: Sequence[float] | None = None) -> Self:
+        """This policy with one arm more, after the others: every filter believes of it what it believes of the arms.
+
+        features: of the new arm (c,), where the arms of the logs have some. Offered features then have the coordinates
+        of the new arm, too.
+        """
+        return arm_growth.rebuilt_with_arm(self, features)
+
+    def without_arm(self, arm: int) -> Self:
+        """This policy without an arm and its coordinates; what it learned of the others stays."""
+        return arm_growth.rebuilt_without_arm(self, arm)
 
     # -- storing --
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.arm_layout import ArmLayout
+from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.files import under
 from invariant_bandits.policies.hypotheses import HYPOTHESES
@@ -53,27 +55,46 @@ def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping
     }
 
 
-def prior_parts(prior: DriftPrior) -> tuple[dict[str, Any], dict[str, Array]]:
+def prior_parts(prior: DriftPrior | ArmPrior) -> tuple[dict[str, Any], dict[str, Array]]:
     """What a file keeps of a prior: its numbers, and its arrays under "prior."."""
-    every = asdict(prior)
+    derived = [one.name for one in fields(prior) if not one.init]
+    every = {name: value for name, value in asdict(prior).items() if name not in derived}
     arrays = {f"{PRIOR}{name}": value for name, value in every.items() if isinstance(value, np.ndarray)}
     return {name: value for name, value in every.items() if f"{PRIOR}{name}" not in arrays}, arrays
 
 
-def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array], intercept: bool) -> DriftPrior:
+def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array], intercept: bool) -> DriftPrior | ArmPrior:
     """The prior that `prior_parts` took apart, its arrays and those of the filters checked."""
+    if "layout" in numbers:
+        return _arm_prior_of(numbers, under(arrays, PRIOR), arrays, intercept)
     numbers = {**LATER_SCALARS, **numbers}
     stored = {**LATER_PRIOR, **under(arrays, PRIOR)}
     if {one.name for one in fields(DriftPrior)} != numbers.keys() | stored.keys():
         raise InputError("the prior is not whole")
-    _check_shapes(arrays, stored, intercept)
+    _check_shapes(arrays, _shapes_of(stored), len(stored["mean"]) + intercept)
     return DriftPrior(**{**numbers, **stored})
 
 
-def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], intercept: bool) -> None:
-    """Raise unless the stored arrays fit together: compiled loops would not notice."""
-    p, members = len(prior["mean"]), len(arrays["owners"])
-    d = p + intercept
+def _arm_prior_of(
+    numbers: Mapping[str, Any], stored: Mapping[str, Array], arrays: Mapping[str, Array], intercept: bool
+) -> ArmPrior:
+    layout = ArmLayout(**{name: int(value) for name, value in numbers["layout"].items()})
+    if {one.name for one in fields(ArmPrior) if one.init} != numbers.keys() | stored.keys():
+        raise InputError("the prior is not whole")
+    A, p, own = layout.arms, layout.dim, layout.own
+    c, width = stored["described"].shape[-1], stored["context_square"].shape[-1]
+    squares = ("mean_covariance", "drift", "pooled_covariance", "last_covariance")
+    others: dict[str, tuple[int, ...]] = dict.fromkeys(squares, (p, p))
+    others |= dict.fromkeys(("common", "spread", "typical_drift"), (own,))
+    others |= {"relation": (A, A), "described": (A, c), "described_mean": (c,), "described_scale": (c,)}
+    others |= {"plays": (A,), "context_square": (width, width)}
+    _check_shapes(arrays, {f"{PRIOR}{name}": others.get(name, (p,)) for name in stored}, p + intercept)
+    return ArmPrior(**{**numbers, **stored, "layout": layout})
+
+
+def _shapes_of(prior: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """What the arrays of a DriftPrior must look like."""
+    p = len(prior["mean"])
     squares = ("basis", "mean_covariance", "pooled_covariance")
     shapes: dict[str, tuple[int, ...]] = {
         f"prior.{name}": (p, p) if name in squares else (p,) for name in prior if name not in LATER_PRIOR
@@ -85,6 +106,12 @@ def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, Array], inter
         shapes["prior.drift_limit"] = (p,)
     if len(prior["feature_mean"]):
         shapes |= {"prior.feature_mean": (p,), "prior.feature_precision": (p, p)}
+    return shapes
+
+
+def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, tuple[int, ...]], d: int) -> None:
+    """Raise unless the stored arrays fit together: compiled loops would not notice."""
+    members, shapes = len(arrays["owners"]), dict(prior)
     shapes["online"] = (2, d + 1, d + 1)
     if "blend" in arrays:
         shapes |= {"blend": (d + 1, d), "noise_now": (1,)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -101,6 +101,30 @@ BROKEN_BASELINES = {
 """Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones."""
 
 
+class Level(Protocol):
+    """What a prior says of the reward baseline."""
+
+    @property
+    def level_unit(self) -> float:
+        """What steps and doubts of the baseline are measured in, a variance."""
+
+    @property
+    def baseline(self) -> float:
+        """Where the logs have it."""
+
+    @property
+    def baseline_error(self) -> float:
+        """Sampling variance of that."""
+
+    @property
+    def baseline_variance(self) -> float:
+        """Variance between windows."""
+
+    @property
+    def baseline_moves(self) -> bool:
+        """Whether it moved in the logs."""
+
+
 class Coefficients(NamedTuple):
     """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline behaves.
 
@@ -136,11 +160,18 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     squared coefficient along each direction, and in that which the noise could hide, where the logs' signal is weaker
     than their noise. The first member of "logs useless" knows online rounds alone, and nothing in it moves.
     """
+    beliefs = [list(_beliefs(hypothesis, prior)) for hypothesis in HYPOTHESES]
+    return weighed(prior, hypothesis_weights(prior).tolist(), beliefs, intercept=intercept)
+
+
+def weighed(
+    prior: Level, weights: Sequence[float], beliefs: Sequence[Sequence[Coefficients]], *, intercept: bool
+) -> list[Member]:
+    """Members of HYPOTHESES with these prior probabilities and beliefs, the reward baseline added if it is kept."""
     result: list[Member] = []
-    for hypothesis, weight in zip(HYPOTHESES, hypothesis_weights(prior), strict=True):
-        beliefs = list(_beliefs(hypothesis, prior))
-        total = sum(one.share for one in beliefs)
-        for belief in beliefs:
+    for hypothesis, weight, of in zip(HYPOTHESES, weights, beliefs, strict=True):
+        total = sum(one.share for one in of)
+        for belief in of:
             share = float(weight) * belief.share / total
             if intercept:
                 result += _with_baseline(hypothesis, share, belief, prior)
@@ -150,8 +181,8 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     return result
 
 
-def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: DriftPrior) -> Iterator[Member]:
-    noise = prior.noise_variance
+def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: Level) -> Iterator[Member]:
+    noise = prior.level_unit
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
         level, doubt = 0.0, VERY_FLAT * noise + prior.baseline**2

@@ -26,6 +26,10 @@ LEVERAGE = 2.0
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
+IDENTITY, LOGIT = 0, 1
+MODERATION = 0.393
+"""π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
+LEAST_CLICK_VARIANCE = 1e-4
 
 
 @njit(types.boolean(IN1, IN2, V1), **OPTIONS)
@@ -37,8 +41,9 @@ def coordinates(x: Any, V: Any, z: Any) -> Any:
         z[i] = 0.0
     for j in range(p):
         size += x[j] * x[j]
-        for i in range(p):
-            z[i] += x[j] * V[j, i]
+        if x[j] != 0.0:  # most are 0 where actions are labelled arms
+            for i in range(p):
+                z[i] += x[j] * V[j, i]
     if len(z) > p:
         z[p] = 1.0
     return size < LARGEST_SQUARE
@@ -49,10 +54,11 @@ def form(z: Any, A: Any) -> Any:
     """zᵀAz of a symmetric matrix with len(z) columns, from its lower triangle."""
     total = 0.0
     for i in range(len(z)):
-        row = 0.0
-        for j in range(i):
-            row += A[i, j] * z[j]
-        total += z[i] * (2.0 * row + A[i, i] * z[i])
+        if z[i] != 0.0:
+            row = 0.0
+            for j in range(i):
+                row += A[i, j] * z[j]
+            total += z[i] * (2.0 * row + A[i, i] * z[i])
     return total
 
 
@@ -110,8 +116,21 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, 
             blend[i + 1, i] += weight * entry + off * apart[i]
 
 
+@njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
+def _clicked(reward: float, odds: float, spread: float, temper: float) -> Any:
+    """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π, and h.
+
+    π = σ(odds/√(1 + .393·spread)), h = π(1 − π), at least 1e-4: the extended Kalman filter of a logistic model.
+    """
+    chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * spread)))
+    chance = min(max(chance, LEAST_CLICK_VARIANCE), 1.0 - LEAST_CLICK_VARIANCE)
+    h = max(chance * (1.0 - chance), LEAST_CLICK_VARIANCE)
+    likelihood = (reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)) * temper
+    return (reward - chance) / h, 1.0 / h + spread, likelihood, h
+
+
 @njit(
-    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, int64, float64, float64, float64, float64),
+    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, int64, float64, float64, float64, int64, float64),
     **OPTIONS,
 )
 def learn(
@@ -131,6 +150,7 @@ def learn(
     share: float,
     freedom: float,
     temper: float,
+    link: int,
     rounds: float,
 ) -> Any:
     """One round for every filter, then the weights and the blend. Returns 0, or NaN if it is refused.
@@ -142,6 +162,9 @@ def learn(
     returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S) of the filter `reference`, and how far the
     reward is from what `start` (d,), the mean of the logs, expects.
 
+    With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of `_clicked`, weights
+    follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
+
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
     alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
     predicts, so that their weight stays (Freund et al. 1997).
@@ -151,6 +174,8 @@ def learn(
         return REFUSED
     z = np.empty(d)
     if not coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
+        return REFUSED
+    if link == LOGIT and not 0.0 <= reward <= 1.0:
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -168,8 +193,11 @@ def learn(
         for i in range(d):
             S += g[i] * z[i]
             e -= M[c, i] * z[i]
+        likelihood, h = 0.0, 0.0
+        if link == LOGIT:
+            e, S, likelihood, h = _clicked(reward, reward - e, S - v[c], temper)
         gain = 1.0 / S
-        if freedom > 0.0:
+        if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
             e = min(max(e, -furthest), furthest)
         if c == reference:
@@ -179,7 +207,9 @@ def learn(
         for i in range(d):
             M[c, i] += g[i] * e * gain
         surprise = e * e * gain
-        if freedom > 0.0:
+        if link == LOGIT:
+            v[c] = 1.0 / (1.0 / v[c] + (h - 1.0 / v[c]) / counted)
+        elif freedom > 0.0:
             likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
             kept = v[c] * gain
             v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.split import Split
@@ -86,6 +87,8 @@ class Past:
         policy asks.
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
+    arm_statistics : ArmStatistics, or a function that returns them, optional
+        If actions are labelled arms: what the logs say of them.
     truth : Truth, optional
         What an oracle may look at; in simulations the whole episode.
 
@@ -116,6 +119,7 @@ class Past:
         offered: Any = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
         truth: Truth | None = None,
+        arm_statistics: Any = None,
     ) -> None:
         if logs is None and moments is None:
             raise InputError("a past needs logs or moments")
@@ -129,6 +133,7 @@ class Past:
         if decomposition is not None:
             self.decomposition = decomposition
         self._offered = offered
+        self._arm_statistics = arm_statistics
 
     @classmethod
     def from_feedback(
@@ -167,6 +172,7 @@ class Past:
             remembered=self.remembered,
             offered=self._offered,
             truth=self.truth,
+            arm_statistics=self._arm_statistics,
         )
 
     # -- what follows --
@@ -205,6 +211,13 @@ class Past:
         if offered is None:
             return None
         return OfferedSets.of(offered) if counts is None else OfferedSets.of_rows(offered, counts)
+
+    @cached_property
+    def arm_statistics(self) -> ArmStatistics | None:
+        """What the logs say of labelled arms, or None if actions are not such."""
+        given = self._arm_statistics
+        found: ArmStatistics | None = given() if callable(given) else given
+        return found
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:

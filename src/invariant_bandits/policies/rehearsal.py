@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies.hypotheses import Member
 from invariant_bandits.policies.offered_sets import OfferedSets
@@ -90,7 +91,7 @@ class Rehearsal:
 
 
 class World(NamedTuple):
-    """Coefficients of the features (T, p), the rounds' sets (T,), and noise (T,)."""
+    """Coefficients of the features (T, p), the rounds' sets (T,), and noise (T,), uniform for clicks."""
 
     truth: Array
     order: np.ndarray[Any, Any]
@@ -149,7 +150,9 @@ def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
 class _Worlds:
     """Draws worlds from the members of a policy; the i-th is always the same."""
 
-    def __init__(self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int) -> None:
+    def __init__(
+        self, prior: DriftPrior | ArmPrior, members: Sequence[Member], offered: OfferedSets, rounds: int
+    ) -> None:
         self.prior, self.members, self.offered, self.rounds = prior, members, offered, rounds
         self.cumulated = np.cumsum([one.weight for one in members])
 
@@ -159,7 +162,10 @@ class _Worlds:
         drawn = int(np.searchsorted(self.cumulated, place * self.cumulated[-1]))
         truth = self._coefficients(self.members[min(drawn, len(self.members) - 1)], rng)
         order = rng.integers(len(self.offered), size=self.rounds)
-        luck = np.sqrt(self.prior.noise_variance) * rng.standard_normal(self.rounds)
+        if self.prior.link == "logit":
+            luck = rng.random(self.rounds)
+        else:
+            luck = np.sqrt(self.prior.noise_variance) * rng.standard_normal(self.rounds)
         return World(np.ascontiguousarray(truth), order, luck)
 
     def _coefficients(self, member: Member, rng: np.random.Generator) -> Array:
@@ -169,7 +175,7 @@ class _Worlds:
         """
         p = len(self.prior.mean)
         if member.hypothesis == "logs useless":
-            start = rng.standard_normal(p) * np.sqrt(self.prior.unit)
+            start = member.mean[:p] + rng.standard_normal(p) * np.sqrt(self.prior.unit)
         else:
             values, vectors = np.linalg.eigh(member.covariance[:p, :p])
             start = member.mean[:p] + vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))

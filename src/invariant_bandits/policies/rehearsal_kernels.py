@@ -9,14 +9,14 @@ from numba import float64, int64, njit
 
 from invariant_bandits.policies.choice_kernels import choose
 from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V1, V2, V3
-from invariant_bandits.policies.mixture_kernels import INT1, blend_filters, learn
+from invariant_bandits.policies.mixture_kernels import INT1, LOGIT, blend_filters, learn
 
 
 @njit(
     float64(
         *(V2, INT1, INT1, V2, IN1, float64),
         *(IN2, V2, V3, V2, V1, V1, INT1, V1, IN2),
-        *(int64, float64, float64, float64, float64, float64, float64, float64, float64),
+        *(int64, float64, float64, float64, float64, float64, float64, float64, int64, float64),
     ),
     **OPTIONS,
 )
@@ -44,10 +44,12 @@ def rehearse(
     share: float,
     freedom: float,
     temper: float,
+    link: int,
     horizon: float,
 ) -> Any:
     """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t] about
-    `level`. The state of the filters is changed: hand over copies.
+    `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The state of the filters is
+    changed: hand over copies.
     """
     C, d = M.shape
     p = rows.shape[1]
@@ -69,12 +71,17 @@ def rehearse(
             value = 0.0
             for j in range(p):
                 value += offered[k, j] * truth[t, j]
+            if link == LOGIT:
+                value = 1.0 / (1.0 + np.exp(-level - value))
             best = max(best, value)
             if k == chosen:
                 own = value
         regret += best - own
+        reward = level + own + luck[t]
+        if link == LOGIT:
+            reward = 1.0 if luck[t] < own else 0.0
         learn(
-            *(offered[chosen], level + own + luck[t], V, M, P, q, weights, prior_weights, blend, v, sums),
-            *(start, reference, share, freedom, temper, float(t)),
+            *(offered[chosen], reward, V, M, P, q, weights, prior_weights, blend, v, sums),
+            *(start, reference, share, freedom, temper, link, float(t)),
         )
     return regret

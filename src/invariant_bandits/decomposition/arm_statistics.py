@@ -1,0 +1,234 @@
+"""ArmStatistics: what a log of labelled arms says of their coefficients, window by window, in additive sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.decomposition.arm_layout import ArmLayout
+from invariant_bandits.decomposition.logistic import LogitSums, fit_logistic
+
+LINKS = ("identity", "logit")
+DEFAULT_WINDOWS = 8
+CHUNK = 65_536
+LEAST_VARIATION = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class ArmStatistics:
+    """Information about the coefficients θ (p,) of labelled arms in every window.
+
+    Given θ_i, the rewards of window i have a log-likelihood of η_iᵀθ − ½θᵀΛ_iθ up to a constant: exactly, for rewards
+    with normal noise; to second order about a logistic fit of all windows, for clicks. An arm that was not played in a
+    window has zeros there.
+
+    Parameters
+    ----------
+    layout : ArmLayout
+        Which coefficient is whose.
+    information : array, shape (m, p, p)
+        Λ.
+    scores : array, shape (m, p)
+        η.
+    rounds : array, shape (m, A)
+        How often every arm was played.
+    noise_variance : float
+        Of a reward about its expectation; on the logit scale the mean of 1/π(1 − π).
+    context_square : array, shape (d, d)
+        Mean of zzᵀ over the log; d numbers describe a context, 1 first.
+    link : "identity" or "logit"
+        Whether the expected reward, or its log-odds, is linear.
+    scale : float
+        Mean squared reward; 1 on the logit scale.
+    described : array, shape (A, c)
+        Features of the arms from a catalogue; no columns if there is none.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> contexts = np.column_stack([np.ones(9000), rng.normal(size=9000)])
+    >>> arms = rng.integers(3, size=9000)
+    >>> rewards = contexts[:, 1] * np.array([1.0, 0.0, -1.0])[arms] + rng.normal(size=9000)
+    >>> statistics = ArmStatistics.from_rounds(contexts, arms, rewards, windows=6)
+    >>> statistics.information.shape, round(statistics.noise_variance, 1)
+    ((6, 6, 6), 1.0)
+    """
+
+    layout: ArmLayout
+    information: Array
+    scores: Array
+    rounds: Array
+    noise_variance: float
+    context_square: Array
+    link: str = "identity"
+    scale: float = 1.0
+    described: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def from_rounds(
+        cls,
+        contexts: Any,
+        arms: Any,
+        rewards: Any,
+        *,
+        windows: Any = DEFAULT_WINDOWS,
+        link: str | None = None,
+        coding: str = "own",
+        count: int | None = None,
+        described: Any = None,
+    ) -> ArmStatistics:
+        """From rounds in the order of time.
+
+        Parameters
+        ----------
+        contexts : array, shape (n, d)
+            z, with 1 in the first column; the others standardised.
+        arms : array of int, shape (n,)
+            Which arm was played.
+        rewards : array, shape (n,)
+        windows : int, or array of int, shape (n,)
+            Number of equal stretches of rounds, or the window of every round.
+        link : "identity", "logit" or None
+            None: logit if all rewards are 0 or 1.
+        coding : "own" or "shared"
+            As in `ArmLayout.of`.
+        count : int, optional
+            Number of arms A, if some were never played.
+        described : array, shape (A, c), optional
+            Features of the arms.
+        """
+        z = finite_array("contexts", contexts, ("n", "d"))
+        n, width = z.shape
+        r = finite_array("rewards", rewards, (n,))
+        if not (z[:, 0] == 1.0).all():
+            raise InputError("contexts must have 1 in its first column")
+        chosen = _whole("arms", arms, n)
+        total = int(chosen.max()) + 1 if count is None else whole_number("count", count, int(chosen.max()) + 1)
+        of = _window_of(windows, n)
+        about = np.zeros((total, 0)) if described is None else finite_array("described", described, (total, "c"))
+        layout = ArmLayout.of(arms=total, width=width, coding=coding, described=about.shape[1])
+        if link is None:
+            link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
+        rounds = np.zeros((int(of.max()) + 1, total))
+        np.add.at(rounds, (of, chosen), 1.0)
+        square = z.T @ z / n
+
+        def chunks() -> Iterator[tuple[Array, Array, Array]]:
+            for first in range(0, n, CHUNK):
+                part = slice(first, first + CHUNK)
+                yield layout.features(z[part], chosen[part], about), r[part], of[part]
+
+        if one_of("link", link, LINKS) == "logit":
+            if (r < 0.0).any() or (r > 1.0).any():
+                raise InputError(f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}")
+
+            def evaluate(theta: Array) -> LogitSums:
+                parts = [LogitSums.of(*chunk, theta=theta, count=len(rounds)) for chunk in chunks()]
+                return sum(parts[1:], start=parts[0])
+
+            return cls.from_logit(fit_logistic(evaluate, layout), layout, rounds, square, about)
+        gram, cross = np.zeros((len(rounds), layout.dim, layout.dim)), np.zeros((len(rounds), layout.dim))
+        for features, reward, index in chunks():
+            for i in np.unique(index):
+                own = features[index == i]
+                gram[i] += own.T @ own
+                cross[i] += own.T @ reward[index == i]
+        return cls.from_sums(gram, cross, float(r @ r), layout, rounds, square, about)
+
+    @classmethod
+    def from_sums(
+        cls,
+        gram: Array,
+        cross: Array,
+        reward_square: float,
+        layout: ArmLayout,
+        rounds: Array,
+        context_square: Array,
+        described: Array | None = None,
+    ) -> ArmStatistics:
+        """From sums over the rounds of every window: Σφφᵀ (m, p, p), Σφr (m, p), and Σr² of the whole log.
+
+        The noise is what coefficients of their own in every window leave unexplained.
+        """
+        explained, used = 0.0, 0
+        for G, b in zip(gram, cross, strict=True):
+            solution, rank = _least_squares(G, b)
+            explained += float(solution @ b)
+            used += rank
+        total = float(rounds.sum())
+        if total <= used:
+            raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
+        noise = max((reward_square - explained) / (total - used), 1e-12 * reward_square / total, 1e-300)
+        about = np.zeros((layout.arms, 0)) if described is None else described
+        scale = max(reward_square / total, 1e-300)
+        return cls(layout, gram / noise, cross / noise, rounds, noise, context_square, "identity", scale, about)
+
+    @classmethod
+    def from_logit(
+        cls,
+        sums: LogitSums,
+        layout: ArmLayout,
+        rounds: Array,
+        context_square: Array,
+        described: Array | None = None,
+    ) -> ArmStatistics:
+        """From the last pass of a logistic fit (`fit_logistic`): η_i = Λ_iθ⁰ + Σφ(r − π)."""
+        scores = sums.information @ sums.theta + sums.gradient
+        noise = float(rounds.sum()) / max(sums.variance, 1e-300)
+        about = np.zeros((layout.arms, 0)) if described is None else described
+        return cls(layout, sums.information, scores, rounds, noise, context_square, "logit", 1.0, about)
+
+    @property
+    def windows(self) -> int:
+        """m."""
+        return len(self.scores)
+
+    def renamed(self, order: Any) -> ArmStatistics:
+        """The same log with its arms in another order: arm order[i] becomes arm i. Own coding only."""
+        order = np.asarray(order)
+        k = self.layout.own
+        at = np.concatenate([np.arange(a * k, (a + 1) * k) for a in order])
+        at = np.concatenate([at, np.arange(self.layout.arms * k, self.layout.dim)])
+        return ArmStatistics(
+            self.layout,
+            self.information[:, at][:, :, at],
+            self.scores[:, at],
+            self.rounds[:, order],
+            self.noise_variance,
+            self.context_square,
+            self.link,
+            self.scale,
+            self.described[order],
+        )
+
+
+def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
+    """A solution of gram·x = cross (p,), and the rank of gram."""
+    size = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
+    values, vectors = np.linalg.eigh(gram / np.outer(size, size))
+    kept = values > LEAST_VARIATION * max(float(values[-1]), 1e-300)
+    along = vectors[:, kept]
+    return along @ ((along.T @ (cross / size)) / values[kept]) / size, int(kept.sum())
+
+
+def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
+    given = np.asarray(values)
+    if given.shape != (n,) or given.dtype.kind not in "iu" or (len(given) and given.min() < 0):
+        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {given.dtype} of shape {given.shape}")
+    return given.astype(np.int64)
+
+
+def _window_of(windows: Any, n: int) -> np.ndarray[Any, Any]:
+    """The window of every round (n,)."""
+    if np.ndim(windows) == 0:
+        m = whole_number("windows", windows, 2)
+        if n < m:
+            raise InputError(f"windows must be at most the number of rounds {n}, got {m}")
+        return np.arange(n) * m // n
+    given = _whole("windows", windows, n)
+    if not (np.bincount(given) > 0).all() or given.max() < 1:
+        raise InputError("windows must number at least two windows from 0 on, none of them empty")
+    return given

@@ -1,0 +1,34 @@
+"""Rewards that are clicks: what is believed of their log-odds, on the scale of probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.policies.base import Scores, reward_number
+
+
+def chance(odds: Array) -> Array:
+    """σ(odds), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * odds)))
+
+
+def scores(odds: Array, width: Array, exploration: float) -> Scores:
+    """Scores of actions whose log-odds have these means and widths (K,); the order of the choices stays.
+
+    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width); without exploration the width is the slope
+    of σ times that of the log-odds.
+    """
+    mean = chance(odds)
+    if exploration == 0.0:
+        return Scores(mean, mean * (1.0 - mean) * width)
+    return Scores(mean, (chance(odds + exploration * width) - mean) / exploration)
+
+
+def refuse(reward: Any) -> None:
+    """Say that a reward is no click, if it is none."""
+    given = reward_number(reward)
+    if not 0.0 <= given <= 1.0:
+        raise InputError(f"reward must be from 0 to 1, because the logs' rewards are clicks, got {given:g}")
