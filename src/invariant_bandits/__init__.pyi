@@ -2,6 +2,8 @@
 
 from invariant_bandits.checks import InputError as InputError
 from invariant_bandits.decisions import Decision as Decision
+from invariant_bandits.decomposition.arm_prior import ArmPrior as ArmPrior
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition as InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning as ConvergenceWarning
 from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize

@@ -120,7 +120,10 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
         noise = rng.normal()
         action = policy.select(features)
         chosen = features[action].copy()
-        policy.update(chosen, float(chosen @ coefficients + noise), offered=features, action=action)
+        reward = float(chosen @ coefficients + noise)
+        if getattr(policy, "link", "identity") == "logit":
+            reward = float(reward > 0.0)  # clicks
+        policy.update(chosen, reward, offered=features, action=action)
         if spoil:
             chosen[:] = np.nan
             features[:] = np.nan

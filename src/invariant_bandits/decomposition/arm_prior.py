@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.decomposition.arm_catalogue import Likened, likened, relation, standardised
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.arm_catalogue import relation, standardised
+from invariant_bandits.decomposition.arm_changes import with_arm, without_arm
 from invariant_bandits.decomposition.arm_effects import ArmEffects, Population, fit_effects, windows_given
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
@@ -254,75 +255,11 @@ class ArmPrior:
 
         features: its features (c,), where the other arms have some.
         """
-        c = self.described.shape[1]
-        if features is not None and not c:
-            raise InputError("features of the new arm were given, but the arms of the logs have none")
-        new = np.zeros(c)
-        if features is not None:
-            new = (finite_array("features", features, (c,)) - self.described_mean) / self.described_scale
-        seen = likened(self.relation, self.described, self.likeness, None if features is None else new)
-        layout, grown = self.layout, self.layout.grown()
-        L = self._map(seen.weights)
-        here = np.arange(grown.dim)[grown.arm(layout.arms)]
-        kept = np.delete(np.arange(grown.dim), here)
-        doubt, drifting = np.zeros(grown.dim), np.zeros(grown.dim)
-        doubt[here], drifting[here] = seen.rest * self.spread, self.typical_drift
-        drift = np.diag(drifting)
-        drift[np.ix_(kept, kept)] = self.drift
-        changed: dict[str, Any] = {
-            name: L @ getattr(self, name) for name in ("mean", "pooled", "last_mean", "estimates")
-        }
-        for name, value in (("errors", 0.0), ("drift_sizes", 0.0), ("p_values", 1.0)):
-            changed[name] = np.insert(getattr(self, name), here[0], np.full(layout.own, value))
-        return replace(
-            self,
-            layout=grown,
-            mean_covariance=_through(L, self.mean_covariance, doubt),
-            drift=drift,
-            pooled_covariance=_through(L, self.pooled_covariance, doubt),
-            last_covariance=_through(L, self.last_covariance, doubt + drifting),
-            unit=np.insert(self.unit, here[0], self.spread),
-            relation=_bordered(self.relation, seen),
-            described=np.vstack([self.described, new[None, :]]),
-            plays=np.append(self.plays, 0.0),
-            **changed,
-        )
+        return with_arm(self, features)
 
     def without_arm(self, arm: int) -> ArmPrior:
         """The prior of the other arms."""
-        at = self.layout.without(arm)
-        vectors = ("mean", "pooled", "last_mean", "unit", "estimates", "errors", "drift_sizes", "p_values")
-        squares = ("mean_covariance", "drift", "pooled_covariance", "last_covariance")
-        rest = np.delete(np.arange(self.layout.arms), arm)
-        changed: dict[str, Any] = {name: getattr(self, name)[at] for name in vectors}
-        changed |= {name: getattr(self, name)[np.ix_(at, at)] for name in squares}
-        return replace(
-            self,
-            layout=self.layout.shrunk(),
-            relation=self.relation[np.ix_(rest, rest)],
-            described=self.described[rest],
-            plays=self.plays[rest],
-            **changed,
-        )
-
-    def _map(self, weights: Array) -> Array:
-        """The linear map (p', p) that puts a weighted mean of the arms in the place of a new one."""
-        layout, grown = self.layout, self.layout.grown()
-        count = layout.arms * layout.own
-        L = np.zeros((grown.dim, layout.dim))
-        L[:count, :count] = np.eye(count)
-        L[count : count + layout.own, :count] = np.kron(weights[None, :], np.eye(layout.own))
-        L[count + layout.own :, count:] = np.eye(layout.shared)
-        return L
-
-
-def _through(L: Array, covariance: Array, doubt: Array) -> Array:
-    return np.asarray(L @ covariance @ L.T + np.diag(doubt))
-
-
-def _bordered(alike: Array, seen: Likened) -> Array:
-    """The relation of the arms with the new one."""
-    return np.block([[alike, seen.row[:, None]], [seen.row[None, :], np.array([[seen.own]])]])
+        return without_arm(self, arm)
 
 
 def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:

@@ -9,6 +9,8 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.policies.base import Scores, reward_number
 
+LARGEST = 1e100
+
 
 def chance(odds: Array) -> Array:
     """σ(odds), without overflow."""
@@ -28,7 +30,7 @@ def scores(odds: Array, width: Array, exploration: float) -> Scores:
 
 
 def refuse(reward: Any) -> None:
-    """Say that a reward is no click, if it is none."""
+    """Say that a reward is no click, if it is none; one too large for anything is left to others."""
     given = reward_number(reward)
-    if not 0.0 <= given <= 1.0:
+    if not 0.0 <= given <= 1.0 and abs(given) < LARGEST:
         raise InputError(f"reward must be from 0 to 1, because the logs' rewards are clicks, got {given:g}")

@@ -1,0 +1,238 @@
+"""What logs of labelled arms teach: planted coefficients, planted drift, silent windows, arms that are new."""
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from arm_logs import arm_log
+from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition.arm_effects import windows_given
+from invariant_bandits.decomposition.arm_layout import ArmLayout
+from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
+from invariant_bandits.decomposition.logistic import FAINT_RIDGE, RIDGE, LogitSums, fit_logistic
+from invariant_bandits.decomposition.prior_kernels import random_effects
+
+
+def statistics_of(log, **options):
+    return ArmStatistics.from_rounds(log.contexts, log.arms, log.rewards, windows=log.windows, **options)
+
+
+def prior_of(log, **options):
+    return ArmPrior.from_statistics(statistics_of(log, **options))
+
+
+# -- statistics --
+
+
+def test_a_window_in_which_an_arm_was_not_played_says_nothing_of_it():
+    active = np.ones((8, 4))
+    active[:5, 3] = 0
+    statistics = statistics_of(arm_log(0, active=active))
+    assert (statistics.rounds[:5, 3] == 0).all()
+    assert (statistics.rounds[5:, 3] > 0).all()
+    own = statistics.layout.arm(3)
+    assert not statistics.information[:5, own].any()
+    assert not statistics.scores[:5, own].any()
+    assert (np.linalg.eigvalsh(statistics.information[5:, own, own]) > 1.0).all()
+
+
+@pytest.mark.parametrize("coding", ["own", "shared"])
+def test_linear_statistics_are_those_of_least_squares(coding):
+    log = arm_log(1, clicks=False, rounds=4000, noise=0.5)
+    statistics = statistics_of(log, coding=coding)
+    assert statistics.link == "identity"
+    if coding == "own":
+        assert statistics.noise_variance == pytest.approx(0.25, rel=0.1)
+    phi = statistics.layout.features(log.contexts, log.arms)
+    at = log.windows == 2
+    expected = np.linalg.lstsq(phi[at], log.rewards[at], rcond=None)[0]
+    assert np.linalg.solve(statistics.information[2], statistics.scores[2]) == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_logistic_fit_is_the_penalised_likeliest_and_its_sums_add():
+    log = arm_log(2, rounds=3000, windows=3, arms=3)
+    layout = ArmLayout.of(arms=3, width=3)
+    phi = layout.features(log.contexts, log.arms)
+
+    def evaluate(theta):
+        halves = (slice(0, 1111), slice(1111, None))
+        return sum(
+            (LogitSums.of(phi[s], log.rewards[s], log.windows[s], theta, 3) for s in halves[1:]),
+            start=LogitSums.of(phi[halves[0]], log.rewards[halves[0]], log.windows[halves[0]], theta, 3),
+        )
+
+    found = fit_logistic(evaluate, layout)
+    whole = LogitSums.of(phi, log.rewards, log.windows, found.theta, 3)
+    assert found.information == pytest.approx(whole.information)
+    assert found.gradient == pytest.approx(whole.gradient, abs=1e-9)
+
+    def loss(theta):
+        odds, by_arm = phi @ theta, theta.reshape(3, 3)
+        apart = ((by_arm - by_arm.mean(axis=0)) ** 2).sum()
+        likelihood = log.rewards @ odds - np.logaddexp(0.0, odds).sum()
+        return 0.5 * RIDGE * apart + 0.5 * FAINT_RIDGE * theta @ theta - likelihood
+
+    best = optimize.minimize(loss, np.zeros(9), method="BFGS", options={"gtol": 1e-6})
+    assert found.theta == pytest.approx(best.x, abs=1e-4)
+
+
+def test_an_arm_all_of_whose_rounds_are_clicks_has_a_finite_fit():
+    rng = np.random.default_rng(0)
+    arms = np.repeat([0, 1], [900, 100])
+    contexts = np.column_stack([np.ones(1000), rng.normal(size=1000)])
+    order = rng.permutation(1000)
+    rewards = np.where(arms == 1, 1.0, (rng.random(1000) < 0.3).astype(float))
+    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4))
+    assert np.isfinite(prior.mean).all()
+    assert 1.0 < prior.mean[2] < 15.0
+
+
+# -- random effects --
+
+
+def test_where_every_window_is_regular_it_is_the_model_of_random_effects():
+    """W and C_μ of the precision form are those of (Ω + H)⁻¹, as the prior over directions has them."""
+    statistics = statistics_of(arm_log(3, clicks=False, windows=5, rounds=5000))
+    p = statistics.layout.dim
+    H = np.linalg.inv(statistics.information)
+    g = np.einsum("mpq,mq->mp", H, statistics.scores)
+    drift, mean, covariance = np.linspace(0.01, 0.2, p), np.empty(p), np.empty((p, p))
+    start = drift.copy()
+    random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), drift, 1, mean, covariance)
+    given = windows_given(statistics, np.diag(start), np.zeros((p, p)))
+    assert given.mean == pytest.approx(mean, abs=1e-9)
+    assert given.covariance == pytest.approx(covariance, abs=1e-9)
+    last_mean, last_covariance = given.last()
+    gain = np.diag(start) @ np.linalg.inv(np.diag(start) + H[-1])
+    kept = np.eye(p) - gain
+    assert last_mean == pytest.approx(mean + gain @ (g[-1] - mean), abs=1e-9)
+    assert last_covariance == pytest.approx(gain @ H[-1] + kept @ covariance @ kept.T, abs=1e-9)
+
+
+@pytest.mark.parametrize("clicks", [True, False])
+def test_the_drifting_effects_are_named_and_no_others(clicks):
+    """Holm at 5 %: one of twelve logs in twenty has a false flag; three or more with probability below 2 %."""
+    planted, exact = {(0, 1), (2, 2)}, 0
+    for seed in range(12):
+        effects = prior_of(arm_log(seed, clicks=clicks, drifting=planted, rounds=16_000)).effects
+        found = {(one.arm, one.coefficient) for one in effects if one.drifts}
+        assert planted <= found
+        exact += found == planted
+    assert exact >= 10
+
+
+def test_without_drift_few_effects_look_as_if_they_drifted():
+    """At most 1 % of p-values below 1 %, nominally: 480 of them, 14 or more with probability below 0.1 %."""
+    values = [one.p_value for seed in range(40) for one in prior_of(arm_log(seed, rounds=6000)).effects]
+    assert len(values) == 480
+    assert sum(value < 0.01 for value in values) <= 13
+    assert sum(value < 0.5 for value in values) >= 20
+
+
+def test_coefficients_of_an_arm_launched_late_are_covered():
+    """Two standard errors: nominally 95 % of 40 × 3, below 88 % with probability 0.1 %."""
+    active = np.ones((9, 4))
+    active[:6, 3] = 0
+    inside = []
+    for seed in range(40):
+        log = arm_log(seed, active=active, windows=9, rounds=9000, drifting=[(0, 1)])
+        own = [one for one in prior_of(log).effects if one.arm == 3]
+        inside += [abs(one.estimate - log.truth[-1, 3, one.coefficient]) <= 2.0 * one.error for one in own]
+    assert len(inside) == 120
+    assert np.mean(inside) >= 0.88
+
+
+def test_arms_in_another_order_are_the_same_arms():
+    statistics = statistics_of(arm_log(5, drifting=[(1, 1)]))
+    order = np.array([2, 0, 3, 1])
+    one, other = ArmPrior.from_statistics(statistics), ArmPrior.from_statistics(statistics.renamed(order))
+    assert other.layout.by_arm(other.mean) == pytest.approx(one.layout.by_arm(one.mean)[order], abs=1e-6)
+    assert other.spread == pytest.approx(one.spread, rel=1e-5)
+    assert other.p_values == pytest.approx(one.layout.by_arm(one.p_values)[order].ravel(), abs=1e-5)
+
+
+# -- new arms --
+
+
+def test_a_new_arm_is_one_that_was_never_played():
+    """Grown by one, the prior is that of a log that knew of the arm from the start; its drift is the usual one."""
+    log = arm_log(6)
+    grown, known = prior_of(log).with_arm(), prior_of(log, count=5)
+    assert grown.layout == known.layout
+    assert grown.mean == pytest.approx(known.mean, abs=0.01)
+    assert np.sqrt(np.diagonal(grown.mean_covariance)) == pytest.approx(
+        np.sqrt(np.diagonal(known.mean_covariance)), rel=0.02
+    )
+    new = grown.layout.arm(4)
+    assert grown.mean[new] == pytest.approx(prior_of(log).usual_arm)
+    assert (np.diagonal(grown.mean_covariance)[new] > grown.spread).all()
+    assert np.diagonal(grown.drift)[new] == pytest.approx(grown.typical_drift)
+
+
+def test_an_arm_that_leaves_takes_nothing_with_it():
+    prior = prior_of(arm_log(7))
+    back = prior.with_arm().without_arm(4)
+    assert back.mean == pytest.approx(prior.mean)
+    assert back.drift == pytest.approx(prior.drift)
+    assert prior.without_arm(1).mean == pytest.approx(np.delete(prior.mean, [3, 4, 5]))
+
+
+def test_a_catalogue_tells_of_an_arm_never_played():
+    """Intercepts follow a feature of the arms: with it a new arm is placed where it belongs, and the doubt is less."""
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(10, 1))
+    contexts = np.column_stack([np.ones(20_000), rng.normal(size=20_000)])
+    arms = rng.integers(10, size=20_000)
+    rewards = 2.0 * features[arms, 0] + 0.1 * contexts[:, 1] + rng.normal(size=20_000)
+    plain = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards))
+    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards, described=features))
+    assert prior.likeness > 0.5
+    new = prior.layout.grown().arm(10)
+    for feature in (-1.0, 2.0):
+        told, untold = prior.with_arm([feature]), plain.with_arm()
+        assert told.mean[new][0] == pytest.approx(2.0 * feature, abs=0.6)
+        assert np.diagonal(told.mean_covariance)[new][0] < 0.5 * np.diagonal(untold.mean_covariance)[new][0]
+
+
+def test_slopes_can_be_shared():
+    rng = np.random.default_rng(4)
+    contexts = np.column_stack([np.ones(8000), rng.normal(size=(8000, 2))])
+    arms = rng.integers(30, size=8000)
+    levels = rng.normal(size=30)
+    rewards = levels[arms] + contexts[:, 1:] @ [1.0, -0.5] + 0.5 * rng.normal(size=8000)
+    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards, coding="shared"))
+    assert prior.layout == ArmLayout(30, 1, 2)
+    assert prior.mean[-2:] == pytest.approx([1.0, -0.5], abs=0.05)
+    assert prior.mean[:30] == pytest.approx(levels, abs=0.2)
+    grown = prior.with_arm()
+    assert grown.mean[-2:] == pytest.approx(prior.mean[-2:])
+    assert grown.mean[30] == pytest.approx(levels.mean(), abs=0.2)
+
+
+# -- bad input --
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"contexts": np.zeros((10, 2))}, "contexts must have 1"),
+        ({"arms": np.zeros(9, dtype=int)}, "arms must be 10 whole numbers"),
+        ({"arms": np.full(10, 0.5)}, "arms must be 10 whole numbers"),
+        ({"rewards": np.full(10, np.nan)}, "rewards must be finite"),
+        ({"rewards": np.full(10, 2.0), "link": "logit"}, "from 0 to 1"),
+        ({"windows": 1}, "windows"),
+        ({"windows": np.repeat([0, 2], 5)}, "none of them empty"),
+        ({"link": "probit"}, "link"),
+        ({"count": 0}, "count"),
+    ],
+)
+def test_bad_rounds_are_refused_by_name(change, words):
+    given = {"contexts": np.ones((10, 2)), "arms": np.zeros(10, dtype=int), "rewards": np.ones(10), "windows": 2}
+    given |= change
+    with pytest.raises(InputError, match=words):
+        ArmStatistics.from_rounds(given.pop("contexts"), given.pop("arms"), given.pop("rewards"), **given)
+
+
+def test_features_of_a_new_arm_need_features_of_the_others():
+    with pytest.raises(InputError, match="arms of the logs have none"):
+        prior_of(arm_log(8, rounds=2000)).with_arm([1.0])

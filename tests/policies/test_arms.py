@@ -1,0 +1,203 @@
+"""AutoISD over labelled arms: clicks, new arms, names that mean nothing, and the laws of policies."""
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+import invariant_bandits.testing as laws
+from arm_logs import arm_log
+from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member
+
+LINKS = ("identity", "logit")
+
+
+def statistics_of(log, **options):
+    return ArmStatistics.from_rounds(log.contexts, log.arms, log.rewards, windows=log.windows, **options)
+
+
+def arm_policy(seed=0, link="logit", arms=4, **options):
+    log = arm_log(seed, arms=arms, rounds=6000, clicks=link == "logit", drifting=[(0, 1)])
+    return ib.AutoISD.from_arms(statistics_of(log), **options)
+
+
+def played(policy, rounds, seed=1, truth=None, order=None):
+    """Arms chosen; truth (A, d), arms offered in `order`."""
+    rng = np.random.default_rng(seed)
+    layout = policy.prior.layout
+    if truth is None:
+        truth = np.random.default_rng(7).normal(size=(layout.arms, layout.own)) * 0.5
+    names = np.arange(layout.arms) if order is None else np.asarray(order)  # names[i]: who stands in place i
+    chosen = []
+    for _ in range(rounds):
+        z, luck = np.append(1.0, rng.normal(size=layout.own - 1)), rng.random()
+        features = layout.features(np.tile(z, (layout.arms, 1)), np.arange(layout.arms))
+        action = policy.select(features)
+        odds = truth[names[action]] @ z
+        click = float(luck < 1.0 / (1.0 + np.exp(-odds)))
+        policy.update(features[action], click if policy.link == "logit" else odds + luck)
+        chosen.append(int(names[action]))
+    return chosen
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("law", laws.LAWS)
+def test_laws(law, link):
+    def make():
+        log = arm_log(3, arms=2, slopes=1, rounds=1500, windows=4, clicks=link == "logit")
+        return ib.AutoISD.from_arms(statistics_of(log))
+
+    laws.LAWS[law](make)
+
+
+def test_one_filter_of_clicks_is_the_extended_kalman_filter():
+    log = arm_log(1, arms=2, slopes=1, rounds=2000)
+    prior = ArmPrior.from_statistics(statistics_of(log))
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(4, 4))
+    m, P = rng.normal(size=4), root @ root.T + np.eye(4)
+    start = Member(HYPOTHESES[0], 1.0, m.copy(), P.copy(), np.full(4, 0.01))
+    policy = ib.AutoISD(prior, intercept=False, members=[start], share=0.0)
+    for _ in range(300):
+        x, click = rng.normal(size=4), float(rng.random() < 0.4)
+        policy.update(x, click)
+        v = x @ P @ x
+        chance = 1.0 / (1.0 + np.exp(-(m @ x) / np.sqrt(1.0 + 0.393 * v)))
+        h = max(chance * (1.0 - chance), 1e-4)
+        S, g = 1.0 / h + v, P @ x
+        m = m + g * (click - chance) / (h * S)
+        P = P - np.outer(g, g) / S + 0.01 * np.eye(4)
+    assert policy.coefficients == pytest.approx(m, rel=1e-8)
+    assert np.tril(policy.arrays()["covariances"][0]) == pytest.approx(np.tril(P), rel=1e-7)
+
+
+def test_filters_are_weighed_by_the_likelihood_of_clicks():
+    log = arm_log(1, arms=2, slopes=1, rounds=2000)
+    prior = ArmPrior.from_statistics(statistics_of(log))
+    tight = 1e-12 * np.eye(4)
+    pair = [
+        Member(name, 0.5, np.array([odds, 0.0, 0.0, 0.0]), tight, np.zeros(4))
+        for name, odds in zip(HYPOTHESES, (1.0, -1.0), strict=False)
+    ]
+    policy = ib.AutoISD(prior, intercept=False, members=pair, share=0.0)
+    for click in (1.0, 1.0, 0.0, 1.0):
+        policy.update(np.array([1.0, 0.0, 0.0, 0.0]), click)
+    likely, other = 1.0 / (1.0 + np.exp(-1.0)), 1.0 / (1.0 + np.exp(1.0))
+    expected = likely**3 * other / (likely**3 * other + other**3 * likely)
+    assert policy.beliefs()[HYPOTHESES[0]] == pytest.approx(expected, rel=1e-6)
+
+
+def test_scores_of_clicks_are_probabilities_that_explain_the_choice():
+    for exploration in (0.0, 0.25, 1.0):
+        policy = arm_policy(exploration=exploration)
+        played(policy, 50)
+        layout = policy.prior.layout
+        for seed in range(20):
+            z = np.append(1.0, 2.0 * np.random.default_rng(seed).normal(size=layout.own - 1))
+            features = layout.features(np.tile(z, (4, 1)), np.arange(4))
+            scores = policy.scores(features)
+            assert ((scores.mean > 0.0) & (scores.mean < 1.0)).all()
+            assert (scores.mean + exploration * scores.width <= 1.0 + 1e-12).all()
+            assert policy.select(features) == np.argmax(scores.mean + exploration * scores.width)
+
+
+def test_a_reward_that_is_no_click_is_refused():
+    policy = arm_policy()
+    before = laws.bits(policy)
+    with pytest.raises(InputError, match=r"reward must be from 0 to 1.*got 2"):
+        policy.update(np.eye(policy.dim)[0], 2.0)
+    assert laws.bits(policy) == before
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_names_of_arms_mean_nothing(link):
+    log = arm_log(4, rounds=6000, clicks=link == "logit", drifting=[(1, 1)])
+    statistics, order = statistics_of(log), np.array([2, 0, 3, 1])
+    one = ib.AutoISD.from_arms(statistics)
+    other = ib.AutoISD.from_arms(statistics.renamed(order))
+    assert played(one, 600) == played(other, 600, order=order)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_new_arm_that_is_best_is_found(link):
+    policy = arm_policy(2, link=link)
+    truth = np.vstack([policy.prior.layout.by_arm(policy.prior.mean), np.zeros(3)])
+    truth[4] = truth[:4].mean(axis=0)
+    truth[4, 0] = truth[:4, 0].max() + 1.5
+    grown = policy.with_arm()
+    chosen = played(grown, 1000, truth=truth)
+    assert np.mean(np.array(chosen[500:]) == 4) > 0.7
+    truth[4, 0] = truth[:4, 0].min() - 1.5
+    avoided = played(policy.with_arm(), 1000, truth=truth)
+    assert np.mean(np.array(avoided[500:]) == 4) < 0.1
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_growing_before_the_first_round_is_starting_with_the_arm(link):
+    policy = arm_policy(link=link)
+    grown, started = policy.with_arm(), ib.AutoISD(policy.prior.with_arm())
+    for name in ("means", "covariances", "process"):
+        assert np.tril(grown.arrays()[name]) == pytest.approx(np.tril(started.arrays()[name]), abs=1e-6)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_an_arm_that_comes_and_goes_leaves_the_others_as_they_were(link, tmp_path):
+    policy = arm_policy(link=link)
+    played(policy, 200)
+    before = laws.bits(policy)
+    grown = policy.with_arm()
+    assert laws.bits(policy) == before
+    ib.save(grown, tmp_path / "grown")
+    assert laws.bits(ib.load(tmp_path / "grown")) == laws.bits(grown)
+    back = grown.without_arm(4)
+    assert played(back, 100, seed=5) == played(policy, 100, seed=5)
+    assert grown.rounds == 200
+    old = np.append(np.arange(12), 15)
+    mean = grown.arrays()["means"]
+    assert mean[:, old] == pytest.approx(arm_means(policy, 200, link))
+    assert np.isfinite(mean).all()
+
+
+def arm_means(policy, rounds, link):
+    again = arm_policy(link=link)
+    played(again, rounds)
+    return again.arrays()["means"]
+
+
+def test_what_was_learned_of_all_arms_is_believed_of_a_new_one():
+    """Clicks have become far more frequent with every arm: a new one is expected to have more, too."""
+    policy = arm_policy()
+    before = policy.with_arm().coefficients[12]
+    played(policy, 800, truth=np.tile([3.0, 0.0, 0.0], (4, 1)))
+    layout = policy.with_arm().prior.layout
+    features = layout.features(np.array([[1.0, 0.0, 0.0]]), np.array([4]))
+    assert policy.with_arm().scores(features).mean[0] > 0.75 > 1.0 / (1.0 + np.exp(-before)) + 0.2
+
+
+def test_only_labelled_arms_come_and_go():
+    policy = ib.AutoISD.from_past(laws.example_past())
+    with pytest.raises(InputError, match="knows no labelled arms"):
+        policy.with_arm()
+    with pytest.raises(InputError, match="arm must be from 0 to 3"):
+        arm_policy().without_arm(4)
+
+
+def test_the_alarm_says_why_it_is_silent():
+    policy = arm_policy()
+    played(policy, 400)
+    assert not policy.alarm_supported
+    assert not policy.alarm
+    assert "arms" in policy.explain().no_alarm_because
+    assert "arms" in str(policy.explain())
+
+
+def test_exploration_can_be_rehearsed_on_clicks():
+    log = arm_log(0, arms=3, rounds=4000)
+    statistics = statistics_of(log)
+    contexts = np.repeat(log.contexts[:20], 3, axis=0)
+    sets = statistics.layout.features(contexts, np.tile(np.arange(3), 20)).reshape(20, 3, -1)
+    policy = ib.AutoISD.from_arms(statistics, offered=sets, exploration="rehearsed", horizon=300)
+    assert policy.rehearsal is not None
+    assert policy.exploration == policy.rehearsal.exploration
+    assert all(0.0 <= one.regret <= policy.rehearsal.rounds for one in policy.rehearsal.trials)
