@@ -388,7 +388,8 @@ class AutoISD(BasePolicy):
     @property
     def noise_scale(self) -> float:
         """Standard deviation of a reward about its expectation, as it is believed now."""
-        return float(np.sqrt(self._noise_now))
+        variance = self._noise_now if self.link == "identity" else 1.0 / self._noise_now
+        return float(np.sqrt(variance))
 
     @property
     def alarm(self) -> bool:
