@@ -20,12 +20,14 @@ from invariant_bandits.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.offered_columns import offered_columns, plain
+from invariant_bandits.logs.passes import Progress
 from invariant_bandits.logs.pruning import prune
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import Progress, read_moments, read_offered
+from invariant_bandits.logs.reading import read_moments, read_offered
 from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
@@ -344,6 +346,10 @@ def fit_logs(
         strict=strict,
         progress=progress,
     )
+    if isinstance(read.feature_map, ArmFeatures):
+        raise InputError(
+            "schema: labelled arms are read, but cannot be fitted yet; --arm none takes labels for features"
+        )
     usable = prune(read.moments, read.feature_map, options)
     moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
     if not keeps_baseline(policy):  # features and rewards count from the means of the log

@@ -116,7 +116,7 @@ def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
 
 PLAIN = FeatureMap(COLUMNS)
 BAD = {
-    "no columns": ("columns is empty", lambda: FeatureMap(())),
+    "no columns": ("columns is empty", lambda: FeatureMap(()).apply({})),
     "a product of an unknown column": ("'colour' in 'price:colour'", lambda: FeatureMap(COLUMNS, ("price:colour",))),
     "a product of one": ("must join columns by ':'", lambda: FeatureMap(COLUMNS, ("price",))),
     "a text of products": ("interactions must be several names", lambda: FeatureOptions(interactions="a:b")),

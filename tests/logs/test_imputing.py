@@ -53,7 +53,10 @@ def test_no_round_is_lost_and_what_was_planted_is_found():
 
 def test_rounds_are_left_out_where_filling_in_is_not_wanted():
     table, gone = gappy()
-    read = ib.read_moments(table, windows=1, features=ib.FeatureOptions(impute=False))
+    options = ib.FeatureOptions(impute=False)
+    with pytest.raises(ib.InputError, match="most rounds of the log cannot be used"):
+        ib.read_moments(table, windows=1, features=options)
+    read = ib.read_moments(table, windows=1, features=options, keep_going=True)
     whole = ~(gone["price"] | gone["age"] | gone["country"])
     assert read.quality.rounds == whole.sum() < 0.4 * ROUNDS
     assert read.feature_map.names == ("price", "age", "country=DE")

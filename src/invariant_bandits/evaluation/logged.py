@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.feedback import Feedback
@@ -38,7 +39,7 @@ class LoggedFeedback:
         The rounds in time order.
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap
+    feature_map : FeatureMap or ArmFeatures
         Takes the columns to features.
     quality : QualityReport
         What was found while reading.
@@ -52,7 +53,7 @@ class LoggedFeedback:
 
     feedback: Feedback
     schema: Schema
-    feature_map: FeatureMap
+    feature_map: FeatureMap | ArmFeatures
     quality: QualityReport
     windows: int
     dropped: tuple[Dropped, ...]
@@ -121,6 +122,8 @@ def read_feedback(
     raw = _feedback(batches, latest, seed, notes)
     earlier, _ = raw.split(fit_fraction)
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
+    if isinstance(expanding, ArmFeatures):
+        return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes))
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
         replace(raw, offered=np.ascontiguousarray(pruned.feature_map.finish(raw.offered))),

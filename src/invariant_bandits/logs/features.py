@@ -20,6 +20,7 @@ from invariant_bandits.logs.columns import Column
 from invariant_bandits.moments.windowed import WindowedMoments
 
 STANDARDISE = ("none", "scale", "scale and shift")
+ARM_MODELS = ("auto", "own", "shared")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class FeatureOptions:
         How many categories a categorical column may have; the most frequent are taken.
     drop_collinear : bool
         Whether to leave out features that are constant, or combinations of earlier ones.
+    arm_model : str
+        "own" coefficients per labelled arm, a level per arm and "shared" slopes, or "auto": own if the log allows.
     impute : bool
         Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the log, and
         marked by a feature of its own where that is not rare; rounds with a missing value are left out otherwise.
@@ -52,11 +55,13 @@ class FeatureOptions:
     max_categories: int = 50
     drop_collinear: bool = True
     impute: bool = True
+    arm_model: str = "auto"
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
             raise InputError(f"interactions must be several names such as ('a:b',), got {self.interactions!r}")
         one_of("standardise", self.standardise, STANDARDISE)
+        one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
 
 
@@ -96,8 +101,6 @@ class FeatureMap:
     _blocks: dict[str, slice] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.columns:
-            raise InputError("columns is empty: at least one feature column is needed")
         start = 0
         for column in self.columns:
             self._blocks[column.name] = slice(start, start + len(column.features))
@@ -194,6 +197,8 @@ class FeatureMap:
         return moments.rescaled(kept, shift, np.ones(len(kept)) if self.scale is None else self.scale)
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
+        if not self.columns:
+            raise InputError("columns is empty: at least one feature column is needed")
         missing = [column.name for column in self.columns if column.name not in columns]
         if missing:
             raise InputError(f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}")

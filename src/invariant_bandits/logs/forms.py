@@ -216,5 +216,5 @@ class RowPerAction(Form):
             return decoding.flags(column)
         problems = RowProblems(len(batch))
         label = decoding.texts(column, "", problems)
-        same = label == decoding.texts(batch.column(self.schema.action), "", problems)
+        same = label == decoding.texts(batch.column(self.schema.row_label), "", problems)
         return np.asarray(same & problems.usable)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from os import PathLike
 from typing import Any
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.arrow_types import is_text, is_time
+from invariant_bandits.logs.catalogue import Catalogue, read_catalogue
+from invariant_bandits.logs.offered_arms import arm_table
 from invariant_bandits.logs.opening import open_source
 from invariant_bandits.logs.schema import Schema, SchemaLike, toml_overrides
 from invariant_bandits.logs.schema_inference import infer_schema
@@ -27,6 +31,10 @@ class Log:
         Where the rows come from.
     schema : Schema, mapping, path of a TOML file or None
         What the columns mean; what is not said is inferred.
+    catalogue : path, table or None
+        Of a log with labels of arms: their features, and when each could be chosen.
+    arms : sequence of str, optional
+        Of such a log: the labels of all arms, each of which was offered in every round.
 
     Attributes
     ----------
@@ -34,10 +42,15 @@ class Log:
         All of it, patterns replaced by columns.
     """
 
-    def __init__(self, source: Source, schema: SchemaLike = None) -> None:
+    def __init__(
+        self, source: Source, schema: SchemaLike = None, catalogue: Any = None, arms: Sequence[str] | None = None
+    ) -> None:
         self.source = source
         self.schema = self.resolved(schema)
         self._survey: Survey | None = None
+        self._catalogue, self._told_arms = catalogue, arms
+        if not self.schema.labelled and (catalogue is not None or arms is not None):
+            raise InputError("schema: arm is missing; a catalogue and arms need the column of their labels (--arm)")
 
     def resolved(self, schema: SchemaLike) -> Schema:
         """What `schema` says about the columns of this log, the rest inferred."""
@@ -65,6 +78,21 @@ class Log:
         first = next(iter(self.sample.column(self.schema.time).drop_null().to_pylist()), "")
         return not _is_number(first)
 
+    @cached_property
+    def catalogue(self) -> Catalogue | None:
+        """What is known about the arms beside the log."""
+        if self._catalogue is None:
+            return None
+        used = [arm.label for arm in self.survey().arm_uses]
+        return read_catalogue(self._catalogue, arm=str(self.schema.arm), used=used, dates=self.times_are_dates)
+
+    @cached_property
+    def arms(self) -> ArmTable:
+        """The arms, and when each of them was offered; InputError if the log has no labels."""
+        if not self.schema.labelled:
+            raise InputError("schema: arm is missing; the log has no column with labels of arms")
+        return arm_table(self.survey().arm_uses, self.schema, self.catalogue, self._told_arms)
+
     def survey(self, *, times: bool = False, rows: bool = False) -> Survey:
         """What a first pass found; only what is asked for and not known yet is read.
 
@@ -75,7 +103,7 @@ class Log:
         rows : bool
             Whether the number of rows is needed.
         """
-        dates = times and self.times_are_dates
+        dates = (times or self.schema.labelled) and self.times_are_dates
         self._survey = survey(self.source, self.schema, dates=dates, times=times, rows=rows, known=self._survey)
         return self._survey
 
@@ -84,7 +112,9 @@ class Log:
         return f"Log({type(self.source).__name__} in {tasks} part{'s' if tasks > 1 else ''}, {self.schema!r})"
 
 
-def open_log(source: Any, schema: SchemaLike = None) -> Log:
+def open_log(
+    source: Any, schema: SchemaLike = None, *, catalogue: Any = None, arms: Sequence[str] | None = None
+) -> Log:
     """Open a log, to ask several things of it without opening and surveying it each time.
 
     Parameters
@@ -94,6 +124,11 @@ def open_log(source: Any, schema: SchemaLike = None) -> Log:
     schema : Schema, mapping, path of a TOML file or None
         What the columns mean: all of it, the fields that are known, or nothing. A `Log` keeps its own; for one,
         `schema` must be None or the same.
+    catalogue : path, table or None
+        Of a log with labels of arms, one row per arm: a column of labels, features, and perhaps valid_from and
+        valid_until.
+    arms : sequence of str, optional
+        Of such a log: the labels of all arms, each of which was offered in every round.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> log = ib.open_log(pa.table({"reward": [1.0, 0.0, 1.0], "price": [2.0, 3.0, 7.0]}))
@@ -103,7 +138,9 @@ def open_log(source: Any, schema: SchemaLike = None) -> Log:
     3
     """
     if not isinstance(source, Log):
-        return Log(open_source(source), schema)
+        return Log(open_source(source), schema, catalogue, arms)
+    if catalogue is not None or arms is not None:
+        raise InputError("catalogue and arms are told when a log is opened; this one is open already")
     if schema is not None and source.resolved(schema) != source.schema:
         raise InputError("schema must be None or the same for a log that is open; to change it, open the source anew")
     return source

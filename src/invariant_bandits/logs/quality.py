@@ -174,10 +174,15 @@ class QualityReport:
         if not self.clean:
             raise InputError(f"the log has problems and strict was asked for:\n{self.describe()}")
 
-    def require_rounds(self) -> None:
-        """Raise InputError if no round is usable."""
+    def require_rounds(self, keep_going: bool = False) -> None:
+        """Raise InputError if no round is usable; or most are not, unless the caller wants to `keep_going`."""
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
+        if self.left_out > self.rounds and not keep_going:
+            raise InputError(
+                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go on with"
+                f" keep_going=True (--keep-going):\n{self.describe()}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arrow_types import is_list, is_time, is_vector
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.decoding import are_flags, vector_width
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.forms import ChosenOnly, Form, OfferedLists, RowPerAction
 from invariant_bandits.logs.imputing import imputing
+from invariant_bandits.logs.labelled import LabelledArms, LabelledRows
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.rounds import Rounds
-from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.schema import Schema, listed
 from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
 from invariant_bandits.logs.whole_rounds import whole_rounds
 
@@ -79,12 +81,39 @@ class Reader:
             problems.leave_out(np.isin(position, self.duplicates), f"duplicated {self.schema.round}")
 
 
-def reader_of(log: Log, features: FeatureOptions | FeatureMap) -> Reader:
-    """How to read the rounds of a log; the map expands columns, what is learned from moments comes later."""
-    feature_map = features if isinstance(features, FeatureMap) else expanding_map(log, features)
-    if feature_map.centre and not log.schema.has_offered:
-        raise InputError("centre: the log has no offered actions, so there is no mean of a round to subtract")
-    return Reader(log.source, _form(log, feature_map), log.survey().duplicates)
+AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
+"""What to make of the columns: options, or what was learned before."""
+
+
+def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
+    """How to read the rounds of a log; the map expands columns, what is learned from moments comes later.
+
+    Parameters
+    ----------
+    log : Log
+        What is read.
+    features : FeatureOptions, FeatureMap or ArmFeatures
+        What becomes of the columns.
+    offered : bool
+        Whether rounds of labelled arms say which were offered.
+    """
+    if isinstance(features, ArmFeatures):
+        _require_same_arms(log, features)
+        feature_map = features.context
+    else:
+        feature_map = features if isinstance(features, FeatureMap) else expanding_map(log, features)
+    if feature_map.centre and (log.schema.labelled or not log.schema.has_offered):
+        raise InputError(
+            "centre: the log has no offered actions with features of their own, so a round has no mean to subtract"
+        )
+    return Reader(log.source, _form(log, feature_map, offered), log.survey().duplicates)
+
+
+def _require_same_arms(log: Log, features: ArmFeatures) -> None:
+    if features.labels != log.arms.labels:
+        raise InputError(
+            f"features are those of the arms {listed(features.labels)}, the log has {listed(log.arms.labels)}"
+        )
 
 
 def expanding_map(log: Log, options: FeatureOptions) -> FeatureMap:
@@ -110,15 +139,20 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
     return Column(name)
 
 
-def _form(log: Log, feature_map: FeatureMap) -> Form:
-    schema = log.schema
+def _form(log: Log, feature_map: FeatureMap, offered: bool) -> Form:
+    schema, dates = log.schema, log.times_are_dates
     if schema.offered is not None:
-        return OfferedLists(schema, feature_map, log.times_are_dates)
+        return OfferedLists(schema, feature_map, dates)
+    if not schema.one_row_per_action and schema.labelled:
+        starts = {task.file: task.position - task.first_row for task in log.survey().tasks}
+        return LabelledArms(schema, feature_map, dates, arms=log.arms, with_offered=offered, file_starts=starts)
     if not schema.one_row_per_action:
-        return ChosenOnly(schema, feature_map, log.times_are_dates)
-    labels = schema.chosen is not None and schema.action is not None
-    flag = not labels or are_flags(log.sample.column(schema.chosen))
-    return RowPerAction(schema, feature_map, log.times_are_dates, flag)
+        return ChosenOnly(schema, feature_map, dates)
+    by_label = schema.chosen is not None and schema.row_label is not None
+    flag = not by_label or are_flags(log.sample.column(schema.chosen))
+    if schema.labelled:
+        return LabelledRows(schema, feature_map, dates, flag, arms=log.arms, with_offered=offered)
+    return RowPerAction(schema, feature_map, dates, flag)
 
 
 def _count(rounds: Rounds, first_row: int, problems: RowProblems, report: QualityReport) -> None:

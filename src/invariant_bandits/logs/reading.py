@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs import engines
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
-from invariant_bandits.logs.imputing import often_missing
-from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.passes import Pass, Progress
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reader import Reader, reader_of
+from invariant_bandits.logs.reader import AnyFeatures, reader_of
+from invariant_bandits.logs.reading_arms import ArmLogMoments, read_arm_moments, with_features
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike
-from invariant_bandits.logs.summary import Plan, Total
 from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
-
-Progress: TypeAlias = Callable[[int, int | None, float], None]
-"""Called with the rows read so far, all rows if their number is known, and the seconds passed."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +33,25 @@ class LogMoments:
         Moments per window of the mapped features.
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap
-        What became of them.
+    feature_map : FeatureMap or ArmFeatures
+        What became of them; features of labelled arms, if the log has labels.
     quality : QualityReport
         Rows read, rounds used, and what was wrong.
     dropped : tuple of Dropped
         Features that were left out and why.
     edges : array, shape (windows + 1,), or None
         Times that bound the windows; None if they are equal shares of the rows.
+    of_arms : ArmLogMoments, optional
+        The same per arm, if the log has labels.
     """
 
     moments: WindowedMoments
     schema: Schema
-    feature_map: FeatureMap
+    feature_map: FeatureMap | ArmFeatures
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
+    of_arms: ArmLogMoments | None = None
 
     @property
     def rows(self) -> int:
@@ -64,6 +63,9 @@ class LogMoments:
         lines = [self.schema.describe(), "", self.quality.describe()]
         kind = "chosen and offered" if self.moments.offered is not None else "chosen"
         lines.append(f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions")
+        if self.of_arms is not None:
+            lines.append(f"coefficients: {self.of_arms.features.coding}, {self.of_arms.coding_reason}")
+            lines += ["", self.of_arms.arms.describe()]
         lines += [f"left out: {one}" for one in self.dropped]
         return "\n".join(lines)
 
@@ -92,10 +94,11 @@ def read_moments(
     windows: int | None = None,
     every: Any = None,
     edges: Any = None,
-    features: FeatureOptions | FeatureMap | None = None,
+    features: FeatureOptions | FeatureMap | ArmFeatures | None = None,
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     progress: Progress | None = None,
 ) -> LogMoments:
     """Moments per window of a log of any size, in bounded memory.
@@ -120,6 +123,8 @@ def read_moments(
         Address of the cluster.
     strict : bool
         Whether to refuse a log with any problem.
+    keep_going : bool
+        Whether to go on although most rounds cannot be used.
     progress : callable (rows, total or None, seconds), optional
         Called after every part.
 
@@ -131,35 +136,44 @@ def read_moments(
     >>> read.feature_map.names
     ('a', 'b')
     """
-    began = time.perf_counter()
     if sum(given is not None for given in (windows, every, edges)) > 1:
         raise InputError("give only one of windows, every and edges")
     log = open_log(source, schema)
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
+    if log.schema.labelled:
+        return _labelled_moments(
+            log,
+            features,
+            windows=windows,
+            every=every,
+            edges=edges,
+            engine=engine,
+            address=address,
+            strict=strict,
+            keep_going=keep_going,
+            progress=progress,
+        )
+    if isinstance(features, ArmFeatures):
+        raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
     cut = windows_of(log, windows, every, edges)
-
-    def read(reader: Reader) -> Total:
-        plan = Plan(reader, cut, log.survey().total_rows)
-        total = Total(plan)
-        for part in engines.run(engine, address, log.survey().tasks, plan):
-            total.add(part)
-            if progress is not None:
-                progress(total.report.rows, plan.total_rows, time.perf_counter() - began)
-        return total
-
-    reader = reader_of(log, features or FeatureOptions())
-    total = read(reader)
-    unmarked = [] if isinstance(features, FeatureMap) else often_missing(reader.feature_map, total.report)
-    if unmarked:  # the first rows did not show it, so the features were not known before all rows were read
-        reader = reader_of(log, reader.feature_map.marking(unmarked))
-        total = read(reader)
+    reader, total = Pass(log, cut, engine, address, progress).learning(features or FeatureOptions())
     if strict:
         total.report.refuse_problems()
-    total.report.require_rounds()
+    total.report.require_rounds(keep_going)
     feature_map, dropped = _learned(features, reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
     return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
+
+
+def _labelled_moments(log: Log, features: FeatureOptions | FeatureMap | ArmFeatures | None, **how: Any) -> LogMoments:
+    """Moments of φ(x, a) of the chosen arms."""
+    if isinstance(features, FeatureMap):
+        raise InputError("features must be those of labelled arms: the log has a column with labels")
+    read = read_arm_moments(log, features=features, **how)
+    return LogMoments(
+        read.moments.of_features(), log.schema, read.features, read.quality, read.dropped, read.edges, read
+    )
 
 
 def _learned(
@@ -174,7 +188,7 @@ def _learned(
 def read_rounds(
     source: Any,
     schema: SchemaLike = None,
-    feature_map: FeatureMap | FeatureOptions | None = None,
+    feature_map: AnyFeatures | None = None,
     *,
     report: QualityReport | None = None,
 ) -> Iterator[Rounds]:
@@ -197,17 +211,22 @@ def read_rounds(
     [[[2.0], [3.0]]]
     """
     log = open_log(source, schema)
+    if log.schema.labelled and not isinstance(feature_map, ArmFeatures):
+        feature_map = read_feature_map(log, options=feature_map)
     if isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none":
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
     reader = reader_of(log, feature_map or FeatureOptions())
     report = QualityReport() if report is None else report
     for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
+            if isinstance(feature_map, ArmFeatures):
+                yield from with_features(rounds, feature_map)
+                continue
             offered = None if rounds.offered is None else reader.feature_map.finish(rounds.offered)
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
 
 
-def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap, rounds: int) -> list[Array]:
+def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int) -> list[Array]:
     """Features (K, q) of the actions offered in the first `rounds` rounds of a log; none if it does not say."""
     sets: list[Array] = []
     log = open_log(source, schema)
@@ -221,8 +240,12 @@ def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap, round
     return sets[:rounds]
 
 
-def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOptions | None = None) -> FeatureMap:
+def read_feature_map(
+    source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None
+) -> FeatureMap | ArmFeatures:
     """The map that expands the columns of a log into features; nothing is scaled or left out.
+
+    Features of labelled arms are learned from the whole log: their contexts are standardised.
 
     Parameters
     ----------
@@ -237,4 +260,9 @@ def read_feature_map(source: Any, schema: SchemaLike = None, options: FeatureOpt
     >>> read_feature_map(pa.table({"reward": [1.0, 0.0], "country": ["DE", "FR"]})).names
     ('country=DE', 'country=FR')
     """
-    return reader_of(open_log(source, schema), options or FeatureOptions()).feature_map
+    log = open_log(source, schema)
+    if not log.schema.labelled:
+        return reader_of(log, options or FeatureOptions()).feature_map
+    if isinstance(options, FeatureMap):
+        raise InputError("features must be those of labelled arms: the log has a column with labels")
+    return read_arm_moments(log, windows=1, features=options, keep_going=True).features

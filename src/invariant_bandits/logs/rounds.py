@@ -8,7 +8,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 
-PER_ROUND = ("rows", "features", "rewards", "times", "action", "propensity", "position", "offered_counts")
+PER_ROUND = ("rows", "features", "rewards", "times", "action", "propensity", "position", "offered_counts", "arm")
+PER_OFFERED = ("offered", "all_rewards", "offered_arms")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Rounds:
         Position at which it was shown, NaN where it is missing.
     all_rewards : array, shape (Σ offered_counts,)
         Rewards of all offered actions.
+    arm : array, shape (n,)
+        Place of the chosen arm in the table of arms, where the log has labels.
+    offered_arms : array, shape (Σ offered_counts,)
+        Places of all offered arms, round after round.
     """
 
     file: str
@@ -55,6 +60,8 @@ class Rounds:
     propensity: Array | None = None
     position: Array | None = None
     all_rewards: Array | None = None
+    arm: Array | None = None
+    offered_arms: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,9 +71,29 @@ class Rounds:
         if good.all():
             return self
         changes = {name: getattr(self, name)[good] for name in PER_ROUND if getattr(self, name) is not None}
-        if self.offered is not None and self.offered_counts is not None:
+        if self.offered_counts is not None:
             of_row = np.repeat(good, self.offered_counts)
-            changes["offered"] = self.offered[of_row]
-            if self.all_rewards is not None:
-                changes["all_rewards"] = self.all_rewards[of_row]
+            changes |= {name: getattr(self, name)[of_row] for name in PER_OFFERED if getattr(self, name) is not None}
         return replace(self, **changes)
+
+    def between(self, start: int, stop: int) -> Rounds:
+        """The rounds from `start` up to, not including, `stop`."""
+        changes = {name: getattr(self, name)[start:stop] for name in PER_ROUND if getattr(self, name) is not None}
+        if self.offered_counts is not None:
+            first = int(self.offered_counts[:start].sum())
+            rows = slice(first, first + int(self.offered_counts[start:stop].sum()))
+            changes |= {name: getattr(self, name)[rows] for name in PER_OFFERED if getattr(self, name) is not None}
+        return replace(self, **changes)
+
+    def offering(self, mask: Array) -> Rounds:
+        """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among them."""
+        assert self.arm is not None
+        chosen = np.arange(len(mask)), self.arm
+        mask = mask.copy()
+        mask[chosen] = True
+        return replace(
+            self,
+            offered_arms=np.nonzero(mask)[1],
+            offered_counts=mask.sum(axis=1),
+            action=mask.cumsum(axis=1)[chosen] - 1,
+        )

@@ -15,10 +15,17 @@ from invariant_bandits.files import FileError
 from invariant_bandits.logs.arrow_types import is_text
 
 NAMES = {
-    "time": "time timestamp ts datetime date event_time time_hour created_at logged_at",
-    "reward": "reward rewards r y click clicked outcome target label conversion converted",
-    "propensity": "propensity pscore probability prob action_prob action_probability p_action",
+    "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp timestamp_ms"
+    " created_at created logged_at served_at unix_time unixtime epoch",
+    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion converted"
+    " is_converted purchase purchased revenue rating",
+    "propensity": "propensity propensity_score pscore probability prob action_prob action_probability p_action"
+    " logging_prob logging_probability logging_propensity p",
     "action": "action arm action_id arm_id action_index chosen_action choice",
+    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id variation"
+    " treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy recommendation",
+    "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions available_actions"
+    " offered candidates choices",
     "position": "position slot pos",
     "round": "round round_id event_id impression_id request_id decision_id",
     "chosen": "chosen is_chosen selected is_selected shown picked taken",
@@ -33,9 +40,10 @@ ROLES = tuple(NAMES)
 class Schema:
     """Which column of a log means what; None where the log has no such column.
 
-    The offered actions are either one column of lists of lists (`offered`, with `action` the index of the chosen one),
-    or one row per offered action: then `round` tells the rounds apart, rows of a round follow each other, and `chosen`
-    marks the chosen row.
+    The offered actions are one column of lists of lists (`offered`, with `action` the index of the chosen one), or one
+    row per offered action: then `round` tells the rounds apart, rows of a round follow each other, and `chosen` marks
+    the chosen row. Or they are arms, known by their labels: then `arm` is the label of the chosen one, or of the row's
+    own, and the features are those of the context.
 
     Parameters
     ----------
@@ -59,6 +67,10 @@ class Schema:
         Features of all offered actions, lists of lists.
     rewards : str, optional
         Rewards of all offered actions, lists of numbers.
+    arm : str, optional
+        Label of the chosen arm; of the row's arm, where a round has one row per arm.
+    arms_offered : str, optional
+        Labels of all offered arms: lists, or text such as "a|b|c".
     categorical : sequence of str
         Features that are categories although they hold numbers; text always is.
     full_information : bool
@@ -84,6 +96,8 @@ class Schema:
     chosen: str | None = None
     offered: str | None = None
     rewards: str | None = None
+    arm: str | None = None
+    arms_offered: str | None = None
     categorical: tuple[str, ...] = ()
     full_information: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -106,6 +120,10 @@ class Schema:
             raise InputError("round must name the column that tells rounds apart when chosen is given")
         if self.offered is not None and self.action is None:
             raise InputError("action must name the column with the index of the chosen action when offered is given")
+        if self.arm is not None and self.offered is not None:
+            raise InputError("arm (labels) and offered (features of all offered actions) exclude each other")
+        if self.arm is None and self.arms_offered is not None:
+            raise InputError("arm must name the column with the label of the chosen arm when arms_offered is given")
 
     @property
     def one_row_per_action(self) -> bool:
@@ -114,8 +132,18 @@ class Schema:
 
     @property
     def has_offered(self) -> bool:
-        """Whether the log has the features of all offered actions."""
-        return self.one_row_per_action or self.offered is not None
+        """Whether the log says what was offered: features of all actions, or labels of arms."""
+        return self.one_row_per_action or self.offered is not None or self.labelled
+
+    @property
+    def labelled(self) -> bool:
+        """Whether actions are arms, known by their labels, and features those of the context."""
+        return self.arm is not None
+
+    @property
+    def row_label(self) -> str | None:
+        """The column of a row's own action, where a round is several rows."""
+        return self.arm or self.action
 
     def resolved(self, arrow_schema: Any) -> Schema:
         """This schema with its patterns replaced by columns; InputError if a column is not there.
@@ -131,7 +159,7 @@ class Schema:
         for name in self.categorical:
             if name not in found:
                 raise InputError(f"schema: categorical column {name!r} is not among the features {listed(found)}")
-        if not found and self.offered is None:
+        if not found and self.offered is None and not self.labelled:
             raise InputError(f"schema: features are missing; the log has the columns {listed(there)}")
         words = [name for name in found if is_text(arrow_schema.field(name).type) and name not in self.categorical]
         return replace(self, features=tuple(found), categorical=(*self.categorical, *words))

@@ -10,6 +10,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.files import FileError
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.labelled import Labelled
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import Reader
 from invariant_bandits.logs.rounds import Rounds
@@ -18,6 +20,33 @@ from invariant_bandits.logs.windows import Windows
 from invariant_bandits.moments.windowed import WindowedMoments
 
 OUT_OF_ORDER = "out of order in time"
+SMALLEST_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class LogitWeights:
+    """Coefficients about which 0/1 rewards are weighed on the logit scale.
+
+    Parameters
+    ----------
+    features : ArmFeatures
+        What becomes of contexts.
+    weights : array, shape (arms, 1 + q)
+        One coefficient per arm and entry of the whole context.
+    """
+
+    features: ArmFeatures
+    weights: Array
+
+    def weighed(self, contexts: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
+        """(√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
+        if ((rewards != 0.0) & (rewards != 1.0)).any():
+            raise InputError("rewards must be 0 or 1 on the logit scale")
+        whole = self.features.finish(contexts)
+        linear = np.einsum("ij,ij->i", whole, self.weights[codes])
+        chance = 0.5 * (1.0 + np.tanh(0.5 * linear))
+        root = np.sqrt(np.maximum(chance * (1.0 - chance), SMALLEST_WEIGHT))
+        return whole * root[:, None], root * linear + (rewards - chance) / root
 
 
 @dataclass(frozen=True)
@@ -32,15 +61,27 @@ class Plan:
         Which windows they are added to.
     total_rows : int or None
         Rows of the log; needed where windows are equal shares of them.
+    logit : LogitWeights, optional
+        Of labelled arms: about which coefficients 0/1 rewards are weighed.
     """
 
     reader: Reader
     windows: Windows
     total_rows: int | None
+    logit: LogitWeights | None = None
+
+    @property
+    def arms(self) -> int:
+        """How many labelled arms share a window; 0 if actions have no labels."""
+        form = self.reader.form
+        return len(form.arms) if isinstance(form, Labelled) else 0
 
     def empty_moments(self) -> WindowedMoments:
-        """Moments of no rounds."""
+        """Moments of no rounds; of labelled arms, one window per window and arm."""
         dim = len(self.reader.feature_map.expanded_names)
+        if self.arms:
+            width = dim if self.logit is None else self.logit.features.context.dim
+            return WindowedMoments.empty(1 + width, self.windows.count * self.arms)
         offered = self.reader.schema.has_offered
         if self.windows.edges is not None:
             return WindowedMoments.empty(dim, edges=self.windows.edges, offered=offered)
@@ -56,6 +97,16 @@ class Plan:
         assert times is not None
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
+
+    def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
+        """Add rounds to the windows (n,) of moments."""
+        features, rewards = rounds.features, rounds.rewards
+        if rounds.arm is not None:
+            if self.logit is not None:
+                features, rewards = self.logit.weighed(features, rewards, rounds.arm)
+            moments.update(features, rewards, window=window * self.arms + rounds.arm)
+            return
+        moments.update(features, rewards, window=window, offered=rounds.offered, offered_counts=rounds.offered_counts)
 
 
 @dataclass
@@ -128,13 +179,7 @@ def summarise(task: Task, plan: Plan) -> Part:
         if not len(rounds):
             continue
         _note_order(part, rounds)
-        moments.update(
-            rounds.features,
-            rounds.rewards,
-            window=window,
-            offered=rounds.offered,
-            offered_counts=rounds.offered_counts,
-        )
+        plan.add(moments, rounds, window)
     used = np.flatnonzero(moments.counts)
     if len(used):
         part.first_window = int(used[0])

@@ -11,6 +11,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decoding
+from invariant_bandits.logs.arm_uses import ArmUses
+from invariant_bandits.logs.arms import Arm
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Source, Task
@@ -34,6 +36,8 @@ class Survey:
         Positions of the first row of every round whose id had come before.
     categories : mapping of str to Counter
         Rows per category, by column.
+    arm_uses : tuple of Arm
+        Where the log has labels of arms: their first and last use, and how often each was chosen.
     """
 
     tasks: tuple[Task, ...]
@@ -41,6 +45,7 @@ class Survey:
     time_span: tuple[Any, Any] | None = None
     duplicates: Array | None = None
     categories: Mapping[str, Counter[str]] = field(default_factory=dict)
+    arm_uses: tuple[Arm, ...] = ()
 
     def most_frequent(self, column: str, most: int) -> tuple[str, ...]:
         """The most frequent categories of a column, at most so many, in the order of the alphabet."""
@@ -100,12 +105,14 @@ def _questions(schema: Schema, dates: bool, times: bool, known: Survey | None) -
         questions.append(_TimeSpan(schema.time, dates))
     if schema.categorical and known is None:
         questions.append(_Categories(schema.categorical))
+    if schema.labelled and known is None:
+        questions.append(ArmUses(schema, dates))
     return questions
 
 
 def _ask(source: Source, questions: Sequence[_Question], any_column: str) -> tuple[tuple[Task, ...], int]:
     """Show every batch to every question; returns the tasks with their positions, and the number of rows."""
-    columns = [name for one in questions for name in one.columns] or [any_column]
+    columns = list(dict.fromkeys(name for one in questions for name in one.columns)) or [any_column]
     tasks: list[Task] = []
     total = 0
     for task in source.tasks:

@@ -1,0 +1,277 @@
+"""ArmFeatures: context and label → feature vector φ(x, a), the same for logs and when serving.
+
+The context is z = [1, x], x standardised on the log. "own": φ(x, a) = e_a ⊗ z, every arm has coefficients of its own,
+and no arm is a reference. "shared": φ(x, a) = [e_a, x, f(a) ⊗ x], a level per arm, slopes shared, f(a) of a catalogue.
+Either way every feature is one entry of z times a number that depends on the arm alone, so moments of φ follow exactly
+from moments of z, arm by arm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, one_of
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.labels import place_of
+from invariant_bandits.logs.schema import listed
+
+CODINGS = ("own", "shared")
+MOST_COEFFICIENTS = 150
+"""More coefficients than these are shared between the arms, unless the user says otherwise."""
+ROUNDS_PER_COEFFICIENT = 10
+"""Fewer rounds than these per coefficient, and slopes are shared between the arms."""
+TIMES = " × "
+
+
+@dataclass(frozen=True, eq=False)
+class ArmFeatures:
+    """Context columns and labels → feature vectors φ(x, a) of length p.
+
+    Parameters
+    ----------
+    context : FeatureMap
+        Raw columns → x (q,), standardised on the log.
+    labels : tuple of str
+        The A arms.
+    coding : str
+        "own": p = A·d, arm after arm, level first. "shared": levels, then slopes, then products with the catalogue.
+    catalogue : array, shape (A, k), or None
+        Features of the arms, mean 0 and standard deviation 1.
+    catalogue_names : tuple of str
+        Their names.
+    matched : mapping of str to tuple of str
+        Groups of context features that belong to one arm each, in the order of the labels: an arm has its own only.
+
+    >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("banner_A", "banner_B"))
+    >>> features.names
+    ('banner_A', 'banner_A × hour', 'banner_B', 'banner_B × hour')
+    >>> features.rows({"hour": 9.0}, ["banner_B", "banner_A"])
+    array([[0., 0., 1., 9.],
+           [1., 9., 0., 0.]])
+    """
+
+    context: FeatureMap
+    labels: tuple[str, ...]
+    coding: str = "own"
+    catalogue: Array | None = None
+    catalogue_names: tuple[str, ...] = ()
+    matched: Mapping[str, tuple[str, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        one_of("coding", self.coding, CODINGS)
+        if self.catalogue is not None:
+            finite_array("catalogue", self.catalogue, (len(self.labels), len(self.catalogue_names)))
+
+    # -- what they are --
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Raw columns of the context."""
+        return self.context.columns
+
+    @cached_property
+    def context_names(self) -> tuple[str, ...]:
+        """Names of an arm's own coefficients (d,): the level, slopes of the context, of what belongs to the arm."""
+        return ("1", *(self.context.names[index - 1] for index in self._plain), *(self.matched or {}))
+
+    @property
+    def width(self) -> int:
+        """Length d of an arm's context z, the leading 1 included."""
+        return len(self.context_names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features (p,)."""
+        slopes = self.context_names[1:]
+        if self.coding == "own":
+            return tuple(n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes)))
+        products = (f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes)
+        return (*self.labels, *slopes, *products)
+
+    @property
+    def dim(self) -> int:
+        """Number of features p."""
+        return len(self.names)
+
+    @cached_property
+    def crossed(self) -> int:
+        """How many features of the catalogue have products with the slopes: as many as leave p small enough."""
+        slopes = self.width - 1
+        room = (MOST_COEFFICIENTS - len(self.labels) - slopes) // max(slopes, 1)
+        return 0 if self.coding == "own" else min(max(room, 0), len(self.catalogue_names))
+
+    @cached_property
+    def _plain(self) -> list[int]:
+        """Entries of the whole context [1, x], the 1 aside, that belong to no arm."""
+        owned = {name for names in (self.matched or {}).values() for name in names}
+        return [index for index, name in enumerate(self.context.names, start=1) if name not in owned]
+
+    @cached_property
+    def own_entries(self) -> Array:
+        """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
+        place = {name: index for index, name in enumerate(self.context.names, start=1)}
+        of_arms = [[place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))]
+        return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
+
+    @cached_property
+    def entries(self) -> Array:
+        """Which entry of the whole context [1, x] each feature is made of, by arm (A, p)."""
+        own = self.own_entries
+        if self.coding == "own":
+            return np.tile(own, (1, len(self.labels)))
+        levels = np.zeros((len(own), len(own)), dtype=np.int64)
+        return np.hstack([levels, np.tile(own[:, 1:], (1, 1 + self.crossed))])
+
+    @cached_property
+    def factors(self) -> Array:
+        """What each feature multiplies that entry by, by arm (A, p)."""
+        arms = np.eye(len(self.labels))
+        if self.coding == "own":
+            return np.repeat(arms, self.width, axis=1)
+        slopes = np.ones((len(arms), self.width - 1))
+        products = [slopes * np.asarray(self.catalogue)[:, [j]] for j in range(self.crossed)]
+        return np.hstack([arms, slopes, *products])
+
+    # -- applying --
+
+    def contexts(self, columns: Mapping[str, Any], rows: int | None = None) -> Array:
+        """Whole contexts [1, x] (rows, 1 + q) of raw columns with one value per row."""
+        if self.columns:
+            return with_level(self.context.apply(columns))
+        return np.ones((1 if rows is None else rows, 1))
+
+    def finish(self, expanded: Array) -> Array:
+        """Whole contexts [1, x] from [1, what the context map expands to]: features left out, shifted and scaled."""
+        return with_level(self.context.finish(expanded[:, 1:])) if self.columns else expanded
+
+    def own_contexts(self, contexts: Array, codes: Array) -> Array:
+        """z (n, d) of arms `codes` (n,) from whole contexts (n, 1 + q)."""
+        if not self.matched:
+            return contexts
+        return np.asarray(np.take_along_axis(contexts, self.own_entries[codes], axis=1))
+
+    def crossed_with(self, contexts: Array, codes: Array) -> Array:
+        """φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
+        n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
+        if self.coding == "own":
+            features = np.zeros((n, arms, self.width))
+            features[np.arange(n), codes] = z
+            return features.reshape(n, -1)
+        levels = np.zeros((n, arms))
+        levels[np.arange(n), codes] = 1.0
+        kinds = np.zeros((n, 0)) if self.catalogue is None else self.catalogue[codes, : self.crossed]
+        products = (kinds[:, :, None] * z[:, None, 1:]).reshape(n, self.crossed * (self.width - 1))
+        return np.hstack([levels, z[:, 1:], products])
+
+    def rows(self, context: Mapping[str, Any], labels: Sequence[str] | None = None) -> Array:
+        """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
+        wanted = self.labels if labels is None else tuple(labels)
+        codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
+        missing = [column.name for column in self.columns if column.name not in context]
+        if missing:
+            raise InputError(f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}")
+        whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
+        return self.crossed_with(np.repeat(whole, len(codes), axis=0), codes)
+
+    def index(self, label: str) -> int:
+        """Place of an arm; InputError names the known ones."""
+        return place_of(label, self.labels)
+
+    # -- growing and storing --
+
+    def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
+        """These features with one more arm, the last; its features of the catalogue (k,) are the mean if not given."""
+        if label in self.labels:
+            raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
+        if self.matched:
+            raise InputError(f"arm {label!r} would need columns of its own for {listed(list(self.matched))}")
+        table = None
+        if self.catalogue is not None:
+            own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
+            table = np.vstack([self.catalogue, finite_array("catalogue", own, (len(self.catalogue_names),))])
+        return replace(self, labels=(*self.labels, label), catalogue=table)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain JSON-able values."""
+        return {
+            "context": self.context.describe(),
+            "labels": list(self.labels),
+            "coding": self.coding,
+            "catalogue_names": list(self.catalogue_names),
+            "matched": {name: list(names) for name, names in (self.matched or {}).items()},
+        }
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays, by name; those that are None are left out."""
+        named = {f"context.{name}": array for name, array in self.context.arrays().items()}
+        return named if self.catalogue is None else {**named, "catalogue": self.catalogue}
+
+    @classmethod
+    def rebuilt(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> ArmFeatures:
+        """The features that `describe` and `arrays` came from."""
+        learned = {name.removeprefix("context."): a for name, a in arrays.items() if name.startswith("context.")}
+        return cls(
+            FeatureMap.rebuilt(described["context"], learned),
+            tuple(described["labels"]),
+            described["coding"],
+            arrays.get("catalogue"),
+            tuple(described["catalogue_names"]),
+            {name: tuple(names) for name, names in described["matched"].items()},
+        )
+
+
+def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[str, str]:
+    """(coding, why) of so many arms with d = `width` coefficients each, in a log of so many rounds."""
+    own = arms * width
+    if arm_model != "auto":
+        return arm_model, "as told"
+    if own > MOST_COEFFICIENTS:
+        return "shared", f"{arms} arms × {width} coefficients are {own}, more than {MOST_COEFFICIENTS}"
+    if own * ROUNDS_PER_COEFFICIENT > rounds:
+        return "shared", f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them"
+    return "own", f"{arms} arms × {width} coefficients"
+
+
+def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> dict[str, tuple[str, ...]]:
+    """Groups of features that name the arm's column and end in exactly the labels: one for each arm, by its name.
+
+    >>> matched_features(["age", "item_affinity_0", "item_affinity_1"], ["0", "1"], "item_id")
+    {'item_affinity': ('item_affinity_0', 'item_affinity_1')}
+    """
+    stem = arm.lower().removesuffix("id").strip("_-. ")
+    groups: dict[str, dict[str, str]] = {}
+    for name in names:
+        prefix, label = _split_label(name, labels)
+        if stem and stem in prefix.lower():
+            groups.setdefault(prefix, {})[label] = name
+    whole = {prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)}
+    return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
+
+
+def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
+    """(all before the label that a name ends in, the label), or ("", "")."""
+    for mark in "_-. ":
+        prefix, _, end = name.rpartition(mark)
+        if prefix and end in labels:
+            return prefix + mark, end
+    fitting = [label for label in labels if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))]
+    label = max(fitting, key=len, default="")
+    return (name.removesuffix(label), label) if label else ("", "")
+
+
+def with_level(rows: Array) -> Array:
+    """[1, rows] (n, 1 + q)."""
+    return np.column_stack([np.ones(len(rows)), rows])
+
+
+def _one_row(column: Column, value: Any) -> Any:
+    """A scalar, or the vector of a vector column, as a column of one row."""
+    if np.ndim(value) != (0 if column.width is None else 1):
+        raise InputError(f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}")
+    return [value]

@@ -1,0 +1,118 @@
+"""Features of labelled arms: names, rows when serving, growth, storing; and which coding is chosen."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits import InputError
+from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
+from invariant_bandits.logs.columns import Column
+from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.log import open_log
+from invariant_bandits.logs.reading import read_rounds
+from invariant_bandits.logs.reading_arms import read_arm_moments
+from labelled_logs import labelled_log
+
+LOG = labelled_log(seed=3, rounds=1000)
+CONTEXT = FeatureMap(
+    (Column("age"), Column("country", ("DE", "FR"))), shift=np.array([40.0, 0.5, 0.5]), scale=np.array([10.0, 0.5, 0.5])
+)
+CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
+
+
+def both():
+    own = ArmFeatures(CONTEXT, ("a", "b", "c"), "own", CATALOGUE, ("price", "size"))
+    return own, ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"))
+
+
+def test_rows_when_serving_are_those_of_the_log():
+    features = read_arm_moments(LOG.table()).features
+    batch = next(read_rounds(LOG.table(), feature_map=features))
+    at = 17
+    context = {"age": LOG.contexts[at, 0], "hour": LOG.contexts[at, 1], "country": LOG.country[at]}
+    offered = batch.offered_arms[: batch.offered_counts[: at + 1].sum()][-batch.offered_counts[at] :]
+    rows = features.rows(context, [features.labels[arm] for arm in offered])
+    end = batch.offered_counts[: at + 1].sum()
+    np.testing.assert_allclose(rows, batch.offered[end - len(rows) : end], atol=1e-12)
+    assert features.rows(context).shape == (4, features.dim)
+
+
+@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+def test_every_feature_is_an_entry_of_the_context_times_a_number_of_the_arm(features):
+    whole = np.column_stack([np.ones(5), np.random.default_rng(0).normal(size=(5, 3))])
+    codes = np.array([0, 1, 2, 1, 0])
+    gathered = np.take_along_axis(whole, features.entries[codes], axis=1) * features.factors[codes]
+    np.testing.assert_array_equal(features.crossed_with(whole, codes), gathered)
+    assert features.dim == gathered.shape[1] == len(set(features.names))
+
+
+def test_names_say_what_the_coordinates_are():
+    own, shared = both()
+    assert own.names[:5] == ("a", "a × age", "a × country=DE", "a × country=FR", "b")
+    assert shared.names[:7] == ("a", "b", "c", "age", "country=DE", "country=FR", "price × age")
+    row = dict(zip(shared.names, shared.rows({"age": 50.0, "country": "FR"}, ["c"])[0], strict=True))
+    assert (row["c"], row["a"], row["age"], row["price × age"], row["size × country=FR"]) == (1.0, 0.0, 1.0, -1.5, 1.0)
+
+
+def test_what_is_wrong_when_serving_is_named():
+    own, _ = both()
+    with pytest.raises(InputError, match="arm 'd' is not known; the arms are a, b, c"):
+        own.rows({"age": 1.0, "country": "DE"}, ["d"])
+    with pytest.raises(InputError, match="context lacks country; needed: age, country"):
+        own.rows({"age": 1.0})
+    with pytest.raises(InputError, match="'age' must be one value"):
+        own.rows({"age": [1.0, 2.0], "country": "DE"})
+
+
+@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+def test_features_survive_storing(features):
+    again = ArmFeatures.rebuilt(features.describe(), features.arrays())
+    context = {"age": 31.0, "country": "DE"}
+    np.testing.assert_array_equal(again.rows(context), features.rows(context))
+    assert again.names == features.names
+
+
+@pytest.mark.parametrize("features", both(), ids=["own", "shared"])
+def test_a_new_arm_leaves_the_coordinates_of_the_others_as_they_were(features):
+    grown = features.with_arm("d", np.array([2.0, 0.0]))
+    context = {"age": 31.0, "country": "DE"}
+    old = [grown.names.index(name) for name in features.names]
+    np.testing.assert_array_equal(grown.rows(context)[:3, old], features.rows(context))
+    assert grown.labels == ("a", "b", "c", "d")
+    with pytest.raises(InputError, match="arm 'a' is there already"):
+        features.with_arm("a")
+
+
+def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
+    assert chosen_coding("auto", 5, 7, 50_000)[0] == "own"
+    assert chosen_coding("auto", 50, 7, 1_000_000) == ("shared", "50 arms × 7 coefficients are 350, more than 150")
+    assert chosen_coding("auto", 5, 7, 300)[0] == "shared"
+    assert chosen_coding("own", 50, 7, 300) == ("own", "as told")
+    with pytest.raises(InputError, match="arm_model must be one of 'auto', 'own', 'shared'"):
+        ib.FeatureOptions(arm_model="both")
+
+
+def test_a_context_feature_per_arm_belongs_to_its_arm_only():
+    """As user-item affinities do: one column per item, of which only the item's own matters for it."""
+    rng = np.random.default_rng(5)
+    affinity = rng.normal(3.0, 2.0, size=(1000, 4))
+    columns = {f"item_affinity_{arm}": affinity[:, arm] for arm in range(4)}
+    table = pa.table({"item_id": LOG.arms, "click": LOG.rewards, "age": LOG.contexts[:, 0], **columns})
+    log = open_log(table)
+    read = read_arm_moments(log, windows=1)
+    assert read.features.context_names == ("1", "age", "item_affinity")
+    scaled = (affinity - affinity.mean()) / affinity.std()
+    own = np.column_stack(
+        [np.ones(1000), (LOG.contexts[:, 0] - LOG.contexts[:, 0].mean()) / LOG.contexts[:, 0].std(), scaled[:, 0]]
+    )
+    rows = LOG.arms == 0
+    np.testing.assert_allclose(read.moments.gram[0, 0], own[rows].T @ own[rows], atol=1e-8)
+    batch = next(read_rounds(log, feature_map=read.features))
+    np.testing.assert_allclose(batch.features[rows, :3], own[rows], atol=1e-9)
+
+
+def test_columns_that_only_end_in_the_labels_belong_to_nobody():
+    assert matched_features(["x_0", "x_1"], ["0", "1"], "arm") == {}
+    assert matched_features(["arm_x_0", "arm_x_1", "arm_x_2"], ["0", "1"], "arm") != {}
+    assert matched_features(["arm_x_0"], ["0", "1"], "arm") == {}
