@@ -120,15 +120,19 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
         noise = rng.normal()
         action = policy.select(features)
         chosen = features[action].copy()
-        reward = float(chosen @ coefficients + noise)
-        if getattr(policy, "link", "identity") == "logit":
-            reward = float(reward > 0.0)  # clicks
-        policy.update(chosen, reward, offered=features, action=action)
+        reward = _as_it_takes(policy, chosen @ coefficients + noise)
+        policy.update(chosen, float(reward), offered=features, action=action)
         if spoil:
             chosen[:] = np.nan
             features[:] = np.nan
         actions.append(action)
     return actions
+
+
+def _as_it_takes(policy: Any, rewards: Any) -> Array:
+    """Rewards, or clicks for a policy that takes nothing else."""
+    clicks = getattr(policy, "link", "identity") == "logit"
+    return np.where(rewards > 0.0, 1.0, 0.0) if clicks else np.asarray(rewards)
 
 
 def bits(policy: Any) -> dict[str, Any]:
@@ -219,7 +223,7 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     one_by_one, at_once, rng = _played(make, 10), _played(make, 10), np.random.default_rng(4)
     if not hasattr(at_once, "update_many"):
         return
-    offered, rewards = rng.normal(size=(30, ACTIONS, DIM)), rng.normal(size=30)
+    offered, rewards = rng.normal(size=(30, ACTIONS, DIM)), _as_it_takes(at_once, rng.normal(size=30))
     actions = rng.integers(ACTIONS, size=30)
     rows = offered[np.arange(30), actions]
     for row, reward, others, action in zip(rows, rewards, offered, actions, strict=True):
