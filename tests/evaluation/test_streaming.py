@@ -48,7 +48,7 @@ def stored(feedback):
     return replace(feedback, **changes)
 
 
-@pytest.mark.parametrize("propensities", ["full"])
+@pytest.mark.parametrize("propensities", ["logged", "all", "none", "full"])
 def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     feedback = rounds(propensities)
     options = {"windows": 4, "with_direct": True, "propensities": "estimated" if propensities == "none" else "logged"}
@@ -60,8 +60,13 @@ def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     for one, other in zip(expected.rows(), found.rows(), strict=True):
         for name in ("value", "low", "high", "standard_error", "effective_sample"):
             assert other[name] == pytest.approx(one[name], rel=1e-9, abs=1e-9), (one["policy"], one["estimator"], name)
-    for name, share in expected.agreement.items():
-        assert found.agreement[name] == pytest.approx(share)
+    assert found.agreement == pytest.approx(expected.agreement)
+    if expected.calibration is not None:
+        for one, other in zip(expected.calibration.checks, found.calibration.checks, strict=True):
+            assert one.name == other.name
+            assert (one.expected, one.observed, one.standard_error) == pytest.approx(
+                (other.expected, other.observed, other.standard_error), rel=1e-9, abs=1e-9
+            )
 
 
 def test_parts_are_whole_rounds_in_order(little_memory):

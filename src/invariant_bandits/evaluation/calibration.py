@@ -5,59 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.checks import InputError, probability, whole_number
+from invariant_bandits.evaluation.calibration_checks import Check, checks_of_all, checks_of_logged
 from invariant_bandits.logs.feedback import Feedback
 
 MATERIAL = 0.02
-ROUNDING = 1e-9  # of numbers near 1: differences and spreads below it are not real
-MOST_POSITIONS = 10
-
-
-@dataclass(frozen=True)
-class Check:
-    """One comparison of what the propensities promise with what was seen.
-
-    Attributes
-    ----------
-    kind : "all", "sum", "bin", "position" or "feature"
-        What is compared.
-    name : str
-        What tables call it.
-    expected, observed : float
-        Frequencies. For features, means in standard deviations.
-    standard_error : float
-        Of their difference.
-    """
-
-    kind: str
-    name: str
-    expected: float
-    observed: float
-    standard_error: float
-
-    @property
-    def gap(self) -> float:
-        """Relative difference of frequencies. For features the difference itself, in standard deviations."""
-        difference = self.observed - self.expected
-        return difference if self.kind == "feature" else difference / max(self.expected, 1e-12)
-
-    @property
-    def gap_in_words(self) -> str:
-        """The gap with its unit."""
-        return f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else f"{100.0 * self.gap:+.1f} %"
-
-    @property
-    def z(self) -> float:
-        """Difference in standard errors."""
-        difference = abs(self.observed - self.expected)
-        if difference <= ROUNDING * max(1.0, abs(self.expected)):
-            return 0.0
-        if self.standard_error > 0.0:
-            return difference / self.standard_error
-        return 0.0 if difference < 1e-6 else float("inf")
 
 
 @dataclass(frozen=True)
@@ -167,8 +121,7 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     probability("level", level)
     if feedback.propensities is None:
         raise InputError("propensities are missing: there is nothing to check")
-    every = feedback.offered_propensities
-    checks = _weighted_checks(feedback, feedback.propensities) if every is None else _checks(feedback, every, bins)
+    checks = checks_of_logged(feedback) if feedback.offered_propensities is None else checks_of_all(feedback, bins)
     large = [check for check in checks if abs(check.gap) > MATERIAL]
     worst = max((check.z for check in large), default=0.0)
     return Calibration(tuple(checks), _corrected(worst, len(checks)), level, feedback.rounds)
@@ -177,72 +130,3 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
 def _corrected(z: float, checks: int) -> float:
     """p-value of the largest of so many z (Bonferroni)."""
     return min(1.0, 2.0 * checks * float(special.ndtr(-z)))
-
-
-def _standardised(feedback: Feedback) -> Array:
-    """Offered features (rows, p) in standard deviations, constant ones zero, also those that only rounding varies."""
-    away = feedback.offered - feedback.offered.mean(axis=0)
-    spread = away.std(axis=0)
-    varies = spread > ROUNDING * np.abs(feedback.offered).max(axis=0)
-    return np.asarray(np.where(varies, away, 0.0) / np.where(varies, spread, 1.0))
-
-
-def _positions(feedback: Feedback) -> Array:
-    """Place of every row within its round (rows,)."""
-    return np.asarray(np.arange(len(feedback.offered)) - np.repeat(feedback.starts[:-1], feedback.counts))
-
-
-def _checks(feedback: Feedback, chances: Array, bins: int) -> list[Check]:
-    """Checks for propensities of all offered actions (rows,)."""
-    sums = feedback.sums_per_round(chances)
-    furthest = float(sums[np.abs(sums - 1.0).argmax()])
-    checks = [Check("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
-    chances = chances / np.repeat(sums, feedback.counts)  # so that rounded ones are judged for more than their sum
-    edges = np.unique(np.quantile(chances, np.linspace(0.0, 1.0, bins + 1)))
-    place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, max(len(edges) - 2, 0))
-    for b in np.unique(place):
-        name = f"propensity {edges[b]:.3f} to {edges[min(b + 1, len(edges) - 1)]:.3f}"
-        checks.append(_share(feedback, chances, place == b, "bin", name))
-    positions = _positions(feedback)
-    for k in range(min(int(feedback.counts.max()), MOST_POSITIONS)):
-        checks.append(_share(feedback, chances, positions == k, "position", f"position {k}"))
-    features = _standardised(feedback)
-    mean = feedback.sums_per_round(chances[:, None] * features)
-    away = features - np.repeat(mean, feedback.counts, axis=0)
-    error = np.sqrt((chances[:, None] * away**2).sum(axis=0)) / feedback.rounds
-    observed = features[feedback.logged_rows].mean(axis=0)
-    for j, numbers in enumerate(zip(mean.mean(axis=0).tolist(), observed.tolist(), error.tolist(), strict=True)):
-        checks.append(Check("feature", f"feature {j}", *numbers))
-    return checks
-
-
-def _share(feedback: Feedback, chances: Array, inside: Array, kind: str, name: str) -> Check:
-    """How often actions `inside` (rows,) are chosen, per such action; a round's chance of one is a Bernoulli's."""
-    expected = np.minimum(feedback.sums_per_round(np.where(inside, chances, 0.0)), 1.0)
-    rows = float(inside.sum())
-    error = float(np.sqrt((expected * (1.0 - expected)).sum())) / rows
-    return Check(kind, name, float(expected.sum()) / rows, float(inside[feedback.logged_rows].sum()) / rows, error)
-
-
-def _weighted_checks(feedback: Feedback, propensities: Array) -> list[Check]:
-    """Checks for propensities of the logged actions only (n,)."""
-    checks = [_weighted(feedback, np.ones(len(feedback.offered)), "all", "all actions", propensities)]
-    positions = _positions(feedback)
-    for k in range(min(int(feedback.counts.max()), MOST_POSITIONS)):
-        inside = (positions == k).astype(np.float64)
-        checks.append(_weighted(feedback, inside, "position", f"position {k}", propensities))
-    features = _standardised(feedback)
-    for j in range(feedback.dim):
-        checks.append(_weighted(feedback, features[:, j], "feature", f"feature {j}", propensities))
-    return checks
-
-
-def _weighted(feedback: Feedback, values: Array, kind: str, name: str, propensities: Array) -> Check:
-    """Mean per offered action of `values` (rows,): over all offered, and from the logged ones by weighting."""
-    n, rows = feedback.rounds, len(values)
-    total = feedback.sums_per_round(values)
-    weighted = values[feedback.logged_rows] / propensities
-    difference = weighted - total
-    scale = rows if kind == "feature" else max(float(total.sum()), 1e-12)
-    error = float(difference.std() * np.sqrt(n)) / scale
-    return Check(kind, name, float(total.sum()) / scale, float(weighted.sum()) / scale, error)
