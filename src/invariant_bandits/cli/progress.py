@@ -11,13 +11,13 @@ from invariant_bandits.cli.common import plain_console as console
 
 
 @contextmanager
-def playing() -> Iterator[Callable[[int, int], None]]:
+def playing() -> Iterator[Callable[[float, int], None]]:
     """A bar with policies done, as a function of (done, all)."""
     columns = (BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
         task = bar.add_task("playing policies", total=None)
         yield lambda done, total: bar.update(
-            task, completed=done, total=total, description=f"{done} of {total} policies", refresh=True
+            task, completed=done, total=total, description=f"{done:.0f} of {total} policies", refresh=True
         )
 
 

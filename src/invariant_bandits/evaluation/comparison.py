@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from invariant_bandits.checks import InputError, one_of, whole_number
 from invariant_bandits.evaluation.calibration import Calibration, calibration
 from invariant_bandits.evaluation.estimators import logged_value
+from invariant_bandits.evaluation.examination import Examination, Line
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.propensities import estimate_propensities
-from invariant_bandits.evaluation.registry import ESTIMATORS, Question, RegisteredEstimator, chosen_estimators
+from invariant_bandits.evaluation.registry import chosen_estimators
 from invariant_bandits.evaluation.report import report, verdict
 from invariant_bandits.extras import frame_of
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, checked_makers
 
@@ -44,36 +42,6 @@ FOLLOWED = (
     " that starts with nothing profits from the log's exploration"
 )
 ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks better than it is"
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """One policy by one estimator.
-
-    Attributes
-    ----------
-    policy : str
-        Name of the policy.
-    estimator : str
-        Name of the estimator.
-    value : Estimate
-        Reward per round.
-    against_reference : Estimate
-        Paired difference to the reference policy, per round.
-    against_log : Estimate
-        Paired difference to what the log earned, per round.
-    """
-
-    policy: str
-    estimator: str
-    value: Estimate
-    against_reference: Estimate
-    against_log: Estimate
-
-    @property
-    def assumption(self) -> str | None:
-        """What the numbers rest on beyond the log. None where they rest on the log alone."""
-        return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +169,7 @@ def compare(
     confidence: float = 0.95,
     seed: int = 0,
     jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float, int], None] | None = None,
 ) -> Comparison:
     """Fit every policy on the first part of the log and evaluate it on the rest, in time order, once.
 
@@ -236,7 +204,7 @@ def compare(
     jobs : int
         Processes, forked.
     progress : callable, optional
-        Called with (policies done, all).
+        Called with (policies done, all), long ones that are under way counted in part.
 
     Returns
     -------
@@ -265,61 +233,21 @@ def compare(
             notes.append(WITHOUT_PROPENSITIES)
     asked = chosen_estimators(estimators, later, with_direct)
 
-    def evaluated(name: str) -> _Answers:
-        question = Question(makers[name], past, earlier, later, confidence=confidence, seed=seed)
-        return _evaluated(name, question, asked)
-
-    found = [_Answers({})] * len(makers)
-    for done, (index, outcome) in enumerate(map_unordered(evaluated, list(makers), jobs), start=1):
-        found[index] = outcome
-        if progress is not None:
-            progress(done, len(makers))
-    answers = dict(zip(makers, found, strict=True))
-    estimates = {name: _trusted(one.estimates, checked) for name, one in answers.items()}
-    chosen = reference if reference in makers else None
     logged = logged_value(later, confidence=confidence)
+    examination = Examination(
+        past, earlier, later, asked, logged=logged, checked=checked, confidence=confidence, seed=seed
+    )
+    answers = examination.answers(makers, reference, jobs, progress)
     return Comparison(
-        lines=tuple(_lines(estimates, logged, chosen)),
-        logged=logged,
-        reference=chosen,
+        lines=tuple(line for one in answers.values() for line in one.lines),
+        logged=examination.without_rounds(logged),
+        reference=reference if reference in makers else None,
         agreement={name: one.agreement for name, one in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
         notes=(*notes, *([] if full else [FOLLOWED]), ONE_AT_A_TIME),
         failures={name: one.failure for name, one in answers.items() if one.failure is not None},
     )
-
-
-class _Answers(NamedTuple):
-    """What all estimators say of one policy, how often it would have done what the log did, and why it failed."""
-
-    estimates: dict[str, Estimate]
-    agreement: float | None = None
-    failure: str | None = None
-
-
-def _evaluated(name: str, question: Question, asked: list[RegisteredEstimator]) -> _Answers:
-    """The answers of all estimators about one policy, and how often it would have done what the log did."""
-    later = question.later
-    try:
-        answers = {one.name: one.estimate(question) for one in asked}
-        if later.offered_rewards is not None:
-            return _Answers(answers)
-        return _Answers(answers, float(later.of_logged(question.target).mean()))
-    except InputError as error:
-        return _Answers({}, failure=str(error))
-    except Exception as error:
-        error.add_note(f"while evaluating policy {name!r}")
-        raise
-
-
-def _trusted(answers: Mapping[str, Estimate], checked: Calibration | None) -> dict[str, Estimate]:
-    """The same answers; those that rest on propensities refuse to conclude where these were found to be wrong."""
-    if checked is None or not checked.flagged or checked.worst is None:
-        return dict(answers)
-    reason = f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
-    without = {one.name for one in ESTIMATORS if one.needs == "nothing"}
-    return {name: one if name in without else one.refused(reason) for name, one in answers.items()}
 
 
 def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple[Feedback, list[str]]:
@@ -330,18 +258,3 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         words = "propensities: estimated by a conditional logistic model from earlier choices; they assume that the"
         return later.with_propensities(fitted), [f"{words} log shows all that the logging policy looked at"]
     return later, []
-
-
-def _lines(estimates: Mapping[str, Mapping[str, Estimate]], logged: Estimate, reference: str | None) -> list[Line]:
-    lines = []
-    for name, result in estimates.items():
-        for kind, one in result.items():
-            rival = estimates[reference].get(kind) if reference is not None else None
-            against = _no_reference(one, reference) if rival is None else one.minus(rival)
-            lines.append(Line(name, kind, one, against, one.minus(logged)))
-    return lines
-
-
-def _no_reference(one: Estimate, reference: str | None) -> Estimate:
-    words = "there is no reference policy" if reference is None else f"{reference} has no such estimate"
-    return replace(one, value=np.nan).refused(words)

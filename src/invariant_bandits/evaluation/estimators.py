@@ -22,7 +22,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array
 from invariant_bandits.evaluation.blocks import mean_and_error
 from invariant_bandits.evaluation.intervals import Estimate, estimated
-from invariant_bandits.evaluation.playing import Player, played_rewards, replayed_rounds
+from invariant_bandits.evaluation.playing import Player, Progress, played_rewards, replayed_rounds
 from invariant_bandits.evaluation.registry import estimator
 from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
 from invariant_bandits.logs.feedback import Feedback, Whole
@@ -190,7 +190,13 @@ def direct(
 
 @estimator("replay", takes="policy", rank=3)
 def replay(
-    feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
+    feedback: Feedback,
+    policy: Player,
+    *,
+    seed: int = 0,
+    baseline: float = 0.0,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
 
@@ -209,15 +215,16 @@ def replay(
         Taken off the rewards that the policy is told.
     confidence : float
         Coverage of the interval.
+    progress : callable, optional
+        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
     Estimate
         Reward per round.
     """
-    return accepted_value(
-        feedback, replayed_rounds(policy, feedback, seed=seed, baseline=baseline), confidence=confidence
-    )
+    accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline, progress=progress)
+    return accepted_value(feedback, accepted, confidence=confidence)
 
 
 def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0.95) -> Estimate:
@@ -237,7 +244,14 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
-def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
+def exact(
+    feedback: Feedback,
+    policy: Player,
+    *,
+    baseline: float = 0.0,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
 
     The interval says how far other rounds like these could differ.
@@ -252,13 +266,15 @@ def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confiden
         Taken off the rewards that the policy is told.
     confidence : float
         Coverage of the interval.
+    progress : callable, optional
+        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
     Estimate
         Reward per round.
     """
-    return _mean_reward(played_rewards(policy, feedback, baseline=baseline), confidence)
+    return _mean_reward(played_rewards(policy, feedback, baseline=baseline, progress=progress), confidence)
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:

@@ -82,7 +82,7 @@ class Estimate:
     confidence : float
         Coverage of the interval.
     contributions : Contributions or None
-        Of the rounds, whose ratio of sums is the value. None for a difference.
+        Of the rounds, whose ratio of sums is the value. None for a difference, and in comparisons of many rounds.
     model_errors : array, shape (B, p)
         What the error of a model adds: one vector of independent standard errors per block, blocks being fully
         dependent.
@@ -110,7 +110,7 @@ class Estimate:
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError("estimates must come from the same rounds at the same confidence")
         if self.contributions is None or other.contributions is None:
-            raise InputError("differences are taken of values, not of differences")
+            raise InputError("differences are taken of values whose rounds are kept, not of differences or long logs")
         return _concluded(
             (self.contributions, other.contributions),
             confidence=self.confidence,

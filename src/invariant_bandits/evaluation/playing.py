@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.logs.feedback_parts import in_parts
+from invariant_bandits.logs.stored_rows import collected
 from invariant_bandits.policies.base import own_propensities
+
+Progress: TypeAlias = Callable[[int], None]
+"""Called with the rounds played since the last call."""
 
 
 class Player(Protocol):
@@ -27,7 +32,9 @@ class Player(Protocol):
         """Learn the reward of the chosen action with features (p,)."""
 
 
-def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Any:
+def target_probabilities(
+    policy: Player, feedback: Feedback, *, baseline: float = 0.0, progress: Progress | None = None
+) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
@@ -41,6 +48,8 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
         n rounds with `rows` offered actions.
     baseline : float
         Taken off the rewards that the policy is told.
+    progress : callable, optional
+        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
@@ -48,7 +57,7 @@ def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float 
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
     _check_dim(policy, feedback)
-    return feedback.per_row(lambda part: _followed(policy, part, baseline))
+    return collected(_followed(policy, part, baseline) for _, part in _watched(feedback, progress))
 
 
 def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
@@ -74,7 +83,9 @@ def _not_probabilities(actions: int, given: Any) -> InputError:
     return InputError(f"propensities must be {actions} probabilities that add up to 1, got {given}")
 
 
-def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
+def replayed_rounds(
+    policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0, progress: Progress | None = None
+) -> Whole:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the propensity
@@ -91,6 +102,8 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
         Draws which matching rounds are accepted.
     baseline : float
         Taken off the rewards that the policy is told.
+    progress : callable, optional
+        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
@@ -105,7 +118,7 @@ def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseli
     return np.concatenate(
         [
             start + _accepted(policy, part, np.flatnonzero(lucky[start : start + part.rounds]), baseline)
-            for start, part in in_parts(feedback)
+            for start, part in _watched(feedback, progress)
         ]
     )
 
@@ -122,10 +135,13 @@ def _accepted(policy: Player, feedback: Feedback, tried: Whole, baseline: float)
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
+def played_rewards(
+    policy: Player, feedback: Feedback, *, baseline: float = 0.0, progress: Progress | None = None
+) -> Array:
     """Rewards (n,) of the policy's own choices. Parameters as in `played_rows`."""
     _check_playable(policy, feedback)
-    return feedback.per_round(lambda part: part.offered_rewards[_played(policy, part, baseline)])
+    watched = _watched(feedback, progress)
+    return np.concatenate([part.offered_rewards[_played(policy, part, baseline)] for _, part in watched])
 
 
 def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
@@ -162,6 +178,16 @@ def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
         rows.append(starts[t] + action)
         policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
     return np.array(rows, dtype=np.int64)
+
+
+def _watched(feedback: Feedback, progress: Progress | None) -> Iterator[tuple[int, Feedback]]:
+    """(first round, part) of all parts; `progress` is told the rounds of each when the next one is asked for."""
+    before = 0
+    for start, part in in_parts(feedback):
+        if progress is not None and start > before:
+            progress(start - before)
+        before = start
+        yield start, part
 
 
 def _check_playable(policy: Player, feedback: Feedback) -> None:

@@ -21,7 +21,7 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NEEDS = ("rewards", "propensities", "nothing")
 TAKES = ("target", "policy")
-GIVEN = ("earlier", "predictions", "baseline", "seed", "confidence")
+GIVEN = ("earlier", "predictions", "baseline", "seed", "confidence", "progress")
 """What of a Question an estimator is given if it takes a parameter of that name."""
 
 
@@ -44,6 +44,8 @@ class Question:
         Of what an estimator draws.
     predictions : Predictions, optional
         Of the later rewards from earlier ones, the same for all policies; made when first asked for if not given.
+    progress : callable, optional
+        Called while a policy is played, with the rounds played since the last call.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class Question:
         confidence: float,
         seed: int,
         predictions: Predictions | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.maker, self.past, self.earlier, self.later = maker, past, earlier, later
+        self.maker, self.past, self.earlier, self.later, self.progress = maker, past, earlier, later, progress
         self.confidence, self.seed, self.baseline = confidence, seed, past.baseline
         if predictions is not None:
             self.predictions = predictions
@@ -79,7 +82,7 @@ class Question:
     @cached_property
     def target(self) -> Any:
         """Its probability of every offered action (rows,), following the log."""
-        return target_probabilities(self.policy(), self.later, baseline=self.baseline)
+        return target_probabilities(self.policy(), self.later, baseline=self.baseline, progress=self.progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +144,9 @@ def estimator(
     needs : "propensities", "rewards" or "nothing"
         What the log must have. "rewards" are those of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). It is given those of earlier,
-        predictions, baseline, seed and confidence that it has as parameters. Where there are very many offered
-        actions, target and feedback.offered are StoredRows, see `Feedback.parts`.
+        Whether the function is called with (feedback, target) or (feedback, policy). It is given those of GIVEN that
+        it has as parameters. Where there are very many offered actions, target and feedback.offered are StoredRows, see
+        `Feedback.parts`.
     rank : int
         The lowest that can answer is preferred.
     assumption : str, optional

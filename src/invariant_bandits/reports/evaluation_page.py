@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from invariant_bandits.evaluation.calibration import Calibration
-from invariant_bandits.evaluation.comparison import Comparison, Line
+from invariant_bandits.evaluation.comparison import Comparison
+from invariant_bandits.evaluation.examination import Line
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.reports import html
