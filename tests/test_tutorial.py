@@ -1,8 +1,7 @@
-"""The tutorial runs as it stands, in a folder that holds nothing but the examples."""
+"""The tutorial runs as it stands, in an empty folder."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +20,8 @@ def block(language):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the examples in which the shell block has run."""
+    """A folder in which the shell block has run."""
     folder = tmp_path_factory.mktemp("tutorial")
-    shutil.copytree(ROOT / "examples", folder / "examples")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     surroundings = os.environ | {"PATH": path, "PYTHONPATH": str(Path(ib.__file__).parents[1])}
     done = subprocess.run(

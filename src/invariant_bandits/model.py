@@ -350,7 +350,51 @@ def fit_logs(
         raise InputError(
             "schema: labelled arms are read, but cannot be fitted yet; --arm none takes labels for features"
         )
-    usable = prune(read.moments, read.feature_map, options)
+    return model_of(
+        read.moments,
+        read.feature_map,
+        options,
+        schema=read.schema,
+        quality=read.quality,
+        policy=policy,
+        contender=contender,
+        confidence=confidence,
+        horizon=horizon,
+        source=source,
+    )
+
+
+def model_of(
+    moments: WindowedMoments,
+    feature_map: FeatureMap,
+    options: FeatureOptions | None,
+    *,
+    schema: Schema,
+    quality: QualityReport,
+    policy: str,
+    contender: Contender,
+    confidence: float,
+    horizon: int | None,
+    source: Any,
+) -> Model:
+    """The model of moments that were read: pruned, decomposed, the policy started.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Of the features that `feature_map` expands to or, without `options`, of its features.
+    feature_map, options : FeatureMap, FeatureOptions or None
+        What the features are, and what is still to be learned from the moments; see `prune`.
+    schema, quality : Schema, QualityReport
+        How the log was read.
+    policy, contender : str, Contender
+        The name that was asked for, and what makes the policy.
+    confidence, horizon : float, int or None
+        As in `fit_logs`.
+    source : Any
+        Where the offered actions of a rehearsal can be read, if the policy asks for them.
+    """
+    usable = prune(moments, feature_map, options)
     moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
     if not keeps_baseline(policy):  # features and rewards count from the means of the log
         baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
@@ -365,19 +409,19 @@ def fit_logs(
         confidence=confidence,
         horizon=horizon,
         remembered=max(moments.rounds // moments.windows, 1),
-        offered=lambda: read_offered(source, read.schema, feature_map, MOST_SETS) or None,
+        offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
         decomposition=fit,
     )
     return Model(
         policy=contender(past),
         policy_name=policy,
         feature_map=feature_map,
-        schema=read.schema,
+        schema=schema,
         moments=moments,
-        quality=read.quality,
+        quality=quality,
         baseline=baseline,
         dropped=usable.dropped,
-        notes=(*_action_note(read.schema), *usable.notes),
+        notes=(*_action_note(schema), *usable.notes),
         fit=fit,
     )
 

@@ -81,6 +81,58 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
     return edges.astype(f"datetime64[{unit}]").astype(MICROSECONDS)
 
 
+def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, every: Any) -> Array:
+    """Edges of windows that go on after `edges` (m + 1,) until after `last`.
+
+    Without `windows` or `every` they are as long as those before: whole months if these were, else their usual length.
+    They begin where `edges` end or, if `first` lies in the last window, with that window.
+
+    >>> import numpy as np
+    >>> january = np.array(["2024-01-01", "2024-01-08", "2024-01-15"], dtype="datetime64[D]")
+    >>> continued_edges(january, np.datetime64("2024-01-15"), np.datetime64("2024-01-25"), None, None)
+    array(['2024-01-15', '2024-01-22', '2024-01-29'], dtype='datetime64[D]')
+    """
+    begin = edges[-1:] if first >= edges[-1] else edges[-2:]
+    if last <= edges[-1] and len(begin) == 2:
+        return np.asarray(begin)
+    if windows is not None:
+        return np.concatenate([begin, _cut(edges[-1], last, whole_number("windows", windows, 1))])
+    later = [_step_after(edges, every, 1)]
+    while later[-1] <= last:
+        later.append(_step_after(edges, every, len(later) + 1))
+        _few_enough(every or "as before", len(later))
+    return np.concatenate([begin, np.array(later, dtype=edges.dtype)])
+
+
+def _cut(start: Any, last: Any, windows: int) -> Array:
+    """The later edges (windows,) of equal stretches from `start` to just after `last`."""
+    if isinstance(start, np.datetime64):
+        span = (last.astype(MICROSECONDS) - start.astype(MICROSECONDS)).astype(np.int64) + 1
+        ends = start.astype(MICROSECONDS) + np.ceil(span * np.arange(1, windows + 1) / windows).astype(
+            "timedelta64[us]"
+        )
+        return np.asarray(ends)
+    return np.asarray(np.nextafter(start + (last - start) * np.arange(1, windows + 1) / windows, np.inf))
+
+
+def _step_after(edges: Array, every: Any, steps: int) -> Any:
+    """The edge `steps` windows after the last one."""
+    end = edges[-1]
+    if not isinstance(end, np.datetime64):
+        length = float(np.median(np.diff(edges))) if every is None else _positive_step(every)
+        return end + steps * length
+    months = edges.astype("datetime64[M]")
+    if every is None and (months.astype(edges.dtype) != edges).any():
+        return end + steps * np.median(np.diff(edges).astype(np.int64)).astype(np.int64).astype(
+            f"timedelta64[{np.datetime_data(edges.dtype)[0]}]"
+        )
+    count, unit = (int(np.median(np.diff(months.astype(np.int64)))), "M") if every is None else _calendar_step(every)
+    aligned = end.astype(f"datetime64[{unit}]")
+    if aligned.astype(edges.dtype) != end:
+        raise InputError(f"every={every!r} does not fit windows that end at {end}")
+    return (aligned + steps * count).astype(edges.dtype)
+
+
 def _calendar_step(every: Any) -> tuple[int, str]:
     """How many of which unit of datetime64."""
     number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
@@ -91,14 +143,19 @@ def _calendar_step(every: Any) -> tuple[int, str]:
 
 
 def _numeric_edges(every: Any, first: float, last: float) -> Array:
+    step = _positive_step(every)
+    windows = _few_enough(every, int((last - first) // step) + 1)
+    return np.asarray(first + step * np.arange(windows + 1))
+
+
+def _positive_step(every: Any) -> float:
     try:
         step = float(every)
     except (TypeError, ValueError):
         raise InputError(f"every must be a number because the times are numbers, got {every!r}") from None
     if not step > 0.0 or not np.isfinite(step):
         raise InputError(f"every must be positive, got {every!r}")
-    windows = _few_enough(every, int((last - first) // step) + 1)
-    return np.asarray(first + step * np.arange(windows + 1))
+    return step
 
 
 def _few_enough(every: Any, windows: int) -> int:

@@ -32,7 +32,7 @@ def of_model(model: Model) -> dict[str, Any]:
         "features": [asdict(one) for one in findings.features(model.decomposition)],
         "windows": [asdict(one) for one in findings.windows(model.moments)],
         "value": None if model.value is None else dict(model.value),
-        "quality": _quality(model.quality),
+        "quality": of_quality(model.quality),
         "schema": model.schema.to_dict(),
         "left_out": [{"feature": one.name, "why": str(one)} for one in model.dropped],
         "warnings": model_page.warnings(model),
@@ -59,7 +59,7 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
             for line in result.lines
         ],
         "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
-        "quality": _quality(read.quality),
+        "quality": of_quality(read.quality),
         "schema": read.schema.to_dict(),
         "left_out": [{"feature": one.name, "why": str(one)} for one in read.dropped],
         "notes": [*result.notes, *read.notes],
@@ -104,7 +104,8 @@ def _estimate(one: Estimate) -> dict[str, Any]:
     }
 
 
-def _quality(quality: QualityReport) -> dict[str, Any]:
+def of_quality(quality: QualityReport) -> dict[str, Any]:
+    """What was found while reading, with the values that were filled in by column."""
     return quality.to_dict() | {"imputed": quality.imputed}
 
 

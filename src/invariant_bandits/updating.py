@@ -1,0 +1,245 @@
+"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is said.
+
+Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.reading import Progress, read_moments
+from invariant_bandits.logs.schema import SchemaLike
+from invariant_bandits.logs.windows import continued_edges
+from invariant_bandits.model import Model, fitted_contender, model_of
+from invariant_bandits.moments.windowed import WindowedMoments
+
+ALARM_LEVEL = 0.01
+"""What was stable is said to have moved if the new rounds were less likely than this without a move."""
+SILENT = 1e-9
+"""Share of a feature's variance before below which the new rounds do not vary it."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in these."""
+
+    name: str
+    before: float
+    before_error: float
+    now: float
+    now_error: float
+
+    @property
+    def z(self) -> float:
+        """Difference in standard errors."""
+        return (self.now - self.before) / float(np.hypot(self.before_error, self.now_error))
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A model with new rounds, and what changed since.
+
+    Attributes
+    ----------
+    model, before : Model
+        With and without the new rounds.
+    new : WindowedMoments
+        Of the new rounds, before short windows were joined, in the features of `before`.
+    quality : QualityReport
+        Of the new log alone.
+    moves : tuple of Move
+        Per feature that the new rounds vary, the strongest evidence first.
+    stable_p_value : float or None
+        How likely the new rounds were if nothing along the stable directions had moved; None if there are none.
+    reward_shift : (before, now, z)
+        Mean rewards per round, and their difference in standard errors, spread between old windows included.
+    """
+
+    model: Model
+    before: Model
+    new: WindowedMoments
+    quality: QualityReport
+    moves: tuple[Move, ...]
+    stable_p_value: float | None
+    reward_shift: tuple[float, float, float]
+
+    @property
+    def alarm(self) -> bool:
+        """Whether something moved that was stable before."""
+        return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
+
+    @property
+    def newly_drifting(self) -> int:
+        """How many dimensions more drift than before; negative if fewer."""
+        return self.model.decomposition.split_.residual_dim - self.before.decomposition.split_.residual_dim
+
+
+def update_model(
+    model: Model,
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    windows: int | None = None,
+    every: Any = None,
+    exploration: float | str | None = None,
+    horizon: int | None = None,
+    engine: Any = "local",
+    address: str | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Update:
+    """Add the rounds of a new log to a model, as windows after those it has.
+
+    The feature map stays the model's, unless a feature can no longer be estimated. The policy starts anew from all
+    logged rounds; what it learned online is in it as far as the new log holds it. Decisions that wait for a reward
+    still do.
+
+    Parameters
+    ----------
+    model : Model
+        As `fit_logs` or this function returned it.
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        The new rounds, none of which the model has seen.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; the model's own schema if not given.
+    windows : int, optional
+        Into how many windows the new rounds are cut.
+    every : str or number, optional
+        Length of the new windows instead; if neither is given they go on as the model's do.
+    exploration, horizon :
+        As in `fit_logs`; the exploration is the model's if not given, rehearsed anew if it was rehearsed.
+    engine, address, strict, progress :
+        As in `read_moments`.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(5000, 2))
+    >>> log = pa.table({"reward": x.sum(axis=1) + rng.normal(size=5000), "x0": x[:, 0], "x1": x[:, 1]})
+    >>> update = ib.update_model(ib.fit_logs(log.slice(0, 4000)), log.slice(4000))
+    >>> update.model.moments.windows, update.model.moments.rounds, update.alarm
+    (10, 5000, False)
+    """
+    if not isinstance(model.feature_map, FeatureMap):
+        raise InputError("model: models of labelled arms cannot be updated yet; fit all logs anew")
+    log = open_log(source, model.schema if schema is None else schema)
+    old = model.moments
+    edges, count = _windows(model, log, windows, every)
+    read = read_moments(
+        log,
+        windows=count,
+        edges=edges,
+        features=model.feature_map,
+        engine=engine,
+        address=address,
+        strict=strict,
+        progress=progress,
+    )
+    _require_new(old, read.moments, read.quality)
+    quality = QualityReport.from_dict(model.quality.to_dict())
+    quality.merge(read.quality)
+    settings = model.policy.settings()
+    confidence = float(settings.get("confidence", 0.01))
+    if exploration is None and getattr(model.policy, "rehearsal", None) is None:
+        exploration = settings.get("exploration")
+    after = model_of(
+        _joined(old, read.moments),
+        model.feature_map,
+        None,
+        schema=model.schema,
+        quality=quality,
+        policy=model.policy_name,
+        contender=fitted_contender(model.policy_name, exploration, confidence),
+        confidence=confidence,
+        horizon=horizon,
+        source=log,
+    )
+    after = replace(after, dropped=(*model.dropped, *after.dropped), ledger=model.ledger)
+    moves, p_value = _moved(model, read.moments)
+    return Update(after, model, read.moments, read.quality, moves, p_value, _reward_shift(old, read.moments))
+
+
+def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:
+    """(edges, None) where windows are bounded by time, else (None, how many)."""
+    if windows is not None and every is not None:
+        raise InputError("give only one of windows and every")
+    edges = model.moments.edges
+    if edges is None:
+        if every is not None:
+            raise InputError("every: the windows of this model are not bounded by time; give windows")
+        rows = log.survey(rows=True).total_rows or 0
+        usual = max(model.quality.rows // model.moments.windows, 1)
+        return None, whole_number("windows", windows or max(round(rows / usual), 1), 1)
+    first, last = log.survey(times=True).time_span or (None, None)
+    if first is None:
+        raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
+    if first < edges[-2]:
+        raise InputError(
+            f"the new log begins at {first}, before the last window of the model, which begins at {edges[-2]}:"
+            " rounds must not be counted twice"
+        )
+    return continued_edges(edges, first, last, windows, every), None
+
+
+def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityReport) -> None:
+    """InputError if there is no new round, or the new rounds are those that the model has."""
+    quality.require_rounds()
+    if new.windows > old.windows:
+        return
+    end = old.stretch(old.windows - new.windows, old.windows)
+    if np.array_equal(end.counts, new.counts) and np.allclose(end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0):
+        raise InputError("the new log holds the rounds that the model ends with: they must not be counted twice")
+
+
+def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
+    """The windows of both; new rounds within the last old window are added to it."""
+    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
+        return old.followed_by(new)
+    last = old.stretch(old.windows - 1, old.windows) + new.stretch(0, 1)
+    both = last if old.windows == 1 else old.stretch(0, old.windows - 1).followed_by(last)
+    return both if new.windows == 1 else both.followed_by(new.stretch(1, new.windows))
+
+
+def _moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
+    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable part."""
+    fit = model.decomposition
+    before, covariance = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
+    gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
+    varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal())
+    if not len(varied) or new.rounds <= new.windows + new.dim:
+        return (), None
+    inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
+    now = inverse @ (cross - gram @ before)[varied] + before[varied]
+    left = float(new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now)
+    noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
+    own, names = covariance[np.ix_(varied, varied)], model.names
+    moves = [
+        Move(
+            names[j], float(before[j]), float(np.sqrt(own[i, i])), float(now[i]), float(np.sqrt(noise * inverse[i, i]))
+        )
+        for i, j in enumerate(varied)
+    ]
+    stable = fit.split_.invariant[varied]
+    p_value = None
+    if fit.split_.invariant_dim and len(varied) == new.dim:
+        shift = stable.T @ (now - before[varied])
+        spread = stable.T @ (own + noise * inverse) @ stable
+        p_value = float(stats.chi2.sf(shift @ np.linalg.solve(spread, shift), len(shift)))
+    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+
+
+def _reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
+    """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
+    before, now = (float(one.counts @ one.reward_mean) / one.rounds for one in (old, new))
+    sampling = sum(float(one.reward_square.sum()) / one.rounds**2 for one in (old, new))
+    between = float(np.var(old.reward_mean[old.counts > 0], ddof=1)) if (old.counts > 0).sum() > 1 else 0.0
+    error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
+    return before, now, (now - before) / error if error > 0.0 else 0.0

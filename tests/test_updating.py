@@ -1,0 +1,131 @@
+"""New rounds for a model: as if all logs had been fitted at once, nothing counted twice, and what changed is said."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.logs.windows import continued_edges
+from log_tables import lists_of_offered, planted_log, rows_per_action, wide
+from worlds import assert_same_moments
+
+LOG = planted_log(seed=2, rounds=3000)  # five days
+FORMS = {"wide": wide, "rows": rows_per_action, "lists": lists_of_offered}
+
+
+def parts(table, day):
+    """(rows before that day of the log, rows from it on)."""
+    times = table["time"].to_numpy()
+    at = int(np.searchsorted(times, np.datetime64("2024-01-01T06") + np.timedelta64(round(24 * day), "h")))
+    return table.slice(0, at), table.slice(at)
+
+
+def days(*dates):
+    return np.array(dates, dtype="datetime64[us]")
+
+
+@pytest.mark.parametrize("policy", ["auto-isd", "linucb"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, policy):
+    table = FORMS[form](LOG)
+    earlier, later = parts(table, 3)
+    before = ib.fit_logs(earlier, policy=policy, every="12h", exploration=0.3)
+    after = ib.update_model(before, later).model
+    whole = ib.fit_logs(table, policy=policy, edges=after.moments.edges, features=before.feature_map, exploration=0.3)
+    assert after.moments.rounds == 3000
+    assert_same_moments(after.moments, whole.moments)
+    assert after.names == whole.names
+    assert after.baseline == pytest.approx(whole.baseline, rel=1e-12)
+    assert after.quality.rounds == whole.quality.rounds
+    np.testing.assert_allclose(after.decomposition.coefficients_, whole.decomposition.coefficients_, rtol=1e-9)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        shape = (4, 3) if form == "lists" else 4
+        offered = {column.name: rng.normal(size=shape) for column in after.feature_map.columns}
+        np.testing.assert_allclose(after.scores(offered).mean, whole.scores(offered).mean, rtol=1e-8, atol=1e-8)
+
+
+def test_windows_go_on_as_they_were_and_rounds_of_an_unfinished_one_are_added_to_it():
+    earlier, later = parts(wide(LOG), 2.6)  # within the third day
+    before = ib.fit_logs(earlier, every="1d", policy="linucb")
+    after = ib.update_model(before, later).model
+    assert before.moments.edges[-1] == np.datetime64("2024-01-04")
+    np.testing.assert_array_equal(after.moments.edges, np.arange("2024-01-01", "2024-01-08", dtype="datetime64[D]")[:7])
+    assert_same_moments(
+        after.moments, ib.fit_logs(wide(LOG), every="1d", features=before.feature_map, policy="linucb").moments
+    )
+
+
+def test_windows_that_are_shares_of_rows_go_on_with_as_many_rows():
+    table = wide(LOG).drop_columns(["time"])
+    before = ib.fit_logs(table.slice(0, 2000), windows=8, policy="linucb")
+    after = ib.update_model(before, table.slice(2000)).model
+    assert after.moments.counts.tolist() == [250.0] * 12
+    assert ib.update_model(before, table.slice(2000), windows=2).model.moments.windows == 10
+
+
+@pytest.mark.parametrize("table", [wide(LOG), wide(LOG).drop_columns(["time"])], ids=["with times", "without"])
+def test_no_round_is_counted_twice(table):
+    before = ib.fit_logs(table, windows=8, policy="linucb")
+    with pytest.raises(ib.InputError, match="counted twice"):
+        ib.update_model(before, table)
+
+
+def test_edges_follow_the_calendar_the_usual_length_or_what_is_asked_for():
+    months = np.arange("2024-01", "2024-04", dtype="datetime64[M]").astype("datetime64[us]")
+    at = np.datetime64
+    np.testing.assert_array_equal(
+        continued_edges(months, at("2024-03-02"), at("2024-04-01"), None, None),
+        days("2024-03-01", "2024-04-01", "2024-05-01"),
+    )
+    np.testing.assert_array_equal(
+        continued_edges(months, at("2024-02-20"), at("2024-03-09"), None, "1w"),
+        days("2024-02-01", "2024-03-01", "2024-03-08", "2024-03-15"),
+    )
+    np.testing.assert_array_equal(
+        continued_edges(np.array([0.0, 10.0, 20.0]), 20.0, 41.0, None, None), [20, 30, 40, 50]
+    )
+    halves = continued_edges(np.array([0.0, 10.0]), 12.0, 20.0, 2, None)
+    np.testing.assert_allclose(halves, [10.0, 15.0, 20.0])
+    assert halves[-1] >= 20.0
+    with pytest.raises(ib.InputError, match="does not fit windows that end at"):
+        continued_edges(days("2024-01-01", "2024-01-08"), at("2024-01-08"), at("2024-02-08"), None, "1mo")
+
+
+def drifting(seed, shift, rounds=4000):
+    """Four features, of which the last drifts; in the last quarter the first moves by `shift`."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rounds, 4)) * np.repeat(rng.uniform(0.6, 1.5, (8, 4)), rounds // 8, axis=0)
+    slopes = np.tile([1.0, -1.0, 0.5, 0.0], (rounds, 1))
+    slopes[:, 3] = np.repeat(rng.normal(size=8), rounds // 8)
+    slopes[3 * rounds // 4 :, 0] += shift
+    reward = np.einsum("nd,nd->n", slopes, x) + rng.normal(size=rounds)
+    table = pa.table({"reward": reward} | {f"x{j}": x[:, j] for j in range(4)})
+    return table.slice(0, 3 * rounds // 4), table.slice(3 * rounds // 4)
+
+
+def test_what_was_stable_and_moved_raises_the_alarm_and_is_named():
+    earlier, later = drifting(0, 0.4)
+    update = ib.update_model(ib.fit_logs(earlier, windows=6, policy="linucb"), later)
+    assert update.alarm
+    moved = next(move for move in update.moves if move.name == "x0")
+    assert abs(moved.now - moved.before - 0.4) < 4.0 * np.hypot(moved.now_error, moved.before_error)
+    assert moved.z > 5.0
+    assert update.newly_drifting >= 1
+
+
+def test_drift_that_goes_on_raises_no_alarm():
+    alarms = 0
+    for seed in range(30):
+        earlier, later = drifting(seed, 0.0, rounds=1600)
+        alarms += ib.update_model(ib.fit_logs(earlier, windows=6, policy="linucb-cold"), later).alarm
+    assert alarms <= 3  # at level 1 %, more than three of thirty happen in 3 of 100,000 runs
+
+
+def test_decisions_that_wait_for_their_rewards_still_do():
+    earlier, later = drifting(1, 0.0)
+    before = ib.fit_logs(earlier, windows=6, policy="linucb")
+    decision = before.decide({f"x{j}": [0.0, 1.0] for j in range(4)})
+    after = ib.update_model(before, later).model
+    after.learn(decision.id, reward=1.0)
+    assert after.policy.rounds == 4001
