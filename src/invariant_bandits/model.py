@@ -291,6 +291,7 @@ def fit_logs(
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     confidence: float = 0.01,
     exploration: float | str | None = None,
     horizon: int | None = None,
@@ -314,7 +315,7 @@ def fit_logs(
         How many rounds will be served, for policies that want to know.
     features : FeatureOptions, FeatureMap or list of str, optional
         How columns become features; names or patterns of columns are those of the schema.
-    source, schema, windows, every, edges, engine, address, strict, progress :
+    source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
     >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
@@ -344,6 +345,7 @@ def fit_logs(
         engine=engine,
         address=address,
         strict=strict,
+        keep_going=keep_going,
         progress=progress,
     )
     if isinstance(read.feature_map, ArmFeatures):

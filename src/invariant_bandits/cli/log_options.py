@@ -16,7 +16,10 @@ from invariant_bandits.cli.common import words_on_stderr
 if TYPE_CHECKING:
     from invariant_bandits.logs.features import FeatureOptions
 
-COLUMN_ROLES = ("time", "reward", "action", "propensity", "position", "round", "chosen", "offered", "rewards")
+COLUMN_ROLES = (
+    *("time", "reward", "action", "arm", "arms_offered", "propensity", "position", "round", "chosen", "offered"),
+    "rewards",
+)
 
 
 def _column(option: str, words: str) -> Any:
@@ -32,6 +35,9 @@ class LogOptions:
     ]
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a log with any bad row instead of counting them.")
+    ] = False
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Go on although most rounds of the log cannot be used.")
     ] = False
     centre: Annotated[
         bool, typer.Option("--centre", help="Subtract the mean of the round's offered actions from their features.")
@@ -77,6 +83,32 @@ class LogOptions:
         typer.Option("--one-hot", metavar="COLUMNS", help="Features that are categories although they hold numbers."),
     ] = None
     action: Annotated[str | None, _column("--action", "Chosen action: index or label.")] = None
+    arm: Annotated[
+        str | None, _column("--arm", "Label of the chosen arm; all other features are those of the context.")
+    ] = None
+    arms_offered: Annotated[
+        str | None, _column("--arms-offered", "Labels of all offered arms: lists, or text such as 'a|b|c'.")
+    ] = None
+    arms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arms", metavar="LABELS", help="All arms, separated by commas, if every round offered them all."
+        ),
+    ] = None
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(
+            "--catalogue",
+            metavar="FILE",
+            help="Of labelled arms, one row each: label, features, perhaps valid_from and valid_until.",
+        ),
+    ] = None
+    arm_model: Annotated[
+        str,
+        typer.Option(
+            "--arm-model", help="own coefficients per arm, shared slopes, or auto: own as long as the log allows it."
+        ),
+    ] = "auto"
     propensity: Annotated[str | None, _column("--propensity", "Probability with which the action was chosen.")] = None
     position: Annotated[str | None, _column("--position", "Position at which it was shown.")] = None
     round: Annotated[str | None, _column("--round", "Tells rounds apart where each has one row per action.")] = None
@@ -97,7 +129,12 @@ class LogOptions:
         from invariant_bandits.logs.features import FeatureOptions
 
         return FeatureOptions(
-            split_words(self.interactions), self.standardise, self.centre, self.max_categories, impute=self.impute
+            split_words(self.interactions),
+            self.standardise,
+            self.centre,
+            self.max_categories,
+            impute=self.impute,
+            arm_model=self.arm_model,
         )
 
     def overrides(self) -> dict[str, Any]:

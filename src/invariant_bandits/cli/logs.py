@@ -22,7 +22,7 @@ from invariant_bandits.cli.common import (
     write_report,
 )
 from invariant_bandits.cli.common import plain_console as console
-from invariant_bandits.cli.log_options import LogOptions, with_log_options
+from invariant_bandits.cli.log_options import LogOptions, split_words, with_log_options
 from invariant_bandits.cli.progress import playing, reading
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def fit(
             engine=engine,
             address=address,
             strict=log.strict,
+            keep_going=log.keep_going,
             exploration=factor,
             horizon=horizon,
             confidence=confidence,
@@ -195,6 +196,7 @@ def evaluate(
             windows=windows,
             latest=latest,
             strict=log.strict,
+            keep_going=log.keep_going,
             seed=seed,
             progress=lambda rows: progress(rows, None, time.perf_counter() - began),
         )
@@ -232,8 +234,11 @@ def _opened(log: LogOptions) -> Log:
     with console.status("looking at the columns"):
         from invariant_bandits.logs.log import open_log
 
-        opened = open_log(log.source, log.overrides())
-    console.print(f"{opened.schema.describe()}\n")
+        opened = open_log(
+            log.source, log.overrides(), catalogue=log.catalogue, arms=split_words(log.arms) if log.arms else None
+        )
+        arms = f"\n{opened.arms.describe()}\n" if opened.schema.labelled else ""
+    console.print(f"{opened.schema.describe()}\n{arms}")
     return opened
 
 

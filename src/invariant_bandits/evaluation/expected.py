@@ -66,7 +66,9 @@ def expected_value(
     chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
     try:
-        read = read_feedback(source, schema, features=features, windows=model.moments.windows, latest=latest)
+        read = read_feedback(
+            source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
+        )
         feedback = read.feedback if keeps_baseline(model.policy_name) else _centred(read.feedback)
         edges = _edges_within(model.moments.edges, feedback)
         result = compare(feedback, chosen, windows=read.windows, edges=edges)

@@ -69,6 +69,7 @@ def read_feedback(
     windows: int = 8,
     latest: int | None = None,
     strict: bool = False,
+    keep_going: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> LoggedFeedback:
@@ -90,6 +91,8 @@ def read_feedback(
         Only so many of the last rounds.
     strict : bool
         Whether to refuse a log with any problem.
+    keep_going : bool
+        Whether to go on although most rounds cannot be used.
     seed : int
         Draws the logged action where all rewards are known and none is marked as chosen.
     progress : callable (rows), optional
@@ -116,7 +119,7 @@ def read_feedback(
     batches = _latest(read_rounds(log, feature_map=expanding, report=quality), latest, quality, progress)
     if strict:
         quality.refuse_problems()
-    quality.require_rounds()
+    quality.require_rounds(keep_going)
     if latest is not None and quality.rounds > latest:
         notes.append(f"only the last {latest:,} of {quality.rounds:,} rounds were taken")
     raw = _feedback(batches, latest, seed, notes)

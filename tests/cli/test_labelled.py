@@ -1,0 +1,76 @@
+"""The command with labelled arms: what was offered is said, told, or looked up; too much that is lost is refused."""
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv
+
+from invariant_bandits import cli
+from labelled_logs import LABELS, labelled_log
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command in this process: (exit code, what it printed, in one line of single spaces)."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr()
+        return ended.value.code, " ".join((shown.out + shown.err).split())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labelled")
+    csv.write_csv(labelled_log(seed=0, rounds=1200).table(), folder / "log.csv")
+    known = {"from": pa.array([None, None, None, "2024-08-28"]), "until": pa.array([None, None, "2024-06-28", None])}
+    csv.write_csv(pa.table({"banner": LABELS, "price": [1.0, 2.0, 3.0, 4.0], **known}), folder / "items.csv")
+    return folder
+
+
+def test_evaluate_takes_a_labelled_log_as_it_is(run, files):
+    code, said = run("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1)
+    assert code == 0, said
+    assert "arm banner by its name" in said
+    assert "an arm counts as offered from its first to its last use" in said
+    assert "banner_C" in said
+    assert "Greedy against what the log did:" in said
+    assert "chosen actions only" not in said
+
+
+def test_arms_may_be_told_or_catalogued(run, files):
+    told = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arm-model", "shared")
+    code, said = run(*told, "--arms", "banner_A,banner_B,banner_C,banner_D,banner_E")
+    assert code == 3, said  # they were not all offered in every round, and the propensities show it
+    assert "the arms were told" in said
+    assert "the propensities are wrong" in said
+    assert "banner_E 0 never never active" in said
+    code, said = run(*told, "--catalogue", files / "items.csv", "--arm", "banner")
+    assert code == 0, said
+    assert "the catalogue says when each arm could be offered" in said
+
+
+def test_a_log_that_is_mostly_lost_is_refused_unless_told_to_keep_going(run, files):
+    words = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arms", "banner_A,banner_D")
+    code, said = run(*words)
+    assert code != 0
+    assert "most rounds of the log cannot be used" in said
+    code, said = run(*words, "--keep-going")
+    assert code == 3, said  # what is left speaks against its propensities
+    lost = int((~np.isin(labelled_log(seed=0, rounds=1200).labels, ["banner_A", "banner_D"])).sum())
+    assert f"{lost} label of no known arm (left out)" in said
+
+
+def test_wrong_words_about_arms_are_named(run, files):
+    code, said = run("evaluate", files / "log.csv", "--arm", "nothing")
+    assert code != 0
+    assert "arm column 'nothing' is not in the log" in said
+    code, said = run("evaluate", files / "log.csv", "--catalogue", files / "log.csv")
+    assert code != 0
+    assert "catalogue: column 'banner' must hold every label once" in said
