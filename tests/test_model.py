@@ -114,19 +114,53 @@ def test_learning_from_moments_is_learning_every_row():
     assert by_moments.rounds == by_rows.rounds == 600
 
 
-def test_short_windows_join_and_what_a_window_lacks_is_left_out():
+ABCD = FeatureMap((Column("a"), Column("b"), Column("c"), Column("d")))
+
+
+def test_windows_with_hardly_any_rounds_join_and_what_no_window_tells_is_left_out():
     rng = np.random.default_rng(4)
-    features = rng.normal(size=(2010, 3))
-    features[500:1000, 1] = 7.0
-    edges = [0, 500, 1000, 1003, 1500, 2000, 2010]
-    moments = ib.WindowedMoments.from_arrays(features, features[:, 0], times=np.arange(2010), edges=edges)
-    usable = prune(moments, FeatureMap((Column("a"), Column("b"), Column("c"))))
-    assert usable.moments.counts.tolist() == [500, 500, 500, 510]
-    assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2010]
-    assert usable.feature_map.names == ("a", "c")
-    assert [str(one) for one in usable.dropped] == ["b is constant within window 2"]
-    assert "2 of 6 windows" in usable.notes[0]
-    ib.InvariantSubspaceDecomposition().fit(usable.moments)
+    features = rng.normal(size=(2022, 4))
+    features[500:1000, 1] = 7.0  # one window is silent about b
+    features[:, 3] = np.arange(2022) >= 1000  # no window tells anything about d
+    edges = [0, 500, 1000, 1003, 1500, 2000, 2013, 2022]
+    moments = ib.WindowedMoments.from_arrays(features, features[:, 0], times=np.arange(2022), edges=edges)
+    usable = prune(moments, ABCD)
+    assert usable.moments.counts.tolist() == [500, 500, 500, 500, 22]
+    assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2000, 2022]
+    assert usable.feature_map.names == ("a", "b", "c")
+    assert [str(one) for one in usable.dropped] == ["d is constant within every window"]
+    assert usable.notes == ("2 of 7 windows had fewer than 10 rounds and were joined to a neighbour: 5 windows remain",)
+    fit = ib.InvariantSubspaceDecomposition(feature_names=usable.feature_map.names).fit(usable.moments)
+    assert "window 2 does not tell the coefficients of b; the others do" in fit.findings_
+
+
+def test_windows_join_as_long_as_most_rounds_are_in_short_ones():
+    """Four features ask for 15 rounds: windows of 12 are kept beside long ones, not beside each other."""
+    rng = np.random.default_rng(4)
+    features = rng.normal(size=(240, 4))
+
+    def kept(edges):
+        times = {"times": np.arange(240), "edges": edges}
+        moments = ib.WindowedMoments.from_arrays(features, features[:, 0], **times)
+        return prune(moments, ABCD).moments.counts.tolist()
+
+    assert kept([0, 100, 112, 228, 240]) == [100, 12, 116, 12]
+    assert kept(np.arange(0, 252, 12)) == [24] * 10
+
+
+def test_a_feature_that_is_constant_in_the_last_short_week_stays_in_the_model():
+    rng = np.random.default_rng(8)
+    price, promoted = rng.normal(size=4040), rng.normal(size=4040)
+    promoted[4000:] = 0.0
+    day = np.arange(4040) // 100
+    reward = price + np.where(day < 20, 1.0, 3.0) * promoted + rng.normal(size=4040)
+    table = pa.table({"price": price, "promoted": promoted, "reward": reward, "day": day})
+    model = ib.fit_logs(table, {"time": "day"}, edges=[0, 10, 20, 30, 40, 41])
+    assert model.names == ("price", "promoted")
+    assert model.moments.counts.tolist() == [1000, 1000, 1000, 1000, 40]
+    assert "window 5 does not tell the coefficients of promoted; the others do" in model.decomposition.findings_
+    assert model.decomposition.split_.residual_dim == 1
+    assert model.select({"price": [0.0, 0.0], "promoted": [1.0, -1.0]}) == 0
 
 
 def test_labels_of_actions_may_be_features():

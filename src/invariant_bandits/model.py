@@ -299,8 +299,8 @@ def fit_logs(
 ) -> Model:
     """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
 
-    Windows with too few rounds join a neighbour, features that some window cannot estimate are left out; the model says
-    so.
+    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the model says
+    so, and what each window is silent about.
 
     Parameters
     ----------

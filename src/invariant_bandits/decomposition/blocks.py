@@ -43,7 +43,9 @@ def floored(covariances: Array) -> Array:
     return np.asarray(covariances + FLOOR * covariances.mean(axis=0))
 
 
-def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> BlockStructure:
+def find_blocks(
+    covariances: Array, sizes: Array, *, alpha: float = 0.002, unseen: Array | None = None
+) -> BlockStructure:
     """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
 
     Parameters
@@ -54,30 +56,41 @@ def find_blocks(covariances: Array, sizes: Array, *, alpha: float = 0.002) -> Bl
         Effective numbers of rows behind each.
     alpha : float
         Level of the tests that link two columns, shared over the pairs.
+    unseen : array, shape (m, p, p), optional
+        Projections on the directions in which a window does not vary: it says nothing of their correlations.
     """
     found = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     p = found.basis.shape[0]
-    blocks = linked_columns(found.stack, sizes, alpha)
+    blocks = linked_columns(found.stack, sizes, alpha, _varied(found.basis, unseen))
     basis, stack = found.basis.copy(), np.ascontiguousarray(found.stack)
     converged = found.converged
     while len(blocks) > 1:
         converged = refine(stack, basis, sizes, blocks) and converged
-        merged = merge_dependent(stack, sizes, blocks, alpha / (p * (p - 1) / 2))
+        merged = merge_dependent(stack, sizes, blocks, alpha / (p * (p - 1) / 2), _varied(basis, unseen))
         if len(merged) == len(blocks):
             break
         blocks = merged
     return BlockStructure(basis, blocks, converged)
 
 
-def linked_columns(stack: Array, sizes: Array, alpha: float) -> list[Columns]:
-    """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni."""
+def _varied(basis: Array, unseen: Array | None) -> Array | None:
+    """How much of each column a window sees vary, from 0 to 1: (m, p); None if all of every column."""
+    return None if unseen is None else 1.0 - np.einsum("ja,mjk,ka->ma", basis, unseen, basis)
+
+
+def linked_columns(stack: Array, sizes: Array, alpha: float, varied: Array | None = None) -> list[Columns]:
+    """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni.
+
+    varied: (m, p), how much of each column every window sees vary; m counts the windows that see both columns vary.
+    """
     from invariant_bandits.decomposition import diagonalization_kernels as kernels
 
     m, p, _ = stack.shape
     if p == 1:
         return [np.array([0])]
     statistic = kernels.pair_statistics(np.ascontiguousarray(stack.transpose(1, 2, 0)), sizes)
-    limit = special.chdtri(max(m - 1, 1), alpha / (p * (p - 1) / 2))
+    freedom = max(m - 1, 1) if varied is None else np.maximum(varied.T @ varied - 1.0, 1.0)
+    limit = special.chdtri(freedom, alpha / (p * (p - 1) / 2))
     return connected_columns(statistic > limit)
 
 
@@ -97,8 +110,13 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> b
     return step < tolerance
 
 
-def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: float) -> list[Columns]:
-    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant."""
+def merge_dependent(
+    stack: Array, sizes: Array, blocks: list[Columns], alpha: float, varied: Array | None = None
+) -> list[Columns]:
+    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant.
+
+    varied: as in `linked_columns`.
+    """
     from invariant_bandits.decomposition import decoupling_kernels as kernels
 
     statistic = np.zeros((len(blocks), len(blocks)))
@@ -107,6 +125,9 @@ def merge_dependent(stack: Array, sizes: Array, blocks: list[Columns], alpha: fl
             statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, one, other)
     lengths = np.array([len(block) for block in blocks])
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
+    if varied is not None:
+        seen = np.stack([varied[:, block].sum(axis=1) for block in blocks], axis=1)
+        freedom = np.maximum(seen.T @ seen - np.outer(lengths, lengths), np.outer(lengths, lengths))
     linked = statistic > special.chdtri(freedom, alpha)
     return [np.sort(np.concatenate([blocks[k] for k in group])) for group in connected_columns(linked)]
 

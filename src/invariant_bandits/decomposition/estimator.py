@@ -8,7 +8,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
 from invariant_bandits.decomposition.parameters import RECIPES, Parameters, check_published, check_windowed
-from invariant_bandits.decomposition.paths import check_estimable
+from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable
 from invariant_bandits.decomposition.published import PublishedFit, published_decomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.decomposition.summary import findings, published_findings, summarize, summarize_published
@@ -65,6 +65,8 @@ class InvariantSubspaceDecomposition(Parameters):
         Which blocks belong to the residual part.
     p_values_, log_p_values_ : arrays, shape (blocks,)
         Of constant coefficients, by block. Not with recipe="published", which tests nothing.
+    testable_ : array of bool, shape (blocks,)
+        Whether at least two windows inform every direction of a block. One that is not counts as varying.
     statistics_ : array, shape (blocks,)
         With recipe="published" only: mean absolute correlation of rest and prediction.
     threshold_ : float
@@ -73,6 +75,8 @@ class InvariantSubspaceDecomposition(Parameters):
         Least squares in each window.
     coefficient_covariances_ : array, shape (m, p, p)
         Their sampling covariances.
+    paths_ : CoefficientPaths
+        Both, and what each window is silent about: there they hold what the other windows expect, which is no evidence.
     window_noise_ : array, shape (m,)
         Variance of the noise by window.
     window_covariances_ : array, shape (m, p, p)
@@ -114,8 +118,10 @@ class InvariantSubspaceDecomposition(Parameters):
     varies_: np.ndarray[Any, Any]
     p_values_: Array
     log_p_values_: Array
+    testable_: np.ndarray[Any, Any]
     statistics_: Array
     threshold_: float
+    paths_: CoefficientPaths
     coefficients_: Array
     coefficient_covariances_: Array
     window_noise_: Array
@@ -170,6 +176,7 @@ class InvariantSubspaceDecomposition(Parameters):
         found = windowed_decomposition(moments, self)
         self._take(found, moments)
         self.p_values_, self.log_p_values_ = np.exp(found.log_p_values), found.log_p_values
+        self.testable_ = found.testable
         self.window_covariances_, self.tail_weights_ = found.covariances.stack, found.covariances.tails
         self.covariances_used_, self.recipe_used_ = found.covariances.used, "windowed"
         self.rounds_ = moments.rounds
@@ -202,6 +209,7 @@ class InvariantSubspaceDecomposition(Parameters):
         self.split_, self.basis_ = found.split, found.basis
         self.blocks_, self.varies_ = list(found.blocks), found.varies
         self.component_, self.component_covariance_ = found.component, found.component_covariance
+        self.paths_ = found.paths
         self.coefficients_, self.coefficient_covariances_ = found.paths.coefficients, found.paths.covariances
         self.noise_scale_, self.window_noise_ = found.noise_scale, found.window_noise
         self.min_eigenvalue_, self.converged_ = found.min_eigenvalue, found.converged

@@ -10,6 +10,7 @@ from scipy import special
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.silence import INFORMS, in_units_of_all
 
 TREND_DEGREE = 2
 
@@ -24,10 +25,13 @@ class ConstancyTest:
         Log p-value of equal coefficients in all windows.
     log_trend : float
         Log p-value of no quadratic trend over the windows.
+    possible : bool
+        Whether at least two windows inform each of its directions.
     """
 
     log_wald: float
     log_trend: float
+    possible: bool = True
 
     @property
     def log_p(self) -> float:
@@ -55,15 +59,52 @@ class InvarianceResult:
 
 
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
-    """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d)."""
+    """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d).
+
+    Fewer degrees of freedom where windows are silent: those of the windows that inform each direction.
+    """
     m, d = paths.coefficients.shape
-    precisions = np.linalg.inv(paths.covariances)
+    precisions = paths.precisions()
+    if paths.silence is not None:
+        return _test_with_silence(paths.coefficients, precisions)
     constant = _misfit(paths.coefficients, precisions, 0)
     log_wald = log_survival(constant, (m - 1) * d)
     if m <= TREND_DEGREE + 1:
         return ConstancyTest(log_wald, log_wald)
     explained = constant - _misfit(paths.coefficients, precisions, TREND_DEGREE)
     return ConstancyTest(log_wald, log_survival(max(explained, 0.0), TREND_DEGREE * d))
+
+
+def _test_with_silence(coefficients: Array, precisions: Array) -> ConstancyTest:
+    """`constancy_test` if some precisions (m, d, d) are singular; their sum is not.
+
+    In units of what all windows know together, so that the precisions add up to the identity.
+    """
+    m, d = coefficients.shape
+    factor, shares = in_units_of_all(precisions)
+    known = np.linalg.eigvalsh(shares)
+    possible = bool((known < 1.0 - INFORMS).all())
+    freedom = int((known > INFORMS).sum()) - d
+    if freedom < 1:
+        return ConstancyTest(0.0, 0.0, possible=False)
+    apart = coefficients @ factor
+    apart = apart - np.einsum("mij,mj->i", shares, apart)
+    pull = np.einsum("mij,mj->mi", shares, apart)
+    log_wald = log_survival(float((apart * pull).sum()), freedom)
+    design = window_trend(m, TREND_DEGREE)
+    left = np.einsum("ma,mb,mij->aibj", design, design, shares).reshape((TREND_DEGREE + 1) * d, -1)
+    values, vectors = np.linalg.eigh(left)
+    told = values > INFORMS
+    bends = int(told.sum()) - d
+    if not 1 <= bends < freedom:
+        return ConstancyTest(log_wald, log_wald, possible)
+    right = np.einsum("ma,mi->ai", design, pull).ravel() @ vectors[:, told]
+    return ConstancyTest(log_wald, log_survival(float((right**2 / values[told]).sum()), bends), possible)
+
+
+def window_trend(m: int, degree: int) -> Array:
+    """Powers 0 to `degree` of the windows' places in time, from −1 to 1: (m, degree + 1)."""
+    return np.asarray(np.linspace(-1.0, 1.0, m)[:, None] ** np.arange(degree + 1))
 
 
 def log_survival(statistic: float, freedom: int) -> float:
@@ -79,7 +120,7 @@ def log_survival(statistic: float, freedom: int) -> float:
 def _misfit(coefficients: Array, precisions: Array, degree: int) -> float:
     """Weighted sum of squares about the best polynomial of this degree in window time, coordinate by coordinate."""
     m, d = coefficients.shape
-    design = np.linspace(-1.0, 1.0, m)[:, None] ** np.arange(degree + 1)
+    design = window_trend(m, degree)
     left = np.einsum("ma,mb,mij->aibj", design, design, precisions).reshape((degree + 1) * d, -1)
     pull = np.einsum("mij,mj->mi", precisions, coefficients)
     right = np.einsum("ma,mi->ai", design, pull).ravel()
@@ -100,7 +141,8 @@ def select_invariant(
 ) -> InvarianceResult:
     """Forward selection: move the block with the strongest evidence of change to the residual side, refine, re-test.
 
-    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning.
+    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning. So a block
+    with a direction that fewer than two windows inform, which cannot be tested, counts as varying.
 
     Parameters
     ----------
@@ -125,10 +167,10 @@ def select_invariant(
     limit = np.log(alpha / len(blocks))
     tests = [constancy_test(paths.along(block)) for block in stay]
     while stay:
-        worst = int(np.argmin([test.log_p for test in tests]))
+        worst = int(np.argmin([test.log_p if test.possible else -np.inf for test in tests]))
         left = sum(block.shape[1] for block in stay)
         if invariant_dim is None:
-            if tests[worst].log_p > limit:
+            if tests[worst].possible and tests[worst].log_p > limit:
                 break
         elif left <= invariant_dim:
             break
@@ -181,7 +223,7 @@ def refine_split(
         turned = np.ascontiguousarray(basis.T @ covariances @ basis)
         G, L, R = kernels.decoupling_step(turned, sizes, head, tail)
         inside = paths.along(W)
-        precisions = np.linalg.inv(inside.covariances)
+        precisions = inside.precisions()
         deviation = inside.coefficients - inside.weighted_mean()[0]
         moving = paths.coefficients @ V
         moving = moving - moving.mean(axis=0)
@@ -214,5 +256,5 @@ def refine_split(
 def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: Array, sizes: Array) -> float:
     logdet = np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1]
     inside = paths.along(W)
-    misfit = _misfit(inside.coefficients, np.linalg.inv(inside.covariances), 0)
+    misfit = _misfit(inside.coefficients, inside.precisions(), 0)
     return float(sizes @ logdet) + misfit

@@ -8,12 +8,16 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.drift_limits import drift_limit, drift_misfit
-from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.decomposition.drift_limits import drift_limit, drift_misfit, informing_windows
+from invariant_bandits.decomposition.paths import CoefficientPaths, window_freedom, window_paths
+from invariant_bandits.decomposition.random_effects import random_effects
+from invariant_bandits.decomposition.silence import singular_roots
 from invariant_bandits.decomposition.state_space import last_window
 from invariant_bandits.moments.windowed import WindowedMoments
 
 BASELINE_ALPHA = 0.01
+UNLIMITED = 1e4
+"""Limit of a drift of which nothing is known, in typical squared coefficients."""
 PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
 """(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
 
@@ -61,6 +65,8 @@ class DriftPrior:
         m, 0 if not known.
     drift_limit : array, shape (p,)
         ω⁺, the drift that the windows could be hiding (`drift_limits`); empty if not known.
+    informing : array, shape (p,)
+        How many windows inform each direction; empty if not known.
     drift_misfit : float
         How far the windows contradict independent drift along the basis, in standard deviations.
 
@@ -92,6 +98,7 @@ class DriftPrior:
     last_steps: Array = field(default_factory=lambda: np.zeros((0, 0)))
     windows: int = 0
     drift_limit: Array = field(default_factory=lambda: np.zeros(0))
+    informing: Array = field(default_factory=lambda: np.zeros(0))
     drift_misfit: float = 0.0
     feature_mean: Array = field(default_factory=lambda: np.zeros(0))
     feature_precision: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -114,12 +121,12 @@ class DriftPrior:
         DriftPrior
             In the coordinates of `basis`.
         """
-        own, noise = window_paths(moments)
+        singular = singular_roots(moments.chosen, moments.dim)
+        own, noise = window_paths(moments, basis, singular=singular)
         paths = own.along(basis)
-        g, H = paths.coefficients, paths.covariances
         pooled, pooled_covariance = paths.weighted_mean()
-        mean, mean_covariance, drift = _random_effects(g, H, iterations)
-        freedom = moments.counts - moments.dim - 1
+        mean, mean_covariance, drift = random_effects(paths.coefficients, paths.covariances, iterations, paths.silence)
+        freedom = window_freedom(moments, singular)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         center = basis @ mean
         square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
@@ -128,7 +135,8 @@ class DriftPrior:
         center_of_features, precision = _usual_features(moments, basis)
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
         steps = [2.0 * factor * drift / (lasting * moments.rounds) for factor, lasting in PERSISTENT]
-        level, between, error, moves = _baseline(moments, own.coefficients, noise)
+        limit = drift_limit(paths)
+        level, between, error, moves = _baseline(moments, own, noise)
         return cls(
             basis=basis,
             mean=mean,
@@ -149,7 +157,8 @@ class DriftPrior:
             feature_mean=center_of_features,
             feature_precision=precision,
             windows=int(moments.windows),
-            drift_limit=drift_limit(paths),
+            drift_limit=np.where(np.isfinite(limit), limit, UNLIMITED * (unit + drift)),
+            informing=informing_windows(paths),
             drift_misfit=drift_misfit(paths, mean, drift),
         )
 
@@ -187,22 +196,17 @@ def _usual_features(moments: WindowedMoments, basis: Array) -> tuple[Array, Arra
     return basis.T @ mean, np.ascontiguousarray(0.5 * (inverse + inverse.T))
 
 
-def _random_effects(g: Array, H: Array, iterations: int) -> tuple[Array, Array, Array]:
-    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM, from the windows' ĝ and H."""
-    from invariant_bandits.decomposition import prior_kernels
-
-    drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), 1e-300)
-    mean, covariance = np.empty_like(drift), np.empty_like(H[0])
-    prior_kernels.random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), drift, iterations, mean, covariance)
-    return mean, covariance, drift
-
-
-def _baseline(moments: WindowedMoments, coefficients: Array, noise: Array) -> tuple[float, float, float, bool]:
+def _baseline(moments: WindowedMoments, paths: CoefficientPaths, noise: Array) -> tuple[float, float, float, bool]:
     """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they move."""
-    mean = moments.feature_mean
+    mean, coefficients, silence = moments.feature_mean, paths.coefficients, paths.silence
     level = moments.reward_mean - np.einsum("mi,mi->m", mean, coefficients)
-    solved = np.linalg.solve(moments.gram, mean[:, :, None])[:, :, 0]
-    sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
+    if silence is None:
+        solved = np.linalg.solve(moments.gram, mean[:, :, None])[:, :, 0]
+        sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
+    else:
+        heard = moments.counts > 0
+        level, mean, sampling = level[heard], mean[heard], noise[heard] / moments.counts[heard]
+        sampling = sampling + np.einsum("mi,mij,mj->m", mean, paths.covariances[heard], mean)
     weight = 1.0 / sampling
     center = float(weight @ level / weight.sum())
     statistic = float(weight @ (level - center) ** 2)

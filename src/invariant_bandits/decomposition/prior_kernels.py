@@ -36,10 +36,47 @@ def _invert(A: Any) -> None:
 
 
 @njit(cache=True)
-def random_effects(g: Any, H: Any, drift: Any, iterations: int, mean: Any, covariance: Any) -> None:
+def _information(L: Any, drift: Any, out: Any) -> None:
+    """What a silent window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
+    p, r = L.shape
+    inner = np.zeros((r, r))
+    for k in range(r):
+        inner[k, k] = 1.0
+        for a in range(p):
+            scaled = L[a, k] * drift[a]
+            for j in range(r):
+                inner[k, j] += scaled * L[a, j]
+    _invert(inner)
+    half = np.zeros((p, r))
+    for a in range(p):
+        for k in range(r):
+            weight = L[a, k]
+            for j in range(r):
+                half[a, j] += weight * inner[k, j]
+    for a in range(p):
+        for b in range(p):
+            total = 0.0
+            for j in range(r):
+                total += half[a, j] * L[b, j]
+            out[a, b] = total
+
+
+@njit(cache=True)
+def random_effects(
+    g: Any,
+    H: Any,
+    regular: Any,
+    roots: Any,
+    informing: Any,
+    drift: Any,
+    iterations: int,
+    mean: Any,
+    covariance: Any,
+) -> None:
     """Iterate EM in place: drift ω (p,), mean μ (p,), covariance C_μ (p, p), from ĝ (m, p) and H (m, p, p).
 
-    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj].
+    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj]. For windows that are not
+    `regular` (m,), in their order, roots (k, p, r) stand in for H_i; their mean is over the informing (p,) windows.
     """
     m, p = g.shape
     precision = np.empty((m, p, p))
@@ -47,13 +84,18 @@ def random_effects(g: Any, H: Any, drift: Any, iterations: int, mean: Any, covar
     for _ in range(iterations):
         covariance[:] = 0.0
         weighted[:] = 0.0
+        silent = 0
         for i in range(m):
             A = precision[i]
-            for a in range(p):
-                for b in range(p):
-                    A[a, b] = H[i, a, b]
-                A[a, a] += drift[a]
-            _invert(A)
+            if regular[i]:
+                for a in range(p):
+                    for b in range(p):
+                        A[a, b] = H[i, a, b]
+                    A[a, a] += drift[a]
+                _invert(A)
+            else:
+                _information(roots[silent], drift, A)
+                silent += 1
             for a in range(p):
                 for b in range(p):
                     covariance[a, b] += A[a, b]
@@ -70,4 +112,4 @@ def random_effects(g: Any, H: Any, drift: Any, iterations: int, mean: Any, covar
                 for b in range(p):
                     pull += precision[i, a, b] * (g[i, b] - mean[b])
                 change += pull * pull - precision[i, a, a]
-            drift[a] = max(drift[a] + drift[a] * drift[a] * change / m, 1e-300)
+            drift[a] = max(drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300)

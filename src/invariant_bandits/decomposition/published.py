@@ -112,8 +112,9 @@ def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str]
     if n < least:
         raise InputError(f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}")
     moments = overlapping_moments(features, rewards)
-    check_estimable(moments, [f"x{index}" for index in range(p)] if names is None else names, use_offered=False)
-    paths, noise = window_paths(moments)
+    names = [f"x{index}" for index in range(p)] if names is None else names
+    check_estimable(moments, names, use_offered=False, every=True)
+    paths, noise = window_paths(moments, singular={})
     covariances = moments.gram / moments.counts[:, None, None]
     basis, converged = diagonalizing_basis(covariances)
     columns, block_threshold = threshold_blocks(basis.T @ covariances @ basis)

@@ -17,7 +17,7 @@ def last_window(
 
     State space: γ_i = μ + x_i, x_i = a·x_{i−1} + noise along every direction, of stationary variance `factor` · ω and
     time constant `lasting` log lengths, a = exp(−1/(m·lasting)); ĝ_i | γ_i ~ N(γ_i, H_i). A Kalman filter over the m
-    windows.
+    windows, in which a window that is silent about some direction tells nothing of it.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ def last_window(
     vague : array, shape (p, p)
         What μ may be off by, a hundredth of its prior covariance.
     """
-    g, H = paths.coefficients, paths.covariances
+    g, H, silence = paths.coefficients, paths.covariances, paths.silence
+    roots = {} if silence is None else dict(zip(silence.windows.tolist(), silence.roots, strict=True))
     m, p = g.shape
     kept = np.exp(-1.0 / (m * lasting))
     state = np.concatenate([mean, np.zeros(p)])
@@ -42,9 +43,19 @@ def last_window(
             state = move * state
             spread = spread * np.outer(move, move) + np.diag(news)
         seen = spread[:, :p] + spread[:, p:]  # covariance of the state with μ + x
-        gain = np.linalg.solve(seen[:p] + seen[p:] + H[i], seen.T).T
+        gain = _gain(seen, seen[:p] + seen[p:], H[i], roots.get(i))
         state = state + gain @ (g[i] - state[:p] - state[p:])
         spread = spread - gain @ seen.T
         spread = 0.5 * (spread + spread.T)
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
     return state[:p] + state[p:], 0.5 * (total + total.T)
+
+
+def _gain(seen: Array, spread: Array, error: Array, root: Array | None) -> Array:
+    """Kalman gain (2p, p) of ĝ_i, from its covariance with the state (2p, p), that of γ_i (p, p) and H_i or its root L.
+
+    seen·(P + H)⁻¹, where (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a silent window.
+    """
+    if root is None:
+        return np.linalg.solve(spread + error, seen.T).T
+    return np.asarray(seen @ root @ np.linalg.solve(np.eye(root.shape[1]) + root.T @ spread @ root, root.T))

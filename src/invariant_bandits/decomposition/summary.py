@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.silence import informed_directions, singular_roots
 
 if TYPE_CHECKING:
     from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 SELECTIVE_SHIFT = 0.1
 HEAVY_TAILS = 1.5
 ROUNDS_PER_FEATURE = 5
+LEAST_LEVERAGE = 1e-9
+MOST_NAMED = 4
+SEEN, INVOLVED = 1e-6, 1e-4
+"""Of features scaled to one size: directions that a window sees, and features that are part of one it does not see."""
 
 
 def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
@@ -34,13 +40,57 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
             f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
+    found += silence_findings(fit.paths_, fit.names(p), int((moments.counts < p + 2).sum()))
+    untested = np.flatnonzero(~fit.testable_)
+    if len(untested):
+        found.append(
+            f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some direction of it;"
+            " it counts as varying"
+        )
     undecided = np.flatnonzero(
-        (fit.log_p_values_ > np.log(0.01 * fit.alpha / len(fit.blocks_))) & (fit.log_p_values_ < np.log(0.05))
+        fit.testable_
+        & (fit.log_p_values_ > np.log(0.01 * fit.alpha / len(fit.blocks_)))
+        & (fit.log_p_values_ < np.log(0.05))
     )
     if len(undecided):
-        listed = ", ".join(str(block + 1) for block in undecided)
-        found.append(f"weak evidence: block {listed} is close to the line between stable and varying")
+        found.append(f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying")
     return found + _convergence_finding(fit)
+
+
+def silence_findings(paths: CoefficientPaths, names: Sequence[str], short: int = 0) -> list[str]:
+    """What each window is silent about, in words; `short`: how many have too few rounds to vary in every direction."""
+    silent = silent_features(paths)
+    found = []
+    if short:
+        found.append(f"{short} of {len(silent)} windows have fewer than {len(names) + 2} rounds: they tell little")
+    by_features: dict[tuple[int, ...], list[int]] = {}
+    for window, unknown in enumerate(silent):
+        if 0 < unknown.sum() < len(names):
+            by_features.setdefault(tuple(np.flatnonzero(unknown)), []).append(window)
+    for features, windows in by_features.items():
+        named = ", ".join(names[j] for j in features[:MOST_NAMED])
+        more = f" and {len(features) - MOST_NAMED} more" if len(features) > MOST_NAMED else ""
+        which = f"window {_numbers(windows)} does" if len(windows) == 1 else f"windows {_numbers(windows)} do"
+        found.append(f"{which} not tell the coefficients of {named}{more}; the others do")
+    return found
+
+
+def silent_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
+    """Which coefficients each window cannot tell, because its features do not vary by themselves: (m, p)."""
+    m, p = paths.coefficients.shape
+    silent = np.zeros((m, p), dtype=bool)
+    if paths.silence is not None:
+        for window, root in zip(paths.silence.windows, paths.silence.roots, strict=True):
+            size = np.sqrt((root**2).sum(axis=1))
+            scaled = root / np.where(size > 0.0, size, 1.0)[:, None]
+            left, values, _ = np.linalg.svd(scaled, full_matrices=True)
+            rank = int((values > SEEN).sum())
+            silent[window] = np.abs(left[:, rank:]).max(axis=1, initial=0.0) > INVOLVED
+    return silent
+
+
+def _numbers(places: Iterable[int]) -> str:
+    return ", ".join(str(int(place) + 1) for place in places)
 
 
 def published_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
@@ -67,10 +117,17 @@ def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
 
 
 def _selection_shift(moments: WindowedMoments) -> float:
-    """Mean over windows of the squared Mahalanobis distance of the mean chosen features from zero, less its noise."""
-    mean, covariance = moments.feature_mean, moments.gram / moments.counts[:, None, None]
-    solved = np.linalg.solve(covariance, mean[:, :, None])[:, :, 0]
-    return float((np.einsum("mi,mi->m", mean, solved) - moments.dim / moments.counts).mean())
+    """Mean over windows of the squared Mahalanobis distance of the mean chosen features from zero, less its noise.
+
+    Over the windows that vary in every direction.
+    """
+    singular = singular_roots(moments.chosen, moments.dim)
+    regular = [window for window in range(moments.windows) if window not in singular]
+    if not regular:
+        return 0.0
+    mean, counts = moments.feature_mean[regular], moments.counts[regular]
+    solved = np.linalg.solve(moments.gram[regular] / counts[:, None, None], mean[:, :, None])[:, :, 0]
+    return float((np.einsum("mi,mi->m", mean, solved) - moments.dim / counts).mean())
 
 
 def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float, float]:
@@ -81,13 +138,15 @@ def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float
     second is the standard error in one window of a direction of average precision.
     """
     inside = direction_paths(fit, fit.blocks_[block])
-    precisions = np.linalg.inv(inside.covariances)
+    precisions = inside.precisions()
     m, d = inside.coefficients.shape
+    known = m * d if inside.silence is None else informed_directions(precisions)
     error = inside.coefficients - inside.weighted_mean()[0]
-    excess = np.einsum("mi,mij,mj->", error, precisions, error) - (m - 1) * d
+    excess = np.einsum("mi,mij,mj->", error, precisions, error) - (known - d)
     total = precisions.sum(axis=0)
     leverage = np.trace(total) - np.trace(np.linalg.solve(total, (precisions @ precisions).sum(axis=0)))
-    return float(np.sqrt(max(excess / leverage, 0.0))), float(np.sqrt(m * d / np.trace(total)))
+    moved = excess / leverage if leverage > LEAST_LEVERAGE * np.trace(total) else 0.0
+    return float(np.sqrt(max(moved, 0.0))), float(np.sqrt(known / np.trace(total)))
 
 
 def direction_paths(fit: InvariantSubspaceDecomposition, columns: Array) -> CoefficientPaths:
@@ -96,7 +155,7 @@ def direction_paths(fit: InvariantSubspaceDecomposition, columns: Array) -> Coef
     The basis of a whitened fit is not orthogonal, hence its inverse.
     """
     dual = np.linalg.inv(fit.basis_).T
-    return CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).along(dual[:, columns])
+    return fit.paths_.along(dual[:, columns])
 
 
 def p_value_words(log_p: float) -> str:

@@ -12,7 +12,8 @@ from invariant_bandits.decomposition.blocks import Columns, find_blocks, floored
 from invariant_bandits.decomposition.component import component_along
 from invariant_bandits.decomposition.invariance import InvarianceResult, constancy_test, select_invariant
 from invariant_bandits.decomposition.parameters import Parameters, block_bases
-from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
+from invariant_bandits.decomposition.paths import CoefficientPaths, window_freedom, window_paths
+from invariant_bandits.decomposition.silence import singular_roots, unseen_directions
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -31,23 +32,44 @@ class FeatureCovariances:
         How many independent Gaussian rows each is worth.
     tails : array, shape (m,)
         Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
+    singular : mapping of int to array, shape (p, r)
+        Roots of the singular ones among them, by window (`singular_roots`).
     """
 
     used: str
     stack: Array
     sizes: Array
     tails: Array
+    singular: dict[int, Array]
 
     @classmethod
-    def of(cls, moments: WindowedMoments, asked: str) -> FeatureCovariances:
-        """Those of the offered actions where there are any and not only chosen ones are `asked` for."""
+    def of(cls, moments: WindowedMoments, asked: str, singular: dict[int, Array]) -> FeatureCovariances:
+        """Those of the offered actions where there are any and not only chosen ones are `asked` for.
+
+        singular: the `singular_roots` of the chosen actions.
+        """
         p = moments.dim
         if moments.offered is None or asked == "chosen":
             source, used, rows = moments.chosen, "chosen", moments.chosen.count
         else:
             source, used, rows = moments.offered, "offered", moments.offered.independent_rows(moments.counts)
+            singular = singular_roots(source, p)
         tails = source.tail_weight(p)
-        return cls(used, source.covariance()[:, :p, :p], rows / np.maximum(1.0, tails), tails)
+        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
+        return cls(used, stack, rows / np.maximum(1.0, tails), tails, singular)
+
+    def turned(self, change: Array, counts: Array) -> tuple[Array, Array, Array | None]:
+        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds the blocks.
+
+        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the directions
+        in which each does not vary, None if there are none.
+        """
+        p = self.stack.shape[1]
+        enough = counts >= p + 2
+        covariances = floored(change @ self.stack[enough] @ change.T)
+        turned = {window: change @ root for window, root in self.singular.items() if enough[window]}
+        unseen = unseen_directions(turned, len(counts), p)[enough] if turned else None
+        return covariances, self.sizes[enough], unseen
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +92,8 @@ class WindowedFit:
         The verdict on each block.
     log_p_values : array, shape (blocks,)
         Logarithm of the p-value of constant coefficients.
+    testable : array of bool, shape (blocks,)
+        Whether at least two windows inform every direction of a block.
     paths : CoefficientPaths
         Least squares in every window.
     window_noise : array, shape (m,)
@@ -91,6 +115,7 @@ class WindowedFit:
     blocks: list[Columns]
     varies: np.ndarray[Any, Any]
     log_p_values: Array
+    testable: np.ndarray[Any, Any]
     paths: CoefficientPaths
     window_noise: Array
     noise_scale: float
@@ -102,19 +127,24 @@ class WindowedFit:
 def windowed_decomposition(original: WindowedMoments, given: Parameters) -> WindowedFit:
     """Split and component from moments that have been checked, as the parameters ask."""
     p = original.dim
-    observed = FeatureCovariances.of(original, given.covariances)
+    singular = singular_roots(original.chosen, p)
+    observed = FeatureCovariances.of(original, given.covariances, singular)
     whitened = given.metric == "whitened"
     change = _whitening(observed.stack.mean(axis=0)) if whitened else np.eye(p)
     moments = original.transformed(change) if whitened else original
-    covariances = floored(change @ observed.stack @ change.T)
-    paths, noise = window_paths(moments)
-
-    result, converged = _invariant_blocks(given, covariances, observed.sizes, paths)
+    covariances, sizes, unseen = observed.turned(change, original.counts)
+    blocks, converged = _blocks(given, covariances, sizes, unseen)
+    directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
+    own, own_noise = window_paths(original, directions, singular=singular)
+    if not whitened:
+        paths = own
+    else:
+        paths = own.along(np.linalg.inv(change)) if singular else window_paths(moments, singular={})[0]
+    result = _judged(given, blocks, paths, covariances, sizes)
     invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
     mean, covariance = component_along(invariant, moments, paths, given.component)
 
-    own, own_noise = window_paths(original) if whitened else (paths, noise)
-    freedom = original.counts - p - 1
+    freedom = window_freedom(original, singular)
     return WindowedFit(
         split=_oblique_split(change.T @ residual) if whitened else Split(invariant, residual),
         component=change.T @ invariant @ mean,
@@ -123,6 +153,7 @@ def windowed_decomposition(original: WindowedMoments, given: Parameters) -> Wind
         blocks=np.split(np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1]),
         varies=np.array(result.varies, dtype=bool),
         log_p_values=np.array([test.log_p for test in result.tests]),
+        testable=np.array([test.possible for test in result.tests], dtype=bool),
         paths=own,
         window_noise=own_noise,
         noise_scale=float(np.sqrt(freedom @ own_noise / freedom.sum())),
@@ -132,19 +163,25 @@ def windowed_decomposition(original: WindowedMoments, given: Parameters) -> Wind
     )
 
 
-def _invariant_blocks(
-    given: Parameters, covariances: Array, sizes: Array, paths: CoefficientPaths
-) -> tuple[InvarianceResult, bool]:
-    """The blocks with their verdicts, and whether the search for them has converged; what is given is kept."""
+def _blocks(given: Parameters, covariances: Array, sizes: Array, unseen: Array | None) -> tuple[list[Array], bool]:
+    """Bases (p, d) of the blocks, and whether the search for them has converged; what is given is kept."""
     if given.split is not None:
-        return _verdicts_of(given.split, paths), True
-    converged = True
+        return [np.asarray(part) for part in (given.split.invariant, given.split.residual)], True
     if given.blocks is not None:
-        blocks = block_bases(given.blocks, covariances.shape[1])
-    else:
-        found = find_blocks(covariances, sizes, alpha=given.block_alpha)
-        blocks, converged = [found.basis[:, columns] for columns in found.blocks], found.converged
-    result = select_invariant(
+        return block_bases(given.blocks, covariances.shape[1]), True
+    found = find_blocks(covariances, sizes, alpha=given.block_alpha, unseen=unseen)
+    return [found.basis[:, columns] for columns in found.blocks], found.converged
+
+
+def _judged(
+    given: Parameters, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
+) -> InvarianceResult:
+    """The blocks with their verdicts; those of a given split are known, and the tests are told, not heeded."""
+    if given.split is not None:
+        kept = [(part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]]
+        tests = [constancy_test(paths.along(part)) for part, _ in kept]
+        return InvarianceResult([part for part, _ in kept], [varies for _, varies in kept], tests)
+    return select_invariant(
         blocks,
         paths,
         covariances,
@@ -153,15 +190,6 @@ def _invariant_blocks(
         invariant_dim=given.invariant_dim,
         refine=given.blocks is None,
     )
-    return result, converged
-
-
-def _verdicts_of(split: Split, paths: CoefficientPaths) -> InvarianceResult:
-    """The two parts of a known split as blocks; the tests are told, not heeded."""
-    halves = [(split.invariant, False), (split.residual, True)]
-    kept = [(np.asarray(part), varies) for part, varies in halves if part.shape[1]]
-    tests = [constancy_test(paths.along(part)) for part, _ in kept]
-    return InvarianceResult([part for part, _ in kept], [varies for _, varies in kept], tests)
 
 
 def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:

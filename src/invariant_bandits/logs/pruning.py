@@ -1,8 +1,8 @@
-"""Logs as they are → moments from which every window can be estimated: short windows join, unusable features go."""
+"""Logs as they are → moments that can be estimated: windows with hardly any rounds join, unusable features go."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from invariant_bandits.logs.collinearity import Dropped, collinear_features
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.moments.windowed import WindowedMoments
 
+HARDLY_ANY = 10
+"""Rounds below which a window is not worth one of its own."""
+
 
 @dataclass(frozen=True)
 class Pruned:
-    """Moments of which every window can be estimated, and what had to be done for it.
+    """Moments that can be estimated, and what had to be done for it.
 
     Parameters
     ----------
@@ -40,9 +43,9 @@ def fewest_rounds(dim: int) -> int:
 
 
 def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOptions | None = None) -> Pruned:
-    """Join windows with too few rounds to a neighbour, learn the map, leave out what some window cannot estimate.
+    """Join windows with hardly any rounds to a neighbour, learn the map, leave out what no window can estimate.
 
-    A category that does not occur in a window is constant there; no coefficient of it can be had in that window.
+    A category that does not occur in a window is constant there: that window is silent about it, the others are not.
 
     Parameters
     ----------
@@ -56,29 +59,34 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
     >>> import numpy as np
     >>> from invariant_bandits.logs.features import Column
     >>> rng = np.random.default_rng(0)
-    >>> features = rng.normal(size=(90, 2))
-    >>> features[:30, 1] = 5.0
+    >>> features = rng.normal(size=(90, 3))
+    >>> features[:30, 1], features[:, 2] = 5.0, 1.0
     >>> moments = WindowedMoments.from_arrays(features, features[:, 0], windows=3)
-    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"))))
+    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"), Column("tax"))))
     >>> pruned.feature_map.names, str(pruned.dropped[0])
-    (('price',), 'discount is constant within window 1')
+    (('price', 'discount'), 'tax is constant within every window')
     """
     joined, notes = _joined(moments)
-    everywhere: list[Dropped] = []
+    dropped: list[Dropped] = []
     if options is not None:
-        feature_map, everywhere = feature_map.learned(joined, options)
+        feature_map, dropped = feature_map.learned(joined, options)
         joined = feature_map.finish_moments(joined)
-    somewhere = _dropped_somewhere(joined, feature_map)
-    if somewhere:
-        joined, feature_map = _without(somewhere, joined, feature_map)
-        which = "a feature was" if len(somewhere) == 1 else f"{len(somewhere)} features were"
-        notes.append(f"{which} left out because some window cannot estimate it; fewer windows may keep it")
-    return Pruned(joined, feature_map, (*everywhere, *somewhere.values()), tuple(notes))
+    unusable = {one.name: one for one in collinear_features(joined, feature_map.names)}
+    if unusable:
+        joined, feature_map = _without(unusable, joined, feature_map)
+    return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
 
 
 def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
-    """Moments without short windows, and what was done in words; at least two windows must remain."""
-    least = fewest_rounds(moments.dim)
+    """Moments without windows of hardly any rounds, and what was done in words; at least two windows must remain.
+
+    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these have most of
+    the rounds; otherwise what is fewer than that.
+    """
+    enough = fewest_rounds(moments.dim)
+    long = moments.counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(moments.counts[long].sum()) >= moments.rounds
+    least = min(HARDLY_ANY, enough) if carried else enough
     joined = _without_short_windows(moments, least)
     if joined.windows < 2:
         raise InputError(
@@ -108,19 +116,10 @@ def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMome
     return moments if len(starts) == moments.windows else moments.regrouped(np.array(starts))
 
 
-def _dropped_somewhere(moments: WindowedMoments, feature_map: FeatureMap) -> dict[str, Dropped]:
-    """Features that some window cannot estimate, by name, with the first such window."""
-    found: dict[str, Dropped] = {}
-    for window in range(moments.windows):
-        for one in collinear_features(moments.stretch(window, window + 1), feature_map.names):
-            found.setdefault(one.name, replace(one, window=window))
-    return found
-
-
 def _without(
     dropped: dict[str, Dropped], moments: WindowedMoments, feature_map: FeatureMap
 ) -> tuple[WindowedMoments, FeatureMap]:
     if len(dropped) == moments.dim:
-        raise InputError("features: none can be estimated in every window; use fewer windows")
+        raise InputError("features: none varies within any window; use fewer windows")
     stays = np.array([j for j, name in enumerate(feature_map.names) if name not in dropped])
     return moments.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays))), feature_map.without(dropped)

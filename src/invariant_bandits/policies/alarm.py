@@ -18,7 +18,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_prior import ArmPrior
-from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.decomposition.prior import UNLIMITED, DriftPrior
 from invariant_bandits.policies import alarm_kernels
 from invariant_bandits.policies.hypotheses import break_units
 
@@ -50,8 +50,9 @@ def next_look(rounds: int, dim: int) -> int:
 def unsupported(prior: DriftPrior | ArmPrior) -> str:
     """Why these logs cannot support an alarm; empty if they can.
 
-    They can if they have five windows or more, so that what they say of drift has four degrees of freedom, and if the
-    windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log in a thousand).
+    They can if they have five windows or more that inform some direction, so that what they say of its drift has four
+    degrees of freedom, and if the windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log
+    in a thousand).
     """
     if isinstance(prior, ArmPrior):
         return "labelled arms that were not played in every window leave no limit of their drift"
@@ -59,6 +60,9 @@ def unsupported(prior: DriftPrior | ArmPrior) -> str:
         return "how far they drift from window to window is not known"
     if prior.windows < FEWEST_WINDOWS:
         return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
+    if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
+        most = int(prior.informing.max())
+        return f"no direction is informed by more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
     if prior.drift_misfit > WORST_MISFIT:
         return "their covariances do not tell which directions drift"
     return ""
@@ -107,6 +111,15 @@ def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Arra
     return np.asarray(SILENCED * np.trace(root.T @ B @ root) * (weak @ weak.T))
 
 
+def _most_drift(prior: DriftPrior) -> Array:
+    """Largest drift (p,) that is no break; any at all along directions of which too few windows tell."""
+    limit = np.maximum(prior.drift_limit, prior.drift)
+    if not len(prior.informing):
+        return limit
+    thin = prior.informing < min(FEWEST_WINDOWS, prior.windows)
+    return np.where(thin, UNLIMITED * (prior.unit + prior.drift), limit)
+
+
 def _breaks(prior: DriftPrior) -> Iterator[Array]:
     sizes = [(size, unit) for size in BREAK_SIZES for unit in break_units(prior)]
     for factor in DRIFT_FACTORS:
@@ -116,7 +129,7 @@ def _breaks(prior: DriftPrior) -> Iterator[Array]:
 
 def _held(u: Array, G: Array, B: Array, doubt: Array, prior: DriftPrior) -> float:
     """Largest log-likelihood of u if invariance holds, on the scale of the logs or on the best other one."""
-    limit = np.maximum(prior.drift_limit, prior.drift)
+    limit = _most_drift(prior)
     result: float = kernels.likeliest_drift(u, G, B + doubt, prior.drift, limit, SEARCH_STEPS)
     slope = G @ prior.mean
     scale = min(1.0 + kernels.best_multiple(u, G, B + doubt, limit, slope), NEW_SCALES[1])

@@ -25,10 +25,11 @@ LATER_PRIOR: dict[str, Array] = {
     "last_covariances": np.zeros((0, 0, 0)),
     "last_steps": np.zeros((0, 0)),
     "drift_limit": np.zeros(0),
+    "informing": np.zeros(0),
     "feature_mean": np.zeros(0),
     "feature_precision": np.zeros((0, 0)),
 }
-"""Arrays of the prior that files of version 0.1 do not have."""
+"""Arrays of the prior that earlier files do not have."""
 LATER_SCALARS: dict[str, Any] = {"signal_variance": 0.0, "windows": 0, "drift_misfit": 0.0}
 """Its numbers that they do not have."""
 
@@ -102,8 +103,7 @@ def _shapes_of(prior: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     ways = len(prior["last_means"])
     if ways:
         shapes |= {"prior.last_means": (ways, p), "prior.last_steps": (ways, p), "prior.last_covariances": (ways, p, p)}
-    if len(prior["drift_limit"]):
-        shapes["prior.drift_limit"] = (p,)
+    shapes |= {f"prior.{name}": (p,) for name in ("drift_limit", "informing") if len(prior[name])}
     if len(prior["feature_mean"]):
         shapes |= {"prior.feature_mean": (p,), "prior.feature_precision": (p, p)}
     return shapes

@@ -9,7 +9,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import block_spread, main_features
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -96,7 +95,7 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[Block]:
 
 def features(fit: InvariantSubspaceDecomposition) -> list[Feature]:
     """Every feature, the least stable first."""
-    mean, covariance = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
+    mean, covariance = fit.paths_.weighted_mean()
     own, names, share = _errors(covariance), fit.names(len(mean)), fit.feature_stability_
     last, error = fit.coefficients_[-1], _errors(fit.coefficient_covariances_[-1])
     return [

@@ -8,7 +8,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import p_value_words
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -163,8 +162,8 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
     total = float(moments.reward_square.sum())
     if total <= 0.0:
         return "Rewards are constant within every window: there is nothing to explain."
-    one, _ = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
-    freedom = moments.counts - moments.dim - 1
+    one, _ = fit.paths_.weighted_mean()
+    freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
     each = 1.0 - float(fit.window_noise_ @ freedom / freedom.sum()) * float((moments.counts - 1).sum()) / total
     shares = (each, _share(one, moments) / total, _share(fit.component_, moments) / total)
     return (

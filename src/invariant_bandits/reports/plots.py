@@ -153,7 +153,7 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
     for column, window in enumerate(shown):
         raw = fit.window_covariances_[window]
         for row, matrix in enumerate((raw, basis.T @ raw @ basis)):
-            root = np.sqrt(np.diagonal(matrix))
+            root = np.sqrt(np.maximum(np.diagonal(matrix), 1e-300))
             axis = axes[row, column]
             image = axis.imshow(matrix / np.outer(root, root), cmap=palette, vmin=-1.0, vmax=1.0)
             axis.set_xticks([])
@@ -179,7 +179,7 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
     """
     basis = np.array(fit.basis_)
     for block in fit.blocks_:
-        precision = np.linalg.inv(direction_paths(fit, block).covariances).sum(axis=0)
+        precision = direction_paths(fit, block).precisions().sum(axis=0)
         _, vectors = np.linalg.eigh(precision)
         basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
     return basis
@@ -188,7 +188,7 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
 def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str]) -> None:
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
-    paths = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).along(np.linalg.inv(basis).T * scale)
+    paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
     p = len(basis)
     evidence = np.array([constancy_test(_single(paths, j)).log_p for j in range(p)])
     owner = np.empty(p, dtype=int)
@@ -234,7 +234,7 @@ def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
 
 
 def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
-    return CoefficientPaths(paths.coefficients[:, [j]], paths.covariances[:, [j]][:, :, [j]])
+    return paths.along(np.eye(paths.coefficients.shape[1])[:, [j]])
 
 
 def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]) -> None:
