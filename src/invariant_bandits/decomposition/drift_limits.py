@@ -14,7 +14,7 @@ HALVINGS = 60
 
 def informing_windows(paths: CoefficientPaths) -> Array:
     """How many windows inform each direction (p,): all of them, unless some are silent about it."""
-    return np.isfinite(paths.singly()[1]).sum(axis=0).astype(np.float64)
+    return np.asarray(np.isfinite(paths.singly()[1]).sum(axis=0), dtype=np.float64)
 
 
 def drift_limit(paths: CoefficientPaths) -> Array:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.silence import CONSTANT, INFORMS, RELATIVE_NULL, Silence, singular_roots
+from invariant_bandits.decomposition.silence import CONSTANT, INFORMS, RELATIVE_NULL, Silence, Told, singular_roots
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -41,15 +42,20 @@ class CoefficientPaths:
         straight = CoefficientPaths(self.coefficients @ directions, directions.T @ self.covariances @ directions)
         if self.silence is None:
             return straight
-        return replace(straight, silence=self.silence.along(directions)).completed()
+        return replace(straight, silence=self.silence.along(directions, self._told)).completed()
+
+    @cached_property
+    def _told(self) -> Told:
+        assert self.silence is not None
+        return self.silence.told(self.precisions().sum(axis=0))
 
     def completed(self) -> CoefficientPaths:
         """The same, with what is expected where windows are silent."""
         if self.silence is None:
             return self
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
-        windows, total = self.silence.windows, self.precisions().sum(axis=0)
-        coefficients[windows], covariances[windows] = self.silence.completed(total)
+        windows = self.silence.windows
+        coefficients[windows], covariances[windows] = self.silence.completed(self._told)
         return replace(self, coefficients=coefficients, covariances=covariances)
 
     def precisions(self) -> Array:
@@ -75,28 +81,15 @@ class CoefficientPaths:
         return covariance @ np.einsum("mij,mj->i", precisions, self.coefficients), covariance
 
     def singly(self) -> tuple[Array, Array]:
-        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite in a silent window.
-
-        A silent window that mixes a coordinate with others takes these as expected, give or take their spread D:
-        with A = L(I + LᵀDL)⁻¹Lᵀ the deviation of coordinate j is [A(ĝ − μ)]_j/A_jj, of variance 1/A_jj − D_jj.
-        """
+        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where silent."""
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
         if self.silence is None:
             return coefficients, variances
-        coefficients, variances = coefficients.copy(), variances.copy()
-        windows, roots, spread = self.silence.windows, self.silence.roots, np.diagonal(self.silence.spread)
-        across = roots.swapaxes(1, 2)
-        inner = np.eye(roots.shape[2]) + (across * spread) @ roots
-        A = roots @ np.linalg.solve(inner, across)
-        own = np.einsum("kii->ki", A)
-        known = np.where(own > 0.0, own / np.maximum(1.0 - spread * own, RELATIVE_NULL), 0.0)
-        heard = np.delete(variances, windows, axis=0)
-        total = known.sum(axis=0) + (1.0 / heard).sum(axis=0)
-        informed = known > INFORMS * total
-        apart = (A @ (coefficients[windows] - self.silence.mean)[:, :, None])[:, :, 0]
-        coefficients[windows] = self.silence.mean + np.where(informed, apart / np.where(informed, own, 1.0), 0.0)
-        variances[windows] = np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
-        return coefficients, variances
+        coefficients, known = coefficients.copy(), 1.0 / variances
+        windows = self.silence.windows
+        coefficients[windows], known[windows] = self.silence.singly(self._told)
+        informed = known > INFORMS * known.sum(axis=0)
+        return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
 
 
 def window_paths(

@@ -81,41 +81,75 @@ class Silence:
         """The same with another expectation of the coefficients."""
         return replace(self, mean=mean, spread=spread)
 
-    def along(self, directions: Array) -> Silence:
-        """The same of the coordinates along `directions` (p, d).
-
-        γ = B(Wᵀγ) + rest, W the directions. A window that is silent about a mixture of both cannot tell them apart. It
-        is taken to have the expected rest, give or take its spread R, and so knows BᵀL(I + LᵀRL)⁻¹LᵀB of them. With an
-        unbounded R it would know nothing of any direction that is not quite perpendicular to a silent one.
-        """
-        back = np.linalg.pinv(directions).T
-        rest = np.eye(len(directions)) - back @ directions.T
-        across = self.roots.swapaxes(1, 2)
-        factor = np.linalg.cholesky(np.eye(across.shape[1]) + across @ (rest @ self.spread @ rest.T) @ self.roots)
-        seen = np.linalg.solve(factor, (self.seen - across @ (rest @ self.mean))[:, :, None])[:, :, 0]
-        return Silence(
-            self.windows,
-            np.linalg.solve(factor, across @ back).swapaxes(1, 2),
-            seen,
-            directions.T @ self.mean,
-            directions.T @ self.spread @ directions,
-        )
-
-    def completed(self, total: Array) -> tuple[Array, Array]:
-        """Coefficients (k, p) and covariances (k, p, p) of the silent windows; as expected where they are silent.
-
-        total: what all windows know, (p, p), positive definite.
-        """
+    def told(self, total: Array) -> Told:
+        """What each tells of the coefficients, and where it is silent; total (p, p): what all windows know together."""
         factor = np.linalg.cholesky(total)
         whitened = np.linalg.solve(factor, self.roots)
         values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
         informed = values > INFORMS
         across = np.linalg.solve(factor.T, vectors)
         own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
-        other = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
-        pull = (self.roots @ (self.seen - self.mean @ self.roots)[:, :, None])[:, :, 0]
-        coefficients = self.mean + (own @ pull[:, :, None])[:, :, 0]
-        return coefficients, own + other @ self.spread @ other.swapaxes(1, 2)
+        silent = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
+        estimate = (own @ (self.roots @ self.seen[:, :, None]))[:, :, 0]
+        return Told(estimate, own, silent)
+
+    def along(self, directions: Array, told: Told) -> Silence:
+        """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
+
+        A window tells γ − Πγ, Π the projection on what it is silent about. With γ = Bc + rest, it tells of c that
+        (I − WᵀΠB)c = Wᵀ(γ − Πγ) + WᵀΠ·rest: of the rest what is expected, give or take its spread. Without that it
+        would know nothing of any coordinate that is not quite perpendicular to a silent direction.
+        """
+        back = np.linalg.pinv(directions).T
+        rest = np.eye(len(directions)) - back @ directions.T
+        mixed = directions.T @ told.silent
+        error = directions.T @ told.covariances @ directions
+        error = error + mixed @ (rest @ self.spread @ rest.T) @ mixed.swapaxes(1, 2)
+        value = told.estimates @ directions + mixed @ (rest @ self.mean)
+        variance = np.einsum("kii->ki", error)
+        most = np.einsum("ia,kij,ja->ka", directions, told.covariances + self.spread, directions)
+        size = np.sqrt(np.where(variance > RELATIVE_NULL * most, variance, np.inf))
+        values, vectors = np.linalg.eigh(error / (size[:, :, None] * size[:, None, :]))
+        kept = values > RELATIVE_NULL * len(back) * values[:, -1:]
+        inverse = vectors / size[:, :, None] * (kept / np.sqrt(np.where(kept, values, 1.0)))[:, None, :]
+        return Silence(
+            self.windows,
+            (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
+            np.einsum("kij,ki->kj", inverse, value),
+            directions.T @ self.mean,
+            directions.T @ self.spread @ directions,
+        )
+
+    def completed(self, told: Told) -> tuple[Array, Array]:
+        """Coefficients (k, p) and covariances (k, p, p) of the silent windows; as expected where they are silent."""
+        coefficients = told.estimates + told.silent @ self.mean
+        return coefficients, told.covariances + told.silent @ self.spread @ told.silent.swapaxes(1, 2)
+
+    def singly(self, told: Told) -> tuple[Array, Array]:
+        """Every coordinate by itself, as `along` has it: values and precisions (k, p)."""
+        others = told.silent * (1.0 - np.eye(len(self.mean)))
+        own = 1.0 - np.einsum("kii->ki", told.silent)
+        error = np.einsum("kii->ki", told.covariances + others @ self.spread @ others.swapaxes(1, 2))
+        heard = (own > INFORMS) & (error > 0.0)
+        value = (told.estimates + others @ self.mean) / np.where(heard, own, 1.0)
+        return np.where(heard, value, self.mean), np.where(heard, own**2 / np.where(heard, error, 1.0), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Least squares in silent windows.
+
+    Attributes
+    ----------
+    estimates, covariances : arrays, shapes (k, p), (k, p, p)
+        Of γ − Πγ, the part of the coefficients that they tell.
+    silent : array, shape (k, p, p)
+        Π, the projection on what each is silent about, perpendicular in the metric of what all windows know.
+    """
+
+    estimates: Array
+    covariances: Array
+    silent: Array
 
 
 def in_units_of_all(precisions: Array) -> tuple[Array, Array]:

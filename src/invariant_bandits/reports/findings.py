@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.summary import block_spread, main_features
+from invariant_bandits.decomposition.summary import block_spread, main_features, silent_features
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -49,14 +49,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature: how much of it is stable, and its coefficient in all windows and in the last, with errors."""
+    """One feature: how much of it is stable, and its coefficient in all windows and in the last, with errors.
+
+    None of the last if that window is silent about it.
+    """
 
     name: str
     stable_share: float
     coefficient: float
     error: float
-    last_coefficient: float
-    last_error: float
+    last_coefficient: float | None
+    last_error: float | None
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,13 @@ def features(fit: InvariantSubspaceDecomposition) -> list[Feature]:
     """Every feature, the least stable first."""
     mean, covariance = fit.paths_.weighted_mean()
     own, names, share = _errors(covariance), fit.names(len(mean)), fit.feature_stability_
-    last, error = fit.coefficients_[-1], _errors(fit.coefficient_covariances_[-1])
+    silent = silent_features(fit.paths_)[-1]
+    last, error = (
+        [None if unknown else float(value) for value, unknown in zip(values, silent, strict=True)]
+        for values in (fit.coefficients_[-1], _errors(fit.coefficient_covariances_[-1]))
+    )
     return [
-        Feature(names[j], float(share[j]), float(mean[j]), float(own[j]), float(last[j]), float(error[j]))
+        Feature(names[j], float(share[j]), float(mean[j]), float(own[j]), last[j], error[j])
         for j in np.argsort(share, kind="stable")
     ]
 

@@ -125,7 +125,7 @@ def _features(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], lis
             one.name,
             number(f"{100.0 * one.stable_share:.0f} %"),
             number(f"{one.coefficient:+.3g} ± {one.error:.2g}"),
-            number(f"{one.last_coefficient:+.3g} ± {one.last_error:.2g}"),
+            number("silent" if one.last_error is None else f"{one.last_coefficient:+.3g} ± {one.last_error:.2g}"),
         ]
         for one in findings.features(fit)
     ]

@@ -190,6 +190,9 @@ def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: in
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
     paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
     p = len(basis)
+    values, variances = paths.singly()
+    told = np.isfinite(variances)
+    values, errors = np.where(told, values, np.nan), np.sqrt(np.where(told, variances, np.nan))  # gaps where silent
     evidence = np.array([constancy_test(_single(paths, j)).log_p for j in range(p)])
     owner = np.empty(p, dtype=int)
     for index, block in enumerate(fit.blocks_):
@@ -201,8 +204,7 @@ def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: in
     for axis, j in zip(axes.flat, order, strict=False):
         varies = bool(fit.varies_[owner[j]])
         colour = colours["varies" if varies else "stable"]
-        value = paths.coefficients[:, j]
-        error = 1.96 * np.sqrt(paths.covariances[:, j, j])
+        value, error = values[:, j], 1.96 * errors[:, j]
         axis.axhline(0.0, color=colours["faint"], lw=0.8)
         axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
         axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
@@ -212,8 +214,7 @@ def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: in
         axis.set_title(f"block {owner[j] + 1}, {verdict}, p = {p_value_words(evidence[j])}", color=colour, fontsize=8.5)
     for axis in axes.flat[directions:]:
         axis.set_visible(False)
-    errors = np.sqrt(np.diagonal(paths.covariances, axis1=1, axis2=2))
-    axes[0, 0].set_ylim(*_readable_range(paths.coefficients, errors))
+    axes[0, 0].set_ylim(*_readable_range(values[told], errors[told]))
     for axis in axes[:, 0]:
         axis.set_ylabel("reward per sd")
     for column in range(columns):
