@@ -98,7 +98,8 @@ def test_where_every_window_is_regular_it_is_the_model_of_random_effects():
     g = np.einsum("mpq,mq->mp", H, statistics.scores)
     drift, mean, covariance = np.linspace(0.01, 0.2, p), np.empty(p), np.empty((p, p))
     start = drift.copy()
-    random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), drift, 1, mean, covariance)
+    every = np.ones(5, dtype=bool), np.zeros((0, p, 1)), np.full(p, 5.0)  # no window is silent
+    random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), *every, drift, 1, mean, covariance)
     given = windows_given(statistics, np.diag(start), np.zeros((p, p)))
     assert given.mean == pytest.approx(mean, abs=1e-9)
     assert given.covariance == pytest.approx(covariance, abs=1e-9)
