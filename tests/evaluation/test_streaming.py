@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.evaluation import examination
 from invariant_bandits.evaluation.playing import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.logs import stored_rows
+from invariant_bandits.logs.formats import table as formats_table
 from invariant_bandits.logs.stored_rows import StoredRows, collected
 
 POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "uniform"]
@@ -103,6 +106,71 @@ def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
     monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-8)
+
+
+def table(feedback, order):
+    """A log with one row per round, its rounds in this order."""
+    lists = np.split(np.asarray(feedback.offered), feedback.starts[1:-1])
+    columns = {
+        "time": order.astype(float),
+        "action": feedback.actions[order],
+        "reward": feedback.rewards[order],
+        "propensity": feedback.propensities[order],
+        "offered": [lists[t].tolist() for t in order],
+    }
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("latest", [None, 400])
+@pytest.mark.parametrize("sorted_by_time", [True, False])
+def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_by_time):
+    order = np.arange(1500) if sorted_by_time else np.random.default_rng(5).permutation(1500)
+    log = table(rounds("logged"), order)
+    monkeypatch.setattr(formats_table, "BATCH_ROWS", 97)
+    expected = ib.read_feedback(log, latest=latest, windows=4)
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
+    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    found = ib.read_feedback(log, latest=latest, windows=4)
+    assert isinstance(expected.feedback.offered, np.ndarray)
+    assert isinstance(found.feedback.offered, StoredRows)
+    assert found.notes == expected.notes
+    for name in ("counts", "actions", "rewards", "times", "propensities"):
+        np.testing.assert_array_equal(getattr(found.feedback, name), getattr(expected.feedback, name))
+    np.testing.assert_allclose(np.asarray(found.feedback.offered), expected.feedback.offered, rtol=1e-12)
+
+
+def test_the_price_of_a_sample_is_said():
+    notes = ib.read_feedback(table(rounds("logged"), np.arange(1500)), latest=375, windows=4).notes
+    assert "only the last 375 of 1,500 rounds were taken: intervals are about 2 times as wide" in notes[0]
+
+
+def test_long_plays_say_how_far_they_are(little_memory):
+    """In this process and in others; the last call says that all is done."""
+    for jobs in (1, 2):
+        heard = []
+        ib.compare(
+            stored(rounds("logged")),
+            ["linucb-cold", "frozen", "uniform"],
+            windows=4,
+            jobs=jobs,
+            progress=lambda *at, heard=heard: heard.append(at),
+        )
+        done = [one for one, _ in heard]
+        assert done == sorted(done)
+        assert heard[-1] == (3, 3)
+        assert any(one != round(one) for one in done)
+
+
+def test_contributions_of_many_rounds_are_let_go(monkeypatch):
+    log = rounds("logged")
+    expected = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
+    monkeypatch.setattr(examination, "MOST_KEPT", 100)
+    found = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
+    assert found.rows() == expected.rows()
+    assert all(line.value.contributions is not None for line in expected.lines)
+    assert all(line.value.contributions is None for line in found.lines)
+    with pytest.raises(ValueError, match="rounds are kept"):
+        found.lines[0].value.minus(found.logged)
 
 
 def test_uniform_propensities_of_stored_rounds(little_memory):

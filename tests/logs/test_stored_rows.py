@@ -63,11 +63,15 @@ def test_changes_follow_each_other_as_rows_are_read(little_memory):
     np.testing.assert_array_equal(changed[20:30], 2.0 * rows[30:40, [2, 0]])
 
 
-def test_stretches_are_taken_in_any_order(little_memory):
+@pytest.mark.parametrize("many", [15, 150])
+def test_stretches_are_taken_in_any_order(little_memory, many):
+    """In memory, and from the file."""
     rng = np.random.default_rng(2)
-    rows, sizes = rng.normal(size=(150, 2)), rng.integers(1, 5, size=60)
-    starts = rng.permutation(140)[:60]
-    taken = collected([rows]).taken(starts, sizes)
+    rows, sizes = rng.normal(size=(many, 2)), rng.integers(1, 5, size=many // 3)
+    starts = rng.permutation(many - 5)[: many // 3]
+    collector = RowCollector()
+    collector.append(rows)
+    taken = collector.taken(starts, sizes)
     expected = np.concatenate([rows[start : start + size] for start, size in zip(starts, sizes, strict=True)])
     np.testing.assert_array_equal(np.asarray(taken), expected)
 

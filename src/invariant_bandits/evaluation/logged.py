@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, require_finite, whole_number
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.collinearity import Dropped
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
@@ -20,12 +20,15 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import read_feature_map, read_rounds
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike
+from invariant_bandits.logs.stored_rows import RowCollector
 
 CHOSEN_ONLY = (
     "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what another"
     " policy would have done, let alone earned. Log all offered actions (a column of lists, or one row per action with"
     " a round id); `fit` still says what is stable in this log and what drifts"
 )
+PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts")
+PER_ROW = ("offered", "all_rewards")
 UNIFORM_LOG = "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
 
 
@@ -73,7 +76,10 @@ def read_feedback(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> LoggedFeedback:
-    """Read the rounds of a log into memory, in time order. The log must have its offered actions.
+    """Read the rounds of a log, in time order. The log must have its offered actions.
+
+    What belongs to a round is kept in memory. So are features of the offered actions if they are at most 128 MB; else
+    they are kept in a temporary file (in TMPDIR) until nobody needs them any more, and are read part by part.
 
     Parameters
     ----------
@@ -116,20 +122,24 @@ def read_feedback(
     options = features or FeatureOptions()
     expanding = read_feature_map(log, options=options)
     quality, notes = QualityReport(), list[str]()
-    batches = _latest(read_rounds(log, feature_map=expanding, report=quality), latest, quality, progress)
+    gathered = _Gathered(latest)
+    for batch in read_rounds(log, feature_map=expanding, report=quality):
+        gathered.add(batch)
+        if progress is not None:
+            progress(quality.rows)
     if strict:
         quality.refuse_problems()
     quality.require_rounds(keep_going)
     if latest is not None and quality.rounds > latest:
-        notes.append(f"only the last {latest:,} of {quality.rounds:,} rounds were taken")
-    raw = _feedback(batches, latest, seed, notes)
+        notes.append(_price(latest, quality.rounds))
+    raw = gathered.feedback(seed, notes)
     earlier, _ = raw.split(fit_fraction)
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
     if isinstance(expanding, ArmFeatures):
         return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes))
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
-        replace(raw, offered=np.ascontiguousarray(pruned.feature_map.finish(raw.offered))),
+        raw.mapped(pruned.feature_map.finish),
         log.schema,
         pruned.feature_map,
         quality,
@@ -148,54 +158,74 @@ def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> 
     return bearable
 
 
-def _latest(
-    batches: Iterable[Rounds], latest: int | None, quality: QualityReport, progress: Callable[[int], None] | None
-) -> list[Rounds]:
-    """The batches that hold the last `latest` rounds; earlier ones are let go as soon as they are not needed."""
-    kept: deque[Rounds] = deque()
-    rounds = 0
-    for batch in batches:
-        kept.append(batch)
-        rounds += len(batch)
-        while latest is not None and rounds - len(kept[0]) >= latest:
-            rounds -= len(kept.popleft())
-        if progress is not None:
-            progress(quality.rows)
-    return list(kept)
-
-
-def _feedback(batches: list[Rounds], latest: int | None, seed: int, notes: list[str]) -> Feedback:
-    """The rounds as Feedback in time order; sorted by time, if they are not, which `notes` then say."""
-
-    order = _time_order(_joined(batches, "times"), sum(map(len, batches)), latest, notes)
-    counts = _joined(batches, "offered_counts")
-    assert counts is not None
-    starts, sizes = (np.cumsum(counts) - counts)[order], counts[order]
-    rows = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-
-    def ordered(name: str, index: Array) -> Array | None:
-        array = _joined(batches, name)
-        return None if array is None else array[index]
-
-    offered, actions, times = ordered("offered", rows), ordered("action", order), ordered("times", order)
-    every = ordered("all_rewards", rows)
-    if actions is None:
-        notes.append(UNIFORM_LOG)
-        return Feedback.from_full_information(offered, every, seed=seed, counts=sizes, times=times)
-    return Feedback.from_arrays(
-        offered,
-        actions,
-        ordered("rewards", order),
-        counts=sizes,
-        times=times,
-        propensities=ordered("propensity", order),
-        offered_rewards=every,
+def _price(latest: int, rounds: int) -> str:
+    """What a sample costs, in words."""
+    wider = np.sqrt(rounds / latest)
+    return (
+        f"only the last {latest:,} of {rounds:,} rounds were taken: intervals are about {wider:.2g} times as wide as"
+        " all would make them, and say nothing of the time before"
     )
 
 
-def _joined(batches: list[Rounds], name: str) -> Array | None:
-    parts = [getattr(batch, name) for batch in batches]
-    return None if parts[0] is None else np.concatenate(parts)
+class _Gathered:
+    """Rounds as they are read: the last `latest`, or all.
+
+    Parameters
+    ----------
+    latest : int or None
+        Earlier rounds are let go as soon as they are not needed.
+    """
+
+    def __init__(self, latest: int | None) -> None:
+        self.latest, self.rounds = latest, 0
+        self._per_round: deque[dict[str, Any]] = deque()
+        self._per_row = {name: RowCollector() for name in PER_ROW}
+
+    def add(self, batch: Rounds) -> None:
+        """Keep a batch."""
+        self._per_round.append({name: getattr(batch, name) for name in PER_ROUND})
+        self.rounds += len(batch)
+        for name, collector in self._per_row.items():
+            rows = getattr(batch, name)
+            if rows is not None:
+                require_finite(name, rows)
+                collector.append(rows)
+        while self.latest is not None and self.rounds - len(self._per_round[0]["rewards"]) >= self.latest:
+            self._forget_first()
+
+    def _forget_first(self) -> None:
+        first = self._per_round.popleft()
+        self.rounds -= len(first["rewards"])
+        for collector in self._per_row.values():
+            if collector.used:
+                collector.drop(int(first["offered_counts"].sum()))
+
+    def feedback(self, seed: int, notes: list[str]) -> Feedback:
+        """The rounds in time order; sorted by time, if they are not, which `notes` then say."""
+        times, counts = self._joined("times"), self._joined("offered_counts")
+        assert counts is not None
+        order = _time_order(times, self.rounds, self.latest, notes)
+        starts, sizes = (np.cumsum(counts) - counts)[order], counts[order]
+        per_round = {name: self._joined(name, order) for name in ("rewards", "action", "propensity")}
+        per_row = {name: one.taken(starts, sizes) if one.used else None for name, one in self._per_row.items()}
+        times = None if times is None else times[order]
+        if per_round["action"] is None:
+            notes.append(UNIFORM_LOG)
+            offered, every = per_row["offered"], per_row["all_rewards"]
+            return Feedback.from_full_information(offered, every, seed=seed, counts=sizes, times=times)
+        return Feedback.from_arrays(
+            per_row["offered"],
+            per_round["action"],
+            per_round["rewards"],
+            counts=sizes,
+            times=times,
+            propensities=per_round["propensity"],
+            offered_rewards=per_row["all_rewards"],
+        )
+
+    def _joined(self, name: str, order: Any = slice(None)) -> Array | None:
+        parts = [held.pop(name) for held in self._per_round]
+        return None if parts[0] is None else np.concatenate(parts)[order]
 
 
 def _time_order(times: Array | None, rounds: int, latest: int | None, notes: list[str]) -> Array:

@@ -151,15 +151,10 @@ class Feedback:
         every = per_row("offered_rewards", offered_rewards, len(flat))
         rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_number("seed", seed, 0))
         actions = np.floor(rng.random(len(sizes)) * sizes).astype(np.int64)
-        return cls.from_arrays(
-            flat,
-            actions,
-            every[row_starts(sizes)[:-1] + actions],
-            counts=sizes,
-            times=times,
-            propensities=np.repeat(1.0 / sizes, sizes),
-            offered_rewards=every,
-        )
+        drawn = cls(flat, sizes, actions, np.zeros(len(sizes)))
+        rewards = drawn.of_logged(every)
+        known = cls.from_arrays(flat, actions, rewards, counts=sizes, times=times, offered_rewards=every)
+        return known.with_uniform_propensities()
 
     # -- parts --
 

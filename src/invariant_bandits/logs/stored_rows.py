@@ -117,18 +117,6 @@ class StoredRows:
         width = None if not self.tail else int(change(self[:1]).shape[1])
         return replace(self, change=both, width=width)
 
-    def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
-        """Other rows in order: stretch after stretch, `sizes` (n,) rows from each of `starts` (n,), stored anew."""
-        apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
-        runs = np.concatenate([[0], apart]) if len(starts) else np.zeros(0, dtype=np.int64)
-        lengths = np.add.reduceat(sizes, runs)
-        most = max(1, AT_ONCE // max(1, int(np.prod(self.tail))))
-        return collected(
-            self[at : min(at + most, start + length)]
-            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
-            for at in range(start, start + length, most)
-        )
-
 
 class RowCollector:
     """Collects rows batch by batch: in memory as long as they are few, then in a file."""
@@ -158,6 +146,28 @@ class RowCollector:
             rows -= len(first) - len(self._held[0])
             if not len(self._held[0]):
                 self._held.pop(0)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was added."""
+        return bool(self._held) or self._stored is not None
+
+    def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
+        """Stretches of what was added, one after the other: `sizes` (n,) rows from each of `starts` (n,)."""
+        apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
+        runs = np.concatenate([[0], apart])
+        lengths, rows = np.add.reduceat(sizes, runs), self.rows()
+        if len(runs) == 1 and isinstance(rows, StoredRows):
+            return rows.between(int(starts[0]), int(starts[0] + lengths[0]))
+        if not isinstance(rows, StoredRows):
+            ends = np.cumsum(sizes)
+            return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
+        most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
+        return collected(
+            rows[at : min(at + most, start + length)]
+            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
+            for at in range(start, start + length, most)
+        )
 
     def rows(self) -> Array | StoredRows:
         """All that were added: an array if they are few."""
