@@ -119,6 +119,13 @@ class LogOptions:
         bool, typer.Option("--full-information", help="One row per offered action, and every row has its reward.")
     ] = False
 
+    day_first: Annotated[
+        bool | None,
+        typer.Option(
+            "--day-first/--month-first", help="How dates such as 03/04/2024 begin, if no date of the log tells."
+        ),
+    ] = None
+
     @property
     def source(self) -> str | list[str]:
         """The files as the library takes them."""
@@ -148,6 +155,8 @@ class LogOptions:
                 told[role] = None if column == "none" else column
         if self.full_information:
             told["full_information"] = True
+        if self.day_first is not None:
+            told["day_first"] = self.day_first
         if self.features:
             told["features"] = split_words(self.features)
         if self.one_hot:

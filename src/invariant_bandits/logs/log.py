@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -11,9 +12,10 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.arrow_types import is_text, is_time
 from invariant_bandits.logs.catalogue import Catalogue, read_catalogue
+from invariant_bandits.logs.dates import with_timestamps
 from invariant_bandits.logs.offered_arms import arm_table
 from invariant_bandits.logs.opening import open_source
-from invariant_bandits.logs.schema import Schema, SchemaLike, toml_overrides
+from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, toml_overrides
 from invariant_bandits.logs.schema_inference import infer_schema
 from invariant_bandits.logs.sources import Source, own_schema, sample_of
 from invariant_bandits.logs.survey import Survey, survey
@@ -47,6 +49,7 @@ class Log:
     ) -> None:
         self.source = source
         self.schema = self.resolved(schema)
+        self._see_timestamps()
         self._survey: Survey | None = None
         self._catalogue, self._told_arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
@@ -56,11 +59,21 @@ class Log:
         """What `schema` says about the columns of this log, the rest inferred."""
         if isinstance(schema, Schema):
             return schema.resolved(self.source.arrow_schema)
+        told = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
         own = own_schema(self.source)
         if own is not None:
-            return own
-        told = toml_overrides(schema) if isinstance(schema, str | PathLike) else dict(schema or {})
+            checked_overrides(told, "schema")
+            return replace(own, **told).resolved(self.source.arrow_schema)
         return infer_schema(self.source.arrow_schema, self.sample, **told)
+
+    def _see_timestamps(self) -> None:
+        """Have times since 1970, and dates with the day or the month first, as timestamps from here on."""
+        if self.schema.time is None:
+            return
+        dated = with_timestamps(self.source, self.schema, self.sample)
+        if dated is not self.source:
+            self.source = dated
+            del self.sample
 
     @cached_property
     def sample(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import FORMATS, format_of_file, format_of_object, has_known_suffix
+from invariant_bandits.logs.partitions import PartitionedSource, keys_of
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.logs.storage import find_files
 
@@ -20,7 +21,8 @@ def open_source(source: Any) -> Source:
     ----------
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Source
         Files must have the suffix of a registered format, all of them the same one; a folder is searched for them,
-        hidden files left aside. Files are in the order of their names.
+        hidden files left aside. Files are in the order of their names; keys of folders (date=2024-01-01) are columns,
+        and then in the order of the keys.
 
     >>> import pyarrow as pa
     >>> open_source(pa.table({"reward": [1.0, 0.0], "x": [0.5, 2.0]})).total_rows
@@ -29,7 +31,7 @@ def open_source(source: Any) -> Source:
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):
-        return _open_files("source", [name for one in source for name in _files_of(str(one))])
+        return _open_files("source", [pair for one in source for pair in _files_of(str(one))])
     if isinstance(source, Source):
         return source
     found = format_of_object(source)
@@ -39,24 +41,27 @@ def open_source(source: Any) -> Source:
     return found.kind(source)
 
 
-def _files_of(given: str) -> list[str]:
-    """Files of a registered format behind a path, folder or pattern."""
-    _, found = find_files(given)
+def _files_of(given: str) -> list[tuple[str, str]]:
+    """(root, file) of the files of a registered format behind a path, folder or pattern."""
+    root, found = find_files(given)
     if found != [given]:
         found = [name for name in found if has_known_suffix(name)]
     if not found:
         raise FileError(f"{given}: no {_either(_labels(in_memory=False))} file is there")
-    return found
+    return [(root, name) for name in found]
 
 
-def _open_files(given: str, paths: list[str]) -> Source:
+def _open_files(given: str, rooted: list[tuple[str, str]]) -> Source:
+    keys = keys_of(rooted)
+    paths = [path for _, path in rooted] if keys is None else keys.in_order()
     kinds = {format_of_file(path) for path in paths}
     found = kinds.pop()
     if kinds or found is None:
         by_label = sorted(FORMATS, key=lambda one: one.label)
         known = _either(f"all {one.label} ({one.endings})" for one in by_label if one.suffixes)
         raise FileError(f"{given}: files must be {known}, got {paths[:3]}")
-    return found.kind(tuple(paths))
+    source = found.kind(tuple(paths))
+    return source if keys is None else PartitionedSource(source, keys)
 
 
 def _labels(*, in_memory: bool) -> list[str]:

@@ -16,7 +16,9 @@ from invariant_bandits.checks import Array, InputError
 EXAMPLES = 5
 IMPUTED = "imputed "
 """Begins the reason of rows whose missing value was filled in; the name of the column follows."""
-KEPT = ("out of order in time", "unknown category", IMPUTED)
+NOTED = "noted: "
+"""Begins a reason of a format that leaves nothing out."""
+KEPT = ("out of order in time", "unknown category", IMPUTED, NOTED)
 
 
 class RowProblems:

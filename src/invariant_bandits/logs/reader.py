@@ -66,7 +66,7 @@ class Reader:
                 yield rounds
         for reason, skipped in skipped_by_reason(self.source, task).items():
             if skipped:
-                report.rows += len(skipped)
+                report.rows += 0 if report.is_kept(reason) else len(skipped)
                 report.add(reason, task.file, skipped)
 
     def _batches(self, task: Task) -> Iterator[tuple[int, Any]]:

@@ -75,6 +75,8 @@ class Schema:
         Features that are categories although they hold numbers; text always is.
     full_information : bool
         One row per offered action, and every row has its reward; then `chosen` may be missing.
+    day_first : bool, optional
+        Whether dates such as 03/04/2024 begin with the day; only needed where no date of the log tells.
     reasons : mapping of str to str
         Why a role or column was taken or ignored; for `describe` only.
 
@@ -100,6 +102,7 @@ class Schema:
     arms_offered: str | None = None
     categorical: tuple[str, ...] = ()
     full_information: bool = False
+    day_first: bool | None = None
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -242,7 +245,7 @@ def _good_value(name: str, value: Any) -> tuple[bool, str]:
     if name in ("features", "categorical"):
         several = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
         return several, "a list of column names or patterns"
-    if name == "full_information":
+    if name in ("full_information", "day_first"):
         return isinstance(value, bool), "true or false"
     return value is None or isinstance(value, str), "a column name"
 

@@ -99,6 +99,47 @@ def own_schema(source: Source) -> Schema | None:
     return schema if isinstance(schema, Schema) else None
 
 
+@dataclass
+class SourceAround:
+    """What a source that changes the columns of another one shares with it; it has batches and a schema of its own.
+
+    Parameters
+    ----------
+    inner : Source
+        The other one.
+    """
+
+    inner: Source
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """Its parts in the order of the log."""
+        return self.inner.tasks
+
+    @property
+    def total_rows(self) -> int | None:
+        """The number of rows, where it is known before reading."""
+        return self.inner.total_rows
+
+    @property
+    def in_files(self) -> bool:
+        """Whether other machines can open it by its paths."""
+        return self.inner.in_files
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the other one says about its columns."""
+        return own_schema(self.inner)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Rows that could not be parsed at all."""
+        return self.inner.skipped(task)
+
+    def skipped_by_reason(self, task: Task) -> Mapping[str, Sequence[int]]:
+        """The same by reason."""
+        return skipped_by_reason(self.inner, task)
+
+
 def sample_of(source: Source) -> Any:
     """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is let go."""
     for task in source.tasks:

@@ -1,0 +1,141 @@
+"""dsjson: what Azure Personalizer and the decision service of Vowpal Wabbit log, one JSON object per event.
+
+The label is where Vowpal takes it from: the chosen action from _labelIndex, its propensity from _label_probability, its
+reward is −_label_cost. Features are those under "c": of the event, and of every action under "_multi"; the innermost
+object that holds a feature is its namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from invariant_bandits.files import FileError
+from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventSource, Feature
+from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.quality import NOTED
+from invariant_bandits.logs.text_blocks import first_lines, text_blocks
+
+SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
+DAMAGED, DANGLING = "damaged line", "outcome without an event"
+UNLABELLED, NOT_LEARNED = "event without a label", "event that says _skipLearn"
+ALL_DROPPED, OUTSIDE = "event with pdrop 1", "event whose chosen action is not among its actions"
+NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
+APPRENTICE = f"{NOTED}event in apprentice mode, _label_cost is not what was observed"
+DROPPED = f"{NOTED}event with pdrop, it stands for 1/(1 - pdrop) events, but counts once"
+
+
+def _is_dsjson(path: str) -> bool:
+    return SIGNS.search(first_lines(path)) is not None
+
+
+@log_format(
+    "dsjson", label="dsjson", suffixes=(".dsjson", ".json", ".jsonl", ".ndjson"), packed=True, recognises=_is_dsjson
+)
+@dataclass
+class DsjsonSource(EventSource):
+    """Events of a decision service, one row per offered action.
+
+    Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity, time;
+    __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight (1/(1 − pdrop))
+    where it has events with pdrop.
+    """
+
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+        """(line, event or why there is none) of a file."""
+        which, line = self.paths.index(path), 0
+        for block in text_blocks(path):
+            for text in block.splitlines():
+                if text and not text.isspace():
+                    yield line, _event(path, which, line, text, features)
+                line += 1
+
+
+def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
+    try:
+        given = json.loads(text)
+        context = given.get("c")
+    except (ValueError, AttributeError):
+        return DAMAGED
+    if "_outcomes" in given or (type(context) is dict and ("_slots" in context or "_slot" in context)):
+        raise FileError(
+            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is another"
+            " form; one decision per event is needed"
+        )
+    if type(context) is not dict or type(context.get("_multi")) is not list:
+        return DANGLING if "EventId" in given else DAMAGED
+    cost, index = given.get("_label_cost"), given.get("_labelIndex")
+    drop = given.get("pdrop") or 0.0
+    if given.get("_skipLearn"):
+        return NOT_LEARNED
+    if cost is None or index is None or given.get("_label_probability") is None:
+        return UNLABELLED
+    if drop >= 1.0:
+        return ALL_DROPPED
+    actions = context["_multi"]
+    if not 0 <= index < len(actions):
+        return OUTSIDE
+    original = given.get("_original_label_cost", cost)
+    return Event(
+        str(given.get("EventId") or f"{which}:{line}"),
+        [str(one.get("_tag", place)) for place, one in enumerate(actions, start=1)],
+        index,
+        0.0 - float(cost),
+        float(given["_label_probability"]),
+        _features(context, "") if features else [],
+        [_features(one, "") for one in actions] if features else [[]] * len(actions),
+        given.get("Timestamp"),
+        _more(original, cost, drop),
+        _notes(given, original != cost, drop),
+    )
+
+
+def _more(original: float, cost: float, drop: float) -> dict[str, float]:
+    """What was observed, and for how many events this one stands, where that says something."""
+    observed = {} if original == cost else {OBSERVED: 0.0 - float(original)}
+    return observed | ({WEIGHT: 1.0 / (1.0 - drop)} if drop else {})
+
+
+def _notes(given: dict[str, Any], apprentice: bool, drop: float) -> tuple[str, ...]:
+    """What is strange about an event that is used."""
+    if "o" in given and not apprentice and not drop:
+        return ()
+    strange = {NO_OUTCOME: "o" not in given, APPRENTICE: apprentice, DROPPED: bool(drop)}
+    return tuple(words for words, is_so in strange.items() if is_so)
+
+
+def _features(given: dict[str, Any], namespace: str) -> list[Feature]:
+    """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing is none."""
+    found: list[Feature] = []
+    for key, value in given.items():
+        kind = type(value)
+        if key[:1] == "_":
+            if key == "_text" and kind is str:
+                found += [(f"{namespace}{word}", 1.0) for word in value.split()]
+        elif kind is str:
+            found.append((f"{namespace}{key}", value))
+        elif kind is dict:
+            found += _features(value, f"{key}.")
+        elif kind is list:
+            found += _listed(value, key, namespace)
+        elif value:
+            found.append((f"{namespace}{key}", float(value)))
+    return found
+
+
+def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
+    """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one per word."""
+    found: list[Feature] = []
+    for place, value in enumerate(values):
+        if type(value) is dict:
+            found += _features(value, f"{key}.")
+        elif type(value) is str:
+            found.append((f"{namespace}{key}", value))
+        elif type(value) is list:
+            found += _listed(value, f"{key}[{place}]", namespace)
+        elif value:
+            found.append((f"{key}[{place}]", float(value)))
+    return found

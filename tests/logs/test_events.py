@@ -1,0 +1,297 @@
+"""dsjson and Vowpal's text: what is read is what Vowpal itself reads, and nothing strange is passed over in silence."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.logs import events
+from invariant_bandits.logs.events import NONE
+from invariant_bandits.logs.formats import dsjson
+from invariant_bandits.logs.opening import open_source
+
+SAMPLES = Path(__file__).parents[2] / "../shared/data/dsjson"
+BITS = 24
+FIXED = {"event_id", "action", "chosen", "reward", "propensity", "time", "__observed_reward", "__weight"}
+
+
+def event(number=0, *, chosen=1, cost=-1.0, context=None, actions=2, **more):
+    """A line of the log; the second of its actions is chosen unless told otherwise."""
+    multi = [{"A": {"price": 1.0 + place, "color": "red" if place % 2 else "blue"}} for place in range(actions)]
+    return {
+        "_label_cost": cost,
+        "_label_probability": 0.25,
+        "_label_Action": chosen + 1,
+        "_labelIndex": chosen,
+        "o": [{"v": -cost, "EventId": f"e{number}", "ActionTaken": False}],
+        "Timestamp": f"2024-03-0{1 + number % 9}T10:00:00.1234567Z",
+        "Version": "1",
+        "EventId": f"e{number}",
+        "a": [chosen + 1, *(place + 1 for place in range(actions) if place != chosen)],
+        "c": {"U": {"age": 20.0 + number}, "_multi": multi} if context is None else context,
+        "p": [0.25] + [0.75 / max(1, actions - 1)] * (actions - 1),
+        "VWState": {"m": "N/A"},
+        **more,
+    }
+
+
+def written(path, lines):
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return path
+
+
+def rows_of(path):
+    source = open_source(path)
+    names = source.arrow_schema.names
+    return [row for task in source.tasks for _, batch in source.batches(task, names) for row in batch.to_pylist()]
+
+
+def rounds_of(path):
+    """Rows by event, in the order of the log."""
+    found = {}
+    for row in rows_of(path):
+        found.setdefault(row["event_id"], []).append(row)
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def vowpal():
+    pyvw = pytest.importorskip("vowpalwabbit", reason="Vowpal's own parser is the judge")
+    with pyvw.Workspace(f"--cb_explore_adf --dsjson --quiet -b {BITS}") as workspace:
+        yield workspace
+
+
+def seen_by_vowpal(workspace, line):
+    """Per action, without the shared line: (tag, labels, shared and own features as hash → value)."""
+    from vowpalwabbit import LabelType
+
+    parsed = workspace.parse(line)
+    found = []
+    for one in parsed:
+        features = {}
+        for place in range(one.num_namespaces()):
+            if one.namespace(place) != 128:  # the constant
+                for index in range(one.num_features_in(place)):
+                    key = one.feature(place, index) % 2**BITS
+                    features[key] = features.get(key, 0.0) + one.feature_weight(place, index)
+        costs = [(cost.cost, cost.probability) for cost in one.get_label(LabelType.CONTEXTUAL_BANDIT).costs]
+        found.append((one.get_tag(), costs, features))
+    workspace.finish_example(parsed)
+    shared = found[0][2]
+    sums = [{key: shared.get(key, 0.0) + own.get(key, 0.0) for key in shared | own} for _, _, own in found[1:]]
+    return [
+        (tag, costs, {key: value for key, value in features.items() if value})
+        for (tag, costs, _), features in zip(found[1:], sums, strict=True)
+    ]
+
+
+def hashed(workspace, row):
+    """The features of a row under the hashes that Vowpal gives them."""
+    features = {}
+    for column, value in row.items():
+        if column in FIXED or value in (0.0, NONE):
+            continue
+        namespace, dot, name = column.removesuffix(" (word)").removesuffix(" (number)").rpartition(".")
+        name = name.replace("=", "").replace(" ", "_")  # of a name with several words
+        if not dot and name.endswith("]"):
+            namespace, _, place = name[:-1].partition("[")
+            key = workspace.hash_space(namespace) + int(place)
+        else:
+            word = f"{name}{value.replace(' ', '_')}" if isinstance(value, str) else name
+            key = workspace.hash_feature(word, workspace.hash_space(namespace or " "))
+        features[key % 2**BITS] = features.get(key % 2**BITS, 0.0) + (1.0 if isinstance(value, str) else value)
+    return features
+
+
+def assert_agrees(workspace, path):
+    """Labels, costs, propensities, chosen actions and features of every event; returns how many there were."""
+    lines = path.read_text().splitlines()
+    rounds = rounds_of(path)
+    assert len(rounds) == len(lines)
+    for line, rows in zip(lines, rounds, strict=True):
+        judged = seen_by_vowpal(workspace, line)
+        assert len(judged) == len(rows)
+        for place, (row, (tag, costs, features)) in enumerate(zip(rows, judged, strict=True)):
+            assert row["action"] == (tag or str(place + 1))
+            assert row["chosen"] == bool(costs)
+            if costs:
+                assert (row["reward"], row["propensity"]) == pytest.approx((-costs[0][0], costs[0][1]), rel=1e-6)
+            assert hashed(workspace, row) == pytest.approx(features, rel=1e-6)
+    return len(lines)
+
+
+def test_every_sample_is_read_as_vowpal_reads_it(vowpal):
+    if not SAMPLES.is_dir():
+        pytest.skip("the samples are not beside the project")
+    assert sum(assert_agrees(vowpal, path) for path in sorted(SAMPLES.glob("*.json"))) == 207
+
+
+def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
+    """Numbers, words, truth, nothing, zero, lists of numbers and objects, objects within objects, text."""
+    rng = np.random.default_rng(6)
+
+    def namespace(depth):
+        kinds = {
+            "n": float(rng.integers(-3, 4)),
+            "i": int(rng.integers(0, 9)),
+            "w": str(rng.choice(["one", "two words"])),
+            "t": bool(rng.random() < 0.5),
+            "z": 0,
+            "x": None,
+            "v": rng.integers(0, 3, 3).tolist(),
+            "_text": "some words here",
+            "_hidden": 7,
+            "L": [{"q": 1.5, "r": "word"}],
+        }
+        keys = rng.choice(list(kinds), size=rng.integers(1, len(kinds)), replace=False)
+        inner = {"Inner": namespace(depth - 1)} if depth and rng.random() < 0.5 else {}
+        return {str(key): kinds[str(key)] for key in keys} | inner
+
+    lines = []
+    for number in range(60):
+        actions = [{"B": namespace(1), **({"_tag": f"tag{place}"} if number % 2 else {})} for place in range(3)]
+        context = {"U": namespace(2), "top": 2.5, "word": "here", "_multi": actions}
+        lines.append(event(number, chosen=int(rng.integers(3)), cost=float(rng.normal()), context=context, actions=3))
+    assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
+
+
+def test_a_list_of_words_is_one_feature_per_word(tmp_path):
+    """Vowpal refuses such an event; to lose it would be worse."""
+    lines = [event(n, context={"U": {"tags": ["a", "b"][: 1 + n % 2]}, "_multi": [{}, {}]}) for n in range(4)]
+    rows = rows_of(written(tmp_path / "log.json", lines))
+    assert [(row["U.tags=a"], row["U.tags=b"]) for row in rows[::2]] == [(1.0, 0.0), (1.0, 1.0)] * 2
+
+
+def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
+    no_label = {key: value for key, value in event(5).items() if not key.startswith("_label")}
+    no_outcome = {key: value for key, value in event(6, cost=-0.0).items() if key != "o"}
+    lines = [
+        event(0),
+        '{"_label_cost": -1, "c": {',
+        {"EventId": "e1", "RewardValue": 3.0, "ActionTaken": False},
+        event(2, _skipLearn=True),
+        event(3, pdrop=1.0),
+        event(4, chosen=7),
+        no_label,
+        no_outcome,
+        event(7, pdrop=0.75),
+        event(8, _original_label_cost=-5.0),
+        "[1, 2]",
+    ]
+    path = written(tmp_path / "log.dsjson", lines)
+    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1).quality
+    counted = {reason: problem.count for reason, problem in quality.problems.items()}
+    assert counted == {
+        dsjson.DAMAGED: 2,
+        dsjson.DANGLING: 1,
+        dsjson.NOT_LEARNED: 1,
+        dsjson.ALL_DROPPED: 1,
+        dsjson.OUTSIDE: 1,
+        dsjson.UNLABELLED: 1,
+        dsjson.NO_OUTCOME: 1,
+        dsjson.DROPPED: 1,
+        dsjson.APPRENTICE: 1,
+    }
+    assert quality.rounds == 4
+    chosen = [row for row in rows_of(path) if row["chosen"]]
+    assert [row["reward"] for row in chosen] == [1.0, 0.0, 1.0, 1.0]
+    assert [row["__observed_reward"] for row in chosen] == [1.0, 0.0, 1.0, 5.0]
+    assert [row["__weight"] for row in chosen] == [1.0, 1.0, 4.0, 1.0]
+
+
+def test_the_reward_that_was_observed_can_be_asked_for(tmp_path):
+    path = written(tmp_path / "log.json", [event(n, _original_label_cost=-float(n)) for n in range(2, 9)])
+    batches = ib.read_rounds(path, {"reward": "__observed_reward", "features": ["A.price"]})
+    assert [reward for batch in batches for reward in batch.rewards] == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [{"_outcomes": [{"_label_cost": 0}], "c": {}, "EventId": "x"}, event(context={"_multi": [], "_slots": [{}]})],
+)
+def test_decisions_for_several_slots_are_refused_with_the_reason(line, tmp_path):
+    path = written(tmp_path / "log.json", [line])
+    with pytest.raises(ib.FileError, match=r"line 0 has decisions for several slots"):
+        open_source(path)
+
+
+def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
+    rng = np.random.default_rng(2)
+    chosen, rewards = rng.integers(0, 3, 50), rng.normal(size=50)
+    lines = [event(n, chosen=int(chosen[n]), cost=-rewards[n], actions=3) for n in range(50)]
+    batches = list(ib.read_rounds(written(tmp_path / "log.json", lines), {"features": ["A.price", "U.age"]}))
+    np.testing.assert_array_equal(np.concatenate([batch.action for batch in batches]), chosen)
+    np.testing.assert_allclose(np.concatenate([batch.rewards for batch in batches]), rewards)
+    offered = np.concatenate([batch.offered for batch in batches])
+    np.testing.assert_array_equal(offered[:, 0], np.tile([1.0, 2.0, 3.0], 50))
+    np.testing.assert_array_equal(offered[:, 1], np.repeat(20.0 + np.arange(50), 3))
+    assert {share for batch in batches for share in batch.propensity} == {0.25}
+    assert batches[0].times[0] == np.datetime64("2024-03-01T10:00:00.123456")
+
+
+def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(events, "MOST_FEATURES", 6)
+    monkeypatch.setattr(events, "MANY_WORDS", 10)
+    context = [
+        {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]} for n in range(30)
+    ]
+    source = open_source(written(tmp_path / "log.json", [event(n, context=one) for n, one in enumerate(context)]))
+    assert len(source.columns) == 6
+    assert {"U.id", "U.age", "A.x"} <= set(source.columns)
+    assert "U.id" not in source.schema.features
+    assert "27 features that are not among the 6 most frequent" in source.schema.describe()
+
+
+def test_json_lines_that_are_no_events_stay_json_lines(tmp_path):
+    path = written(tmp_path / "log.json", [{"reward": n % 2, "x": n} for n in range(9)])
+    assert type(open_source(path)).__name__ == "JsonLinesSource"
+
+
+TEXT = """\
+shared |user age:0.3 country=DE
+|item price:2.5 color=red
+2:-1.5:0.25 |item price:1.5 color=blue |other:2 x:3
+
+shared |user age:0.5 country=FR
+0:0:0.5 'first |item price:2.5 color=red
+'second |item price:1.5 color=blue
+
+|item price:1
+|item price:2
+
+0:1:x |item price:1
+
+shared |user age:1
+0:1:0.5 |item price:1
+0:1:0.5 |item price:2
+
+shared |user age:1
+"""
+
+
+def test_vowpal_text_is_one_row_per_action(tmp_path):
+    (tmp_path / "log.vw").write_text(TEXT)
+    rows = rows_of(tmp_path / "log.vw")
+    assert [row["action"] for row in rows] == ["1", "2", "first", "second"]
+    assert [row["chosen"] for row in rows] == [False, True, True, False]
+    assert [row["reward"] for row in rows] == [None, 1.5, 0.0, None]
+    assert [row["propensity"] for row in rows] == [None, 0.25, 0.5, None]
+    assert [row["item.color"] for row in rows] == ["red", "blue", "red", "blue"]
+    assert [row["item.price"] for row in rows] == [2.5, 1.5, 2.5, 1.5]
+    assert [row["user.country"] for row in rows] == ["DE", "DE", "FR", "FR"]
+    assert [row["other.x"] for row in rows] == [0.0, 6.0, 0.0, 0.0]
+    quality = ib.read_moments(tmp_path / "log.vw", {"features": ["item.price"]}, windows=1).quality
+    assert {reason: problem.count for reason, problem in quality.problems.items()} == {
+        "event without a label": 1,
+        "damaged event": 1,
+        "event with more than one labelled action": 1,
+        "event without actions": 1,
+    }
+
+
+def test_vowpal_text_without_a_usable_event_is_refused(tmp_path):
+    (tmp_path / "log.vw").write_text("hello\n\nworld\n")
+    with pytest.raises(ib.FileError, match=r"log\.vw is not readable: it has no event that can be used"):
+        open_source(tmp_path / "log.vw")
