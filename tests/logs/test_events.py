@@ -181,7 +181,7 @@ def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
         "[1, 2]",
     ]
     path = written(tmp_path / "log.dsjson", lines)
-    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1).quality
+    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1, keep_going=True).quality
     counted = {reason: problem.count for reason, problem in quality.problems.items()}
     assert counted == {
         dsjson.DAMAGED: 2,
@@ -282,7 +282,7 @@ def test_vowpal_text_is_one_row_per_action(tmp_path):
     assert [row["item.price"] for row in rows] == [2.5, 1.5, 2.5, 1.5]
     assert [row["user.country"] for row in rows] == ["DE", "DE", "FR", "FR"]
     assert [row["other.x"] for row in rows] == [0.0, 6.0, 0.0, 0.0]
-    quality = ib.read_moments(tmp_path / "log.vw", {"features": ["item.price"]}, windows=1).quality
+    quality = ib.read_moments(tmp_path / "log.vw", {"features": ["item.price"]}, windows=1, keep_going=True).quality
     assert {reason: problem.count for reason, problem in quality.problems.items()} == {
         "event without a label": 1,
         "damaged event": 1,

@@ -80,7 +80,7 @@ def test_a_format_of_somebody_else_is_read_like_ours(given, pairs):
 
 
 def test_messages_name_every_format(pairs, tmp_path):
-    with pytest.raises(ib.FileError, match=r"no Arrow, CSV, .*Parquet or pairs file is there"):
+    with pytest.raises(ib.FileError, match=r"no Arrow, CSV, .* or pairs file is there"):
         ib.read_moments(tmp_path / "nothing")
     (tmp_path / "log.csv").write_text("reward,x\n1,2\n")
     with pytest.raises(ib.FileError, match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)"):
