@@ -207,7 +207,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     assert "LinUCB, decaying: yes, by" in evaluated.stdout
     refused = run_command("fit", log, "-o", tmp_path / "n", "--policy", "linucb-decaying", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "policy must be one of auto-isd" in refused.stdout
+    assert "policy must be one of auto-isd" in refused.stderr
     assert not (tmp_path / "n").exists()
 
 
@@ -218,7 +218,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
 def test_a_plugin_that_is_not_there_is_named(plugin, message, tmp_path):
     refused = run_command("--plugin", plugin, "inspect", "model", cwd=tmp_path)
     assert refused.returncode == 2
-    assert message in refused.stdout
+    assert message in refused.stderr
 
 
 def test_names_are_checked_and_those_of_others_refused():

@@ -14,6 +14,7 @@ from invariant_bandits.evaluation.logged import read_feedback as read_feedback
 from invariant_bandits.evaluation.registry import estimator as estimator
 from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
 from invariant_bandits.files import FileError as FileError
+from invariant_bandits.fitting import fit_logs as fit_logs
 from invariant_bandits.logs.features import FeatureMap as FeatureMap
 from invariant_bandits.logs.features import FeatureOptions as FeatureOptions
 from invariant_bandits.logs.feedback import Feedback as Feedback
@@ -24,7 +25,6 @@ from invariant_bandits.logs.reading import read_moments as read_moments
 from invariant_bandits.logs.reading import read_rounds as read_rounds
 from invariant_bandits.logs.schema import Schema as Schema
 from invariant_bandits.model import Model as Model
-from invariant_bandits.model import fit_logs as fit_logs
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB

@@ -1,4 +1,4 @@
-"""From a log to a Model: a policy with everything that serving and explaining it needs, in one checked file."""
+"""Model: a policy with everything that serving and explaining it needs, in one checked file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -15,36 +15,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits import __version__, files
-from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.collinearity import Dropped
-from invariant_bandits.logs.features import FeatureMap, FeatureOptions
-from invariant_bandits.logs.offered_columns import offered_columns, plain
-from invariant_bandits.logs.passes import Progress
-from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.offered_columns import like, offered_columns, one_context, plain, rows_of
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import read_moments, read_offered
-from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
-from invariant_bandits.policies.offered_sets import MOST_SETS
-from invariant_bandits.policies.past import Past
-from invariant_bandits.policies.registry import Contender, find_policy
 
 if TYPE_CHECKING:
     from typing import Self
 
 KIND = "model"
-DEFAULT_POLICY = "auto-isd"
 FEATURES = "features."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Model:
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
@@ -54,8 +48,8 @@ class Model:
         Takes the features of `feature_map`.
     policy_name : str
         As asked for, such as "auto-isd".
-    feature_map : FeatureMap
-        Raw columns -> features.
+    feature_map : FeatureMap or ArmFeatures
+        Raw columns -> features; of labelled arms, context and label -> features.
     schema, quality : Schema, QualityReport
         How the log was read.
     moments : WindowedMoments
@@ -74,11 +68,13 @@ class Model:
         Of the moments; found again when it is asked for if it is not given.
     ledger : Ledger
         Decisions that wait for their rewards.
+    arms : ArmTable or None
+        The labelled arms, if actions are such; retired ones stay in it.
     """
 
     policy: Policy
     policy_name: str
-    feature_map: FeatureMap
+    feature_map: FeatureMap | ArmFeatures
     schema: Schema
     moments: WindowedMoments
     quality: QualityReport
@@ -89,13 +85,17 @@ class Model:
     version: str = __version__
     fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)
+    arms: ArmTable | None = None
 
     def __post_init__(self) -> None:
-        if not self.policy.dim == self.feature_map.dim == self.moments.dim:
+        if not self.policy.dim == self.feature_map.dim or (self.arms is None and self.moments.dim != self.policy.dim):
             raise InputError(
                 f"policy, feature_map and moments must have the same features, got {self.policy.dim},"
                 f" {self.feature_map.dim} and {self.moments.dim}"
             )
+        labelled = self.arms is not None
+        if labelled != isinstance(self.feature_map, ArmFeatures):
+            raise InputError("arms and features of labelled arms go together")
 
     # -- serving --
 
@@ -113,8 +113,9 @@ class Model:
         ----------
         context : mapping of str to value
             Raw columns that all offered actions share, one value each.
-        arms : list of rows or columns
-            What differs between the offered actions: mappings, columns with one value per action, or a frame.
+        arms : list of labels; or list of rows, columns or frame
+            The offered arms, all active ones if not given. For a model of feature rows: what differs between the
+            offered actions, as mappings, columns with one value per action, or a frame.
         id : str, optional
             What the reward will be reported under; asked again under an id that waits for its reward, the answer is
             the same. A random one if not given.
@@ -122,13 +123,28 @@ class Model:
         name = self.ledger.new_id(id)
         if name in self.ledger.open:
             return self.ledger.open[name].decision
-        columns = self._columns(context, arms)
-        features = self.feature_map.apply(columns)
+        given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+        columns = self._columns(given, arms if self.arms is None else None)
+        features = self._mapped(columns)
         place, propensity = self._drawn(features)
         expected = (self.policy.scores(features).mean + self.baseline).tolist()
-        decision = Decision(name, place, propensity, dict(enumerate(expected)), self.identity)
-        self.ledger.add(OpenDecision(decision, place, {key: plain(values) for key, values in columns.items()}))
+        actions: Sequence[Any] = labels or range(len(expected))
+        scores = dict(zip(actions, expected, strict=True))
+        decision = Decision(name, actions[place], propensity, scores, self.identity)
+        kept = {key: plain(values) for key, values in columns.items()}
+        if labels:  # what all arms share is kept once
+            kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
+        self.ledger.add(OpenDecision(decision, place, kept, labels))
         return decision
+
+    def decide_many(self, contexts: Any, arms: Any = None) -> Any:
+        """A decision for every row of contexts, a frame or a list of mappings; a frame in, a frame out.
+
+        The same arms are offered in every row. A frame has the columns id, action, propensity and version.
+        """
+        made = [self.decide(one, arms) for one in rows_of(contexts)]
+        columns = {name: [getattr(one, name) for one in made] for name in ("id", "action", "propensity", "version")}
+        return like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
         """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
@@ -144,15 +160,66 @@ class Model:
         """Learn many pairs (decision or id, reward), checked before any is learned; how many were new."""
         owed = self.ledger.all_owed(rewards)
         for one, reward in owed:
-            self.update(one.columns, one.place, reward)
+            offered = {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+            self.update(offered, one.place, reward)
             self.ledger.close(one, reward)
         return len(owed)
 
+    def _labelled(self, context: Any, arms: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The context with the labels of the offered arms as a column, and these."""
+        assert self.arms is not None
+        labels = self.arms.active if arms is None else self.arms.offerable(arms)
+        return {**one_context(context), str(self.schema.arm): list(labels)}, labels
+
     def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
-        """Raw columns with one value per offered action."""
+        """Raw columns with one value per offered action; of labelled arms, their labels, too."""
+        names = [column.name for column in self.feature_map.columns]
+        if self.arms is not None and str(self.schema.arm) not in names:
+            names.append(str(self.schema.arm))
         vectors = [column.name for column in self.feature_map.columns if column.width is not None]
         given = offered_columns(context, arms, vectors=vectors)
-        return {column.name: given[column.name] for column in self.feature_map.columns if column.name in given}
+        return {name: given[name] for name in names if name in given}
+
+    def _mapped(self, columns: dict[str, list[Any]]) -> Array:
+        """Features (K, p) of raw columns with one value per action."""
+        if not isinstance(self.feature_map, ArmFeatures):
+            return self.feature_map.apply(columns)
+        if str(self.schema.arm) not in columns:
+            raise InputError(f"the labels of the offered arms are missing (column {self.schema.arm!r})")
+        return self.feature_map.apply(columns, columns[str(self.schema.arm)])
+
+    def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
+        """Make a new arm known: it can be chosen from now on, and begins as the arms of the log let expect.
+
+        Parameters
+        ----------
+        label : str
+            That no arm has or had.
+        features : mapping of str to value, optional
+            By the columns of the catalogue, where the log was read with one.
+        """
+        table, known = self._arms("add_arm")
+        if not isinstance(label, str) or not label:
+            raise InputError(f"label must be a text that is not empty, got {label!r}")
+        own = None if features is None else known.described(features)
+        grown = known.with_arm(label, own)
+        more = getattr(self.policy, "with_arm", None)
+        if more is None:
+            raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
+        self.policy = more(own if own is not None or known.catalogue is None else np.zeros(len(known.catalogue_names)))
+        self.feature_map, self.arms = grown, table.with_arm(label)
+        vars(self).pop("identity", None)
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again; its name stays known, what was learned from it stays, too."""
+        table, _ = self._arms("retire_arm")
+        self.arms = table.without(label)
+        vars(self).pop("identity", None)
+
+    def _arms(self, what: str) -> tuple[ArmTable, ArmFeatures]:
+        if self.arms is None or not isinstance(self.feature_map, ArmFeatures):
+            raise InputError(f"{what}: this model is of feature rows, it has no labelled arms")
+        return self.arms, self.feature_map
 
     def _drawn(self, features: Array) -> tuple[int, float]:
         """Place of the action to play, and its probability."""
@@ -166,9 +233,13 @@ class Model:
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
 
-        Raw columns with one value per action or one for all, a list of rows, or a frame.
+        Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms with a
+        column of labels, all active arms without one.
         """
-        return self.feature_map.apply(self._columns(offered))
+        columns = self._columns(offered)
+        if self.arms is not None and str(self.schema.arm) not in columns:
+            columns = self._columns(self._labelled(offered, None)[0])
+        return self._mapped(columns)
 
     def select(self, offered: Any) -> int:
         """Index of the action to play among those offered, in any form that `features` takes."""
@@ -213,12 +284,13 @@ class Model:
         """What is stable and what drifts, fitted to the moments."""
         if self.fit is not None:
             return self.fit
-        return _decomposed(self.moments, self.names)
+        return decomposed(self.moments, self.names)
 
     @cached_property
     def identity(self) -> str:
         """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
-        said = [self.policy_name, self.version, self.feature_map.describe()]
+        arms = None if self.arms is None else self.arms.to_dict()
+        said = [self.policy_name, self.version, self.feature_map.describe(), arms]
         content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
         content.update(self.moments.to_bytes())
         return content.hexdigest()[:12]
@@ -249,6 +321,7 @@ class Model:
             "value": None if self.value is None else dict(self.value),
             "version": self.version,
             "ledger": self.ledger.to_dict(),
+            "arms": None if self.arms is None else self.arms.to_dict(),
         }
         files.write(path, KIND, arrays, about)
 
@@ -262,7 +335,9 @@ class Model:
             return cls(
                 policy=state.from_bytes(arrays["policy"].tobytes(), name),
                 policy_name=about["policy_name"],
-                feature_map=FeatureMap.rebuilt(about["features"], learned),
+                feature_map=(FeatureMap if about.get("arms") is None else ArmFeatures).rebuilt(
+                    about["features"], learned
+                ),
                 schema=Schema(**about["schema"]),
                 moments=WindowedMoments.from_bytes(arrays["moments"].tobytes(), name),
                 quality=QualityReport.from_dict(about["quality"]),
@@ -272,6 +347,7 @@ class Model:
                 value=about["value"],
                 version=about["version"],
                 ledger=Ledger.from_dict(about["ledger"]) if "ledger" in about else Ledger(),
+                arms=None if about.get("arms") is None else ArmTable.from_dict(about["arms"]),
             )
         except FileError:
             raise
@@ -279,182 +355,7 @@ class Model:
             raise FileError(f"{name} does not hold a whole model: {error}") from None
 
 
-def fit_logs(
-    source: Any,
-    schema: SchemaLike = None,
-    *,
-    policy: str = DEFAULT_POLICY,
-    windows: int | None = None,
-    every: Any = None,
-    edges: Any = None,
-    features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
-    engine: Any = "local",
-    address: str | None = None,
-    strict: bool = False,
-    keep_going: bool = False,
-    confidence: float = 0.01,
-    exploration: float | str | None = None,
-    horizon: int | None = None,
-    progress: Progress | None = None,
-) -> Model:
-    """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
-
-    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the model says
-    so, and what each window is silent about.
-
-    Parameters
-    ----------
-    policy : str
-        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name says that
-        it is cold.
-    confidence : float
-        η, the probability of failure.
-    exploration : float or "rehearsed", optional
-        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
-    horizon : int, optional
-        How many rounds will be served, for policies that want to know.
-    features : FeatureOptions, FeatureMap or list of str, optional
-        How columns become features; names or patterns of columns are those of the schema.
-    source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
-        As in `read_moments`.
-
-    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.normal(size=(4000, 2))
-    >>> reward = x[:, 0] + np.repeat([1.0, -1.0, 0.0, 2.0], 1000) * x[:, 1] + rng.normal(size=4000)
-    >>> model = ib.fit_logs(pa.table({"reward": reward, "x0": x[:, 0], "x1": x[:, 1]}))
-    >>> model
-    Model(auto-isd, 2 features, 4,000 logged rounds)
-    >>> model.decomposition.split_
-    Split(invariant_dim=1, residual_dim=1)
-    >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
-    1
-    """
-    contender = fitted_contender(policy, exploration, confidence)
-    if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
-        schema, features = with_features(schema, features), None
-    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
-    raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
-    read = read_moments(
-        source,
-        schema,
-        windows=windows,
-        every=every,
-        edges=edges,
-        features=raw,
-        engine=engine,
-        address=address,
-        strict=strict,
-        keep_going=keep_going,
-        progress=progress,
-    )
-    if isinstance(read.feature_map, ArmFeatures):
-        raise InputError(
-            "schema: labelled arms are read, but cannot be fitted yet; --arm none takes labels for features"
-        )
-    return model_of(
-        read.moments,
-        read.feature_map,
-        options,
-        schema=read.schema,
-        quality=read.quality,
-        policy=policy,
-        contender=contender,
-        confidence=confidence,
-        horizon=horizon,
-        source=source,
-    )
-
-
-def model_of(
-    moments: WindowedMoments,
-    feature_map: FeatureMap,
-    options: FeatureOptions | None,
-    *,
-    schema: Schema,
-    quality: QualityReport,
-    policy: str,
-    contender: Contender,
-    confidence: float,
-    horizon: int | None,
-    source: Any,
-) -> Model:
-    """The model of moments that were read: pruned, decomposed, the policy started.
-
-    Parameters
-    ----------
-    moments : WindowedMoments
-        Of the features that `feature_map` expands to or, without `options`, of its features.
-    feature_map, options : FeatureMap, FeatureOptions or None
-        What the features are, and what is still to be learned from the moments; see `prune`.
-    schema, quality : Schema, QualityReport
-        How the log was read.
-    policy, contender : str, Contender
-        The name that was asked for, and what makes the policy.
-    confidence, horizon : float, int or None
-        As in `fit_logs`.
-    source : Any
-        Where the offered actions of a rehearsal can be read, if the policy asks for them.
-    """
-    usable = prune(moments, feature_map, options)
-    moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
-    if not keeps_baseline(policy):  # features and rewards count from the means of the log
-        baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
-        mean = moments.counts @ moments.feature_mean / moments.rounds
-        moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
-        feature_map = feature_map.shifted(mean)
-    fit = _decomposed(moments, feature_map.names)
-    past = Past(
-        moments=moments,
-        baseline=baseline,
-        noise_scale=max(fit.noise_scale_, 1e-12),
-        confidence=confidence,
-        horizon=horizon,
-        remembered=max(moments.rounds // moments.windows, 1),
-        offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
-        decomposition=fit,
-    )
-    return Model(
-        policy=contender(past),
-        policy_name=policy,
-        feature_map=feature_map,
-        schema=schema,
-        moments=moments,
-        quality=quality,
-        baseline=baseline,
-        dropped=usable.dropped,
-        notes=(*_action_note(schema), *usable.notes),
-        fit=fit,
-    )
-
-
-def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
-    """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
-    entry = find_policy(policy)
-    given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
-    if exploration is not None:
-        entry.check({"exploration": exploration})
-    return Contender(
-        entry.name, {name: value for name, value in given.items() if value is not None and entry.takes(name)}
-    )
-
-
-def keeps_baseline(policy: str) -> bool:
-    """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
-    return find_policy(policy).keeps_baseline
-
-
-def _decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
+def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
+    """What is stable and what drifts in a log of these moments."""
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
         return InvariantSubspaceDecomposition(feature_names=names).fit(moments)
-
-
-def _action_note(schema: Schema) -> list[str]:
-    """A log of contexts and labels of actions teaches nothing about the choice unless the label is a feature."""
-    if schema.action is None or schema.has_offered:
-        return []
-    return [
-        f"the action (column {schema.action!r}) is not among the features: if they describe the context only, no action"
-        f" can be preferred to another; to give every action coefficients of its own: --action none --one-hot"
-        f" {schema.action} --interactions CONTEXT:{schema.action}"
-    ]

@@ -13,6 +13,7 @@ from scipy import stats
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.fitting import fitted_contender, model_of
 from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.passes import Progress
@@ -20,7 +21,7 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import read_moments
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import continued_edges
-from invariant_bandits.model import Model, fitted_contender, model_of
+from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 
 ALARM_LEVEL = 0.01

@@ -85,7 +85,7 @@ def fit(
     began = time.perf_counter()
     opened = _opened(log)
     with reading() as progress:
-        from invariant_bandits.model import fit_logs
+        from invariant_bandits.fitting import fit_logs
 
         model = fit_logs(
             opened,

@@ -222,4 +222,6 @@ def _directions(fit: ArmEffects, layout: ArmLayout) -> Array:
         x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
     arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1]
     result = np.stack([np.outer(arms[:, -1 - i], x).ravel() * scale for i in range(2)], axis=1)
-    return np.asarray(result / np.linalg.norm(result, axis=0))
+    length = np.linalg.norm(result, axis=0)
+    seen = length > 0.0  # no direction of arms that were never played
+    return np.asarray(result[:, seen] / length[seen])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.logs.arm_features import ArmFeatures
 
 CODINGS = ("own", "shared")
 
@@ -42,6 +43,12 @@ class ArmLayout:
         if one_of("coding", coding, CODINGS) == "own":
             return cls(arms, width)
         return cls(arms, 1, (width - 1) * (1 + described))
+
+    @classmethod
+    def of_features(cls, features: ArmFeatures) -> ArmLayout:
+        """The layout of the features φ(x, a) that a log was read with."""
+        arms = len(features.labels)
+        return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
 
     @property
     def dim(self) -> int:

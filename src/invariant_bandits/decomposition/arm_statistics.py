@@ -11,6 +11,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.logistic import LogitSums, fit_logistic
+from invariant_bandits.logs.arm_features import ArmFeatures
 
 LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
@@ -177,9 +178,45 @@ class ArmStatistics:
     ) -> ArmStatistics:
         """From the last pass of a logistic fit (`fit_logistic`): η_i = Λ_iθ⁰ + Σφ(r − π)."""
         scores = sums.information @ sums.theta + sums.gradient
-        noise = float(rounds.sum()) / max(sums.variance, 1e-300)
+        return cls.on_logit_scale(sums.information, scores, sums.variance, layout, rounds, context_square, described)
+
+    @classmethod
+    def on_logit_scale(
+        cls,
+        information: Array,
+        scores: Array,
+        variance: float,
+        layout: ArmLayout,
+        rounds: Array,
+        context_square: Array,
+        described: Array | None = None,
+    ) -> ArmStatistics:
+        """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
+        noise = float(rounds.sum()) / max(variance, 1e-300)
         about = np.zeros((layout.arms, 0)) if described is None else described
-        return cls(layout, sums.information, scores, rounds, noise, context_square, "logit", 1.0, about)
+        return cls(layout, information, scores, rounds, noise, context_square, "logit", 1.0, about)
+
+    @classmethod
+    def from_features(cls, features: ArmFeatures, rows: Any, rewards: Any, windows: Any) -> ArmStatistics:
+        """From rounds given as φ(x, a) of the played arms (n, p); rewards and windows as in `from_rounds`."""
+        phi = finite_array("rows", rows, ("n", features.dim))
+        layout, slopes = ArmLayout.of_features(features), features.width - 1
+        levels = phi[:, : layout.arms * layout.own : layout.own]
+        contexts = (
+            layout.by_arm(phi).sum(axis=1)
+            if features.coding == "own"
+            else np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
+        )
+        crossed = len(features.catalogue_names) if features.coding == "own" else features.crossed
+        return cls.from_rounds(
+            contexts,
+            levels.argmax(axis=1),
+            rewards,
+            windows=windows,
+            coding=features.coding,
+            count=layout.arms,
+            described=None if features.catalogue is None else features.catalogue[:, :crossed],
+        )
 
     @property
     def windows(self) -> int:

@@ -9,11 +9,12 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.evaluation.comparison import Comparison, compare
 from invariant_bandits.evaluation.logged import read_feedback
+from invariant_bandits.fitting import fitted_contender, keeps_baseline
 from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.model import Model, fitted_contender, keeps_baseline
+from invariant_bandits.model import Model
 from invariant_bandits.policies.registry import find_policy
 
 LATEST = 20_000
@@ -69,7 +70,8 @@ def expected_value(
         read = read_feedback(
             source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
         )
-        feedback = read.feedback if keeps_baseline(model.policy_name) else _centred(read.feedback)
+        whole = keeps_baseline(model.policy_name) or model.arms is not None
+        feedback = read.feedback if whole else _centred(read.feedback)
         edges = _edges_within(model.moments.edges, feedback)
         result = compare(feedback, chosen, windows=read.windows, edges=edges)
     except InputError as error:

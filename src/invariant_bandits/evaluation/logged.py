@@ -136,6 +136,7 @@ def read_feedback(
     earlier, _ = raw.split(fit_fraction)
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
     if isinstance(expanding, ArmFeatures):
+        raw = replace(raw, arm_features=expanding)
         return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes))
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(

@@ -27,6 +27,7 @@ MOST_COEFFICIENTS = 150
 ROUNDS_PER_COEFFICIENT = 10
 """Fewer rounds than these per coefficient, and slopes are shared between the arms."""
 TIMES = " × "
+CATALOGUE_ARRAYS = ("catalogue", "catalogue_shift", "catalogue_scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,8 @@ class ArmFeatures:
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
         Their names.
+    catalogue_shift, catalogue_scale : arrays, shape (k,), or None
+        How they were standardised.
     matched : mapping of str to tuple of str
         Groups of context features that belong to one arm each, in the order of the labels: an arm has its own only.
 
@@ -62,6 +65,8 @@ class ArmFeatures:
     catalogue: Array | None = None
     catalogue_names: tuple[str, ...] = ()
     matched: Mapping[str, tuple[str, ...]] | None = None
+    catalogue_shift: Array | None = None
+    catalogue_scale: Array | None = None
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
@@ -169,6 +174,11 @@ class ArmFeatures:
         products = (kinds[:, :, None] * z[:, None, 1:]).reshape(n, self.crossed * (self.width - 1))
         return np.hstack([levels, z[:, 1:], products])
 
+    def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
+        """φ (rows, p) of raw columns with one value per row, and the label of every row."""
+        codes = np.array([self.index(label) for label in labels], dtype=np.int64)
+        return self.crossed_with(self.contexts(columns, len(codes)), codes)
+
     def rows(self, context: Mapping[str, Any], labels: Sequence[str] | None = None) -> Array:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
         wanted = self.labels if labels is None else tuple(labels)
@@ -184,6 +194,23 @@ class ArmFeatures:
         return place_of(label, self.labels)
 
     # -- growing and storing --
+
+    def described(self, features: Mapping[str, Any]) -> Array:
+        """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean where none is."""
+        if self.catalogue_shift is None or self.catalogue_scale is None:
+            raise InputError("features: the arms of this log have none, it was read without a catalogue")
+        columns = {name.partition("=")[0] for name in self.catalogue_names}
+        unknown = [name for name in features if name not in columns]
+        if unknown:
+            raise InputError(
+                f"features: {listed(unknown)} are not of the catalogue, which has {listed(sorted(columns))}"
+            )
+        raw = self.catalogue_shift.copy()
+        for place, name in enumerate(self.catalogue_names):
+            column, _, level = name.partition("=")
+            if column in features:
+                raw[place] = float(str(features[column]) == level) if level else _number(column, features[column])
+        return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
         """These features with one more arm, the last; its features of the catalogue (k,) are the mean if not given."""
@@ -209,8 +236,9 @@ class ArmFeatures:
 
     def arrays(self) -> dict[str, Array]:
         """The arrays, by name; those that are None are left out."""
-        named = {f"context.{name}": array for name, array in self.context.arrays().items()}
-        return named if self.catalogue is None else {**named, "catalogue": self.catalogue}
+        named: dict[str, Array | None] = {name: getattr(self, name) for name in CATALOGUE_ARRAYS}
+        named |= {f"context.{name}": array for name, array in self.context.arrays().items()}
+        return {name: array for name, array in named.items() if array is not None}
 
     @classmethod
     def rebuilt(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> ArmFeatures:
@@ -220,9 +248,9 @@ class ArmFeatures:
             FeatureMap.rebuilt(described["context"], learned),
             tuple(described["labels"]),
             described["coding"],
-            arrays.get("catalogue"),
-            tuple(described["catalogue_names"]),
-            {name: tuple(names) for name, names in described["matched"].items()},
+            catalogue_names=tuple(described["catalogue_names"]),
+            matched={name: tuple(names) for name, names in described["matched"].items()},
+            **{name: arrays[name] for name in CATALOGUE_ARRAYS if name in arrays},
         )
 
 
@@ -268,6 +296,13 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
 def with_level(rows: Array) -> Array:
     """[1, rows] (n, 1 + q)."""
     return np.column_stack([np.ones(len(rows)), rows])
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(finite_array(name, value, ()))
+    except InputError:
+        raise InputError(f"features: {name!r} must be a number, got {value!r}") from None
 
 
 def _one_row(column: Column, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -99,6 +99,32 @@ class ArmTable:
     def index(self, label: str) -> int:
         """Place of an arm; InputError names the known ones."""
         return labels.place_of(label, self.labels)
+
+    def offerable(self, given: Any) -> tuple[str, ...]:
+        """Labels of arms that may be offered together, as text; InputError for an unknown or a retired one."""
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise InputError(f"arms must be a list of labels, got {given!r}")
+        wanted = tuple(str(label) for label in given)
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise InputError(f"arms must be different labels, at least one, got {listed(wanted) or 'none'}")
+        for label in wanted:
+            if not self.arms[self.index(label)].active:
+                raise InputError(f"arm {label!r} is retired; the active ones are {listed(self.active)}")
+        return wanted
+
+    def with_arm(self, label: str) -> ArmTable:
+        """This table with one more arm, active, the last; a label that is or was there is refused."""
+        if label in self.labels:
+            raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
+        return replace(self, arms=(*self.arms, Arm(label)))
+
+    def without(self, label: str) -> ArmTable:
+        """This table with an arm retired; the last active one cannot be."""
+        place = self.index(label)
+        if self.active == (str(label),):
+            raise InputError(f"arm {label!r} is the only active one and cannot be retired")
+        retired = replace(self.arms[place], active=False)
+        return replace(self, arms=(*self.arms[:place], retired, *self.arms[place + 1 :]))
 
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""

@@ -36,6 +36,8 @@ class Catalogue:
         Names of k features.
     values : array, shape (A, k)
         The features, mean 0 and standard deviation 1 over the arms.
+    shift, scale : arrays, shape (k,)
+        What was subtracted from them, and what they were then divided by.
     valid_from, valid_until : sequences of A times or None
         When each could be chosen; None is not bounded.
     """
@@ -43,6 +45,8 @@ class Catalogue:
     labels: tuple[str, ...]
     names: tuple[str, ...]
     values: Array
+    shift: Array
+    scale: Array
     valid_from: tuple[Any, ...]
     valid_until: tuple[Any, ...]
 
@@ -79,11 +83,12 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
     others = [one for one in kinds if one not in (name, begin, end) and not identifies(one) and one.strip()]
-    names, values = _features(table, {one: kinds[one] for one in others})
+    names, raw = _features(table, {one: kinds[one] for one in others})
+    shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
         until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
-    return Catalogue(tuple(words), names, values, _times(table, begin, dates), until)
+    return Catalogue(tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until)
 
 
 def _whole(source: Any) -> Any:
@@ -135,7 +140,7 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
 
 
 def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array]:
-    """Names (k,) and values (A, k) of the features: numbers first, then the categories that several arms share."""
+    """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several arms share."""
     arms = table.num_rows
     candidates = [(name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)]
     shared: list[tuple[str, Array]] = []
@@ -156,7 +161,7 @@ def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array
             continue
         names.append(name)
         basis = np.column_stack([basis, left / np.linalg.norm(left)])
-        values = np.column_stack([values, centred / size])
+        values = np.column_stack([values, column])
     return tuple(names), values
 
 

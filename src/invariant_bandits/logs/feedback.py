@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.feedback_checks import (
     checked_actions,
     checked_propensities,
@@ -51,6 +52,8 @@ class Feedback:
         Probabilities of all offered actions.
     offered_rewards : array, shape (rows,), or None
         Rewards of all offered actions (full information).
+    arm_features : ArmFeatures or None
+        If actions are labelled arms: what their features φ(x, a) are.
     """
 
     offered: Any
@@ -61,6 +64,7 @@ class Feedback:
     propensities: Array | None = None
     offered_propensities: Any = None
     offered_rewards: Any = None
+    arm_features: ArmFeatures | None = None
 
     # -- making --
 
@@ -173,6 +177,7 @@ class Feedback:
             propensities=cut(self.propensities, rounds),
             offered_propensities=cut(self.offered_propensities, rows),
             offered_rewards=cut(self.offered_rewards, rows),
+            arm_features=self.arm_features,
         )
 
     def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:

@@ -47,8 +47,9 @@ def changed(values: Any, change: Callable[[Array], Array]) -> Any:
 def loaded(feedback: Feedback) -> Feedback:
     """The same rounds with all that is stored read into memory."""
     names = ("offered", "offered_propensities", "offered_rewards")
-    stored = {name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)}
-    return replace(feedback, **{name: rows[:] for name, rows in stored.items()}) if stored else feedback
+    stored: dict[str, Any] = {name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)}
+    whole: dict[str, Any] = {name: rows[:] for name, rows in stored.items()}
+    return replace(feedback, **whole) if stored else feedback
 
 
 def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:

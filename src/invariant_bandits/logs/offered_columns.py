@@ -41,6 +41,33 @@ def offered_columns(context: Any = None, actions: Any = None, *, vectors: Collec
     return {name: list(value) if name in several else [value] * count for name, value in given.items()}
 
 
+def one_context(given: Any) -> dict[str, Any]:
+    """One value per column of a context: a mapping, or a frame of one row."""
+    columns = _columns(given, "context")
+    if isinstance(given, Mapping) or given is None:
+        return columns
+    if any(len(values) != 1 for values in columns.values()):
+        raise InputError("context must be one row: a mapping of columns to values, or a frame of one row")
+    return {name: values[0] for name, values in columns.items()}
+
+
+def rows_of(given: Any) -> list[dict[str, Any]]:
+    """Rows of a frame, of columns, or of a list of rows."""
+    columns = _columns(given, "contexts")
+    count = len(next(iter(columns.values()), ()))
+    return [{name: values[row] for name, values in columns.items()} for row in range(count)]
+
+
+def like(given: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
+    """Columns as a frame of the same kind as `given`, or something else if that is no frame."""
+    if isinstance(given, Mapping | Sequence):
+        return otherwise
+    if hasattr(given, "column_names"):
+        return type(given).from_pydict(columns)
+    index = {"index": given.index} if hasattr(given, "index") else {}
+    return type(given)(columns, **index)
+
+
 def plain(values: Any) -> list[Any]:
     """Values as numbers, text, booleans, None and lists of these: what can be written down."""
     return [_plain(value) for value in values]

@@ -149,7 +149,16 @@ def _learned(
     if catalogue is None or not catalogue.names:
         return ArmFeatures(context, labels, coding, matched=matched), dropped, why
     return (
-        ArmFeatures(context, labels, coding, catalogue.features_of(labels), catalogue.names, matched),
+        ArmFeatures(
+            context,
+            labels,
+            coding,
+            catalogue.features_of(labels),
+            catalogue.names,
+            matched,
+            catalogue.shift,
+            catalogue.scale,
+        ),
         dropped,
         why,
     )

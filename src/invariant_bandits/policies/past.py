@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWar
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.moments.windows import place_times
 from invariant_bandits.policies.offered_sets import OfferedSets
 
 DEFAULT_WINDOWS = 8
@@ -139,8 +140,12 @@ class Past:
     def from_feedback(
         cls, feedback: Feedback, horizon: int | None = None, windows: int = DEFAULT_WINDOWS, edges: Any = None
     ) -> Past:
-        """The past of logged rounds, less their mean reward; windows as in `Feedback.moments`."""
-        baseline = float(feedback.rewards.mean())
+        """The past of logged rounds, less their mean reward; windows as in `Feedback.moments`.
+
+        Labelled arms have levels of their own: of their rewards nothing is taken off.
+        """
+        labelled = feedback.arm_features is not None
+        baseline = 0.0 if labelled else float(feedback.rewards.mean())
         shifted = feedback.shifted(baseline)
         moments = shifted.moments(windows) if edges is None else shifted.moments(edges=edges)
         least, most = int(feedback.counts.min()), int(feedback.counts.max())
@@ -154,6 +159,7 @@ class Past:
             baseline=baseline,
             remembered=max(moments.rounds // moments.windows, 1),
             feature_bound=max(*norms, 1e-6),
+            arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
         )
 
     def in_windows(self, windows: int) -> Past:
@@ -172,8 +178,14 @@ class Past:
             remembered=self.remembered,
             offered=self._offered,
             truth=self.truth,
-            arm_statistics=self._arm_statistics,
+            arm_statistics=self._rewindowed(windows),
         )
+
+    def _rewindowed(self, windows: int) -> Any:
+        """How to find what the logs say of labelled arms, with another number of windows."""
+        if not isinstance(self.logs, Feedback) or self.logs.arm_features is None:
+            return self._arm_statistics
+        return partial(_of_arms, self.logs, windows, None)
 
     # -- what follows --
 
@@ -265,3 +277,12 @@ class Past:
     def __repr__(self) -> str:
         kind = "moments" if self.logs is None else "rounds"
         return f"Past(dim={self.dim}, logged {kind}, horizon={self.horizon})"
+
+
+def _of_arms(feedback: Feedback, windows: int, edges: Any) -> ArmStatistics:
+    """What logged rounds of labelled arms say of them."""
+    assert feedback.arm_features is not None
+    if edges is None:
+        return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, windows)
+    at = place_times(feedback.rounds, feedback.times, np.asarray(edges))
+    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, at)

@@ -1,0 +1,228 @@
+"""From a log to a Model: read, make it estimable, decompose, start a policy that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from invariant_bandits.arm_fitting import linear_statistics, logit_statistics
+from invariant_bandits.checks import one_of, probability
+from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.passes import Progress
+from invariant_bandits.logs.pruning import prune
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.reading import LogMoments, read_moments, read_offered
+from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
+from invariant_bandits.model import Model, decomposed
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.offered_sets import MOST_SETS
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import Contender, find_policy
+
+DEFAULT_POLICY = "auto-isd"
+ARM_MODELS = ("auto", "own", "shared")
+
+
+def fit_logs(
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    policy: str = DEFAULT_POLICY,
+    windows: int | None = None,
+    every: Any = None,
+    edges: Any = None,
+    features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
+    engine: Any = "local",
+    address: str | None = None,
+    strict: bool = False,
+    confidence: float = 0.01,
+    exploration: float | str | None = None,
+    horizon: int | None = None,
+    progress: Progress | None = None,
+    catalogue: Any = None,
+    arms: Sequence[str] | None = None,
+    arm_model: str | None = None,
+    keep_going: bool = False,
+) -> Model:
+    """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
+
+    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the model says
+    so, and what each window is silent about.
+
+    Parameters
+    ----------
+    policy : str
+        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name says that
+        it is cold.
+    confidence : float
+        η, the probability of failure.
+    exploration : float or "rehearsed", optional
+        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
+    horizon : int, optional
+        How many rounds will be served, for policies that want to know.
+    features : FeatureOptions, FeatureMap or list of str, optional
+        How columns become features; names or patterns of columns are those of the schema.
+    catalogue, arms :
+        Of a log with labels of arms, as in `open_log`.
+    arm_model : "own", "shared" or "auto", optional
+        Whether every arm has coefficients of its own, or arms share the slopes of the context; "auto" if the log has
+        enough rounds for that.
+    source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
+        As in `read_moments`.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(4000, 2))
+    >>> reward = x[:, 0] + np.repeat([1.0, -1.0, 0.0, 2.0], 1000) * x[:, 1] + rng.normal(size=4000)
+    >>> model = ib.fit_logs(pa.table({"reward": reward, "x0": x[:, 0], "x1": x[:, 1]}))
+    >>> model
+    Model(auto-isd, 2 features, 4,000 logged rounds)
+    >>> model.decomposition.split_
+    Split(invariant_dim=1, residual_dim=1)
+    >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
+    1
+    """
+    contender = fitted_contender(policy, exploration, confidence)
+    if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
+        schema, features = with_features(schema, features), None
+    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
+    raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
+    log = open_log(source, schema, catalogue=catalogue, arms=arms)
+    if arm_model is not None and options is not None:
+        raw = replace(options, arm_model=one_of("arm_model", arm_model, ARM_MODELS))
+    how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
+    read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+    if read.of_arms is not None:
+        return _fitted_arms(log, read, contender, Settings(policy, confidence, horizon), how)
+    assert isinstance(read.feature_map, FeatureMap)
+    return model_of(
+        read.moments,
+        read.feature_map,
+        options,
+        schema=read.schema,
+        quality=read.quality,
+        policy=policy,
+        contender=contender,
+        confidence=confidence,
+        horizon=horizon,
+        source=log,
+    )
+
+
+def model_of(
+    moments: WindowedMoments,
+    feature_map: FeatureMap,
+    options: FeatureOptions | None,
+    *,
+    schema: Schema,
+    quality: QualityReport,
+    policy: str,
+    contender: Contender,
+    confidence: float,
+    horizon: int | None,
+    source: Any,
+) -> Model:
+    """The model of moments that were read: pruned, decomposed, the policy started.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Of the features that `feature_map` expands to or, without `options`, of its features.
+    feature_map, options : FeatureMap, FeatureOptions or None
+        What the features are, and what is still to be learned from the moments; see `prune`.
+    schema, quality : Schema, QualityReport
+        How the log was read.
+    policy, contender : str, Contender
+        The name that was asked for, and what makes the policy.
+    confidence, horizon : float, int or None
+        As in `fit_logs`.
+    source : Any
+        Where the offered actions of a rehearsal can be read, if the policy asks for them.
+    """
+    usable = prune(moments, feature_map, options)
+    moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
+    if not keeps_baseline(policy):  # features and rewards count from the means of the log
+        baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
+        mean = moments.counts @ moments.feature_mean / moments.rounds
+        moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
+        feature_map = feature_map.shifted(mean)
+    fit = decomposed(moments, feature_map.names)
+    past = Past(
+        moments=moments,
+        baseline=baseline,
+        noise_scale=max(fit.noise_scale_, 1e-12),
+        confidence=confidence,
+        horizon=horizon,
+        remembered=max(moments.rounds // moments.windows, 1),
+        offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
+        decomposition=fit,
+    )
+    return Model(
+        policy=contender(past),
+        policy_name=policy,
+        feature_map=feature_map,
+        schema=schema,
+        moments=moments,
+        quality=quality,
+        baseline=baseline,
+        dropped=usable.dropped,
+        notes=usable.notes,
+        fit=fit,
+    )
+
+
+def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
+    """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
+    entry = find_policy(policy)
+    given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
+    if exploration is not None:
+        entry.check({"exploration": exploration})
+    return Contender(
+        entry.name, {name: value for name, value in given.items() if value is not None and entry.takes(name)}
+    )
+
+
+def keeps_baseline(policy: str) -> bool:
+    """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
+    return find_policy(policy).keeps_baseline
+
+
+class Settings(NamedTuple):
+    """What a policy is fitted with."""
+
+    policy: str
+    confidence: float
+    horizon: int | None
+
+
+def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]) -> Model:
+    """A model of labelled arms. Their features have levels of their own: there is no baseline to take off."""
+    of_arms = read.of_arms
+    assert of_arms is not None
+    linear = linear_statistics(of_arms)
+    past = Past(
+        moments=read.moments,
+        noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
+        confidence=asked.confidence,
+        horizon=asked.horizon,
+        remembered=max(read.moments.rounds // read.moments.windows, 1),
+        offered=lambda: read_offered(log, read.schema, read.feature_map, MOST_SETS) or None,
+        arm_statistics=lambda: logit_statistics(log, of_arms, how) if of_arms.moments.rewards_are_binary else linear,
+    )
+    coding = f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}"
+    return Model(
+        policy=contender(past),
+        policy_name=asked.policy,
+        feature_map=of_arms.features,
+        schema=read.schema,
+        moments=read.moments,
+        quality=read.quality,
+        dropped=read.dropped,
+        notes=(coding, SOURCES[of_arms.arms.source]),
+        arms=of_arms.arms,
+    )

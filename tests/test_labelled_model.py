@@ -1,0 +1,176 @@
+"""A model of labelled arms: from the raw log to decisions by label; arms come, go and are never confused."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from labelled_logs import LABELS, labelled_log
+
+CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
+
+
+@pytest.fixture(scope="module")
+def log():
+    return labelled_log(0, 12_000)
+
+
+@pytest.fixture
+def model(log):
+    return ib.fit_logs(log.table(), every="30d")
+
+
+def best_arm(log, age, among):
+    """By the planted truth: levels plus slopes of the standardised age."""
+    values = log.truth[:, 0] + log.truth[:, 1] * (age - 40.0) / 10.0
+    return LABELS[max(among, key=lambda arm: values[arm])]
+
+
+def test_a_raw_log_becomes_a_model_that_decides_by_label(model, log):
+    """Ages 20 to 60, away from where two arms are equally good; the gap there is at least 0.4 in the log-odds."""
+    assert model.arms.active == ("banner_A", "banner_B", "banner_D")
+    for age in (20.0, 25.0, 52.0, 60.0):
+        decision = model.decide({"age": age, "hour": 12.0, "country": "FR"})
+        assert decision.action == best_arm(log, age, (0, 1, 3))
+        assert set(decision.scores) == set(model.arms.active)
+        assert all(0.0 < score < 1.0 for score in decision.scores.values())
+        assert decision.propensity == 1.0
+
+
+def test_expected_rewards_are_the_planted_chances(model, log):
+    """4,000 rounds an arm: a chance is known to about 0.015; four of that."""
+    for age in (30.0, 40.0, 50.0):
+        scores = model.decide({"age": age, "hour": 12.0, "country": "FR"}).scores
+        for arm in (0, 1, 3):
+            odds = log.truth[arm, 0] + log.truth[arm, 1] * (age - 40.0) / 10.0
+            assert scores[LABELS[arm]] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.06)
+
+
+def test_other_names_of_the_arms_change_no_decision(log):
+    names = dict(zip(LABELS, ("zebra", "ant", "mole", "bee"), strict=True))
+    table = log.table()
+    renamed = table.set_column(
+        table.column_names.index("banner"), "banner", pa.array([names[one] for one in log.labels])
+    )
+    one, other = ib.fit_logs(table, every="30d"), ib.fit_logs(renamed, every="30d")
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        context = {"age": rng.normal(40, 10), "hour": rng.uniform(0, 24), "country": rng.choice(["DE", "FR"])}
+        mine, theirs = one.decide(context), other.decide(context)
+        assert names[mine.action] == theirs.action
+        reward = float(rng.random() < 0.4)
+        one.learn(mine, reward)
+        other.learn(theirs, reward)
+
+
+def test_deciding_and_learning_are_selecting_and_updating(log):
+    by_label, by_row = (ib.fit_logs(log.table(), every="30d") for _ in range(2))
+    rng = np.random.default_rng(2)
+    made = []
+    for _ in range(20):
+        context = {"age": rng.normal(40, 10), "hour": rng.uniform(0, 24), "country": "FR"}
+        labels = list(rng.permutation(["banner_A", "banner_B", "banner_D"])[:2])
+        decision = by_label.decide(context, labels)
+        offered = {**context, "banner": labels}
+        assert decision.action == labels[by_row.select(offered)]
+        made.append((decision, offered, labels.index(decision.action), float(rng.random() < 0.4)))
+    for decision, offered, place, reward in reversed(made):
+        by_label.learn(decision.id, reward)
+        by_row.update(offered, place, reward)
+    np.testing.assert_array_equal(by_label.policy.arrays()["means"], by_row.policy.arrays()["means"])
+
+
+def test_unknown_and_retired_labels_are_named(model):
+    for arms, words in (
+        (["banner_X"], "'banner_X' is not known; the arms are banner_A, banner_B, banner_C, banner_D"),
+        (["banner_A", "banner_C"], "'banner_C' is retired; the active ones are banner_A, banner_B, banner_D"),
+        (["banner_A", "banner_A"], "different labels"),
+        ([], "different labels, at least one"),
+        ("banner_A", "must be a list of labels"),
+    ):
+        with pytest.raises(ib.InputError, match=words):
+            model.decide(CONTEXT, arms)
+    with pytest.raises(ib.InputError, match="lack hour"):
+        model.decide({"age": 31.0, "country": "DE"})
+    assert model.ledger.made == 0
+
+
+def test_a_new_arm_is_tried_and_learned_and_a_retired_one_is_never_chosen_again(model, tmp_path):
+    """The new arm always earns, the others never do: after 200 rounds it must have been found."""
+    waiting = model.decide(CONTEXT)
+    before = model.identity
+    model.add_arm("banner_E")
+    model.retire_arm("banner_A")
+    assert model.identity != before
+    for words, change in (
+        ("labels are never used again", lambda: model.add_arm("banner_A")),
+        ("labels are never used again", lambda: model.add_arm("banner_C")),
+        ("not known", lambda: model.retire_arm("banner_Z")),
+        ("not empty", lambda: model.add_arm("")),
+        ("without a catalogue", lambda: model.add_arm("banner_F", {"size": 1.0})),
+    ):
+        with pytest.raises(ib.InputError, match=words):
+            change()
+    assert model.learn(waiting, 1.0)  # decided before there was a new arm
+    chosen = []
+    for turn in range(300):
+        if turn == 150:
+            model.save(tmp_path / "model")
+            model = ib.Model.load(tmp_path / "model")
+        decision = model.decide(CONTEXT)
+        chosen.append(decision.action)
+        model.learn(decision, float(decision.action == "banner_E"))
+    assert set(chosen) <= {"banner_B", "banner_D", "banner_E"}
+    assert chosen[200:].count("banner_E") == 100
+    for label in ("banner_B", "banner_D"):
+        model.retire_arm(label)
+    with pytest.raises(ib.InputError, match="only active one"):
+        model.retire_arm("banner_E")
+
+
+def test_a_new_arm_begins_from_what_its_features_say():
+    """Clicks follow the size of a banner: a new large one is expected to earn more than a new small one."""
+    rng = np.random.default_rng(3)
+    labels, n = [f"b{i:02d}" for i in range(20)], 20_000
+    size = np.linspace(-1.0, 1.0, 20)
+    arms = rng.integers(20, size=n)
+    click = rng.random(n) < 1.0 / (1.0 + np.exp(1.0 - 1.5 * size[arms]))
+    table = pa.table({"banner": np.array(labels)[arms], "age": rng.normal(size=n), "click": click.astype(int)})
+    catalogue = pa.table({"banner": labels, "size": 10.0 * size + 50.0})
+    model = ib.fit_logs(table, catalogue=catalogue)
+    model.add_arm("large", {"size": 60.0})
+    model.add_arm("small", {"size": 40.0})
+    scores = model.decide({"age": 0.0}, ["large", "small"]).scores
+    assert scores["large"] > scores["small"] + 0.2
+    with pytest.raises(ib.InputError, match="colour are not of the catalogue, which has size"):
+        model.add_arm("odd", {"colour": "red"})
+    with pytest.raises(ib.InputError, match="'size' must be a number"):
+        model.add_arm("odd", {"size": "big"})
+
+
+def test_frames_go_in_and_come_out(model):
+    contexts = pd.DataFrame({"age": [20.0, 60.0], "hour": 9.0, "country": "DE"}, index=[7, 9])
+    made = model.decide_many(contexts)
+    assert list(made.columns) == ["id", "action", "propensity", "version"]
+    assert list(made.index) == [7, 9]
+    assert [one.action for one in model.decide_many(contexts.to_dict("records"))] == list(made["action"])
+    assert model.decide(contexts.iloc[:1]).action == made["action"].iloc[0]
+    assert model.learn_many(zip(made["id"], [1.0, 0.0], strict=True)) == 2
+    with pytest.raises(ib.InputError, match="one row"):
+        model.decide(contexts)
+
+
+@pytest.mark.parametrize("policy", ["linucb", "frozen", "epsilon-greedy"])
+def test_other_policies_decide_among_arms_too(policy, log):
+    model = ib.fit_logs(log.table(), policy=policy)
+    assert model.decide({"age": 60.0, "hour": 9.0, "country": "DE"}).scores["banner_D"] > 0.4
+    with pytest.raises(ib.InputError, match="cannot take new arms"):
+        model.add_arm("banner_E")
+
+
+def test_the_log_is_evaluated_as_it_is(log):
+    read = ib.read_feedback(log.table())
+    found = ib.compare(read.feedback, ["auto-isd", "uniform"])
+    assert found.verdict("AutoISD").startswith("yes, by")
+    assert found.verdict("uniform").startswith("no difference")
