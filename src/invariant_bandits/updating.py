@@ -12,7 +12,8 @@ import numpy as np
 from scipy import stats
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.silence import informed_directions
 from invariant_bandits.fitting import fitted_contender, model_of
 from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.log import Log, open_log
@@ -213,7 +214,7 @@ def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
 def _moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
     """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable part."""
     fit = model.decomposition
-    before, covariance = CoefficientPaths(fit.coefficients_, fit.coefficient_covariances_).weighted_mean()
+    before, covariance = fit.paths_.weighted_mean()
     gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
     varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal())
     if not len(varied) or new.rounds <= new.windows + new.dim:
@@ -229,13 +230,29 @@ def _moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float 
         )
         for i, j in enumerate(varied)
     ]
-    stable = fit.split_.invariant[varied]
     p_value = None
     if fit.split_.invariant_dim and len(varied) == new.dim:
-        shift = stable.T @ (now - before[varied])
-        spread = stable.T @ (own + noise * inverse) @ stable
-        p_value = float(stats.chi2.sf(shift @ np.linalg.solve(spread, shift), len(shift)))
+        p_value = _stable_p_value(fit, now - before, own + noise * inverse)
     return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+
+
+def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
+    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved there.
+
+    The split is an estimate, so a little of the drift is in its stable part: the old windows say how much their
+    coefficients differ there beyond sampling error, and Fisher's F allows for how little they know about that.
+    """
+    stable = fit.split_.invariant
+    inside = fit.paths_.along(stable)
+    precisions, error = inside.precisions(), inside.coefficients - inside.weighted_mean()[0]
+    spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
+    dim = stable.shape[1]
+    freedom = informed_directions(precisions) - dim
+    moved = stable.T @ shift
+    if freedom < 1:
+        return 1.0
+    statistic = float(moved @ np.linalg.solve(stable.T @ covariance @ stable, moved))
+    return float(stats.f.sf(statistic / dim / max(spread / freedom, 1.0), dim, freedom))
 
 
 def _reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:

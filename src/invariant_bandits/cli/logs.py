@@ -114,9 +114,9 @@ def fit(
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
+    written = write_report(page_path, lambda: model_page.report(model))
     console.print(model_page.text(model, columns=False))
     console.print(f"\nmodel: {out}")
-    written = write_report(page_path, lambda: model_page.report(model))
     console.print(f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
     if as_json:
         print_json(values.of_model(model) | {"model": str(out), "report": written})

@@ -68,9 +68,9 @@ def update(
                 progress=progress,
             )
         changed.model.save(target)
+        written = write_report(page_path, lambda: update_words.report(changed))
         console.print(update_words.text(changed))
         console.print(f"\nmodel: {target}")
-        written = write_report(page_path, lambda: update_words.report(changed))
         console.print(f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
     if as_json:
         print_json(update_words.as_values(changed) | {"model": str(target), "report": written})

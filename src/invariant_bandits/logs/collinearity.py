@@ -15,6 +15,8 @@ TOLERANCE = 1e-9
 """Share of a feature's variance that must be left by the earlier ones."""
 ROUNDING = 1e-12
 """Standard deviation, relative to the mean, below which a feature counts as constant."""
+MOST_TERMS = 6
+"""Longer combinations are told by their first terms and the number of the others."""
 LEAST_SHARE = 1e-6
 """Terms of a combination that explain less of the standard deviation are not told."""
 
@@ -44,7 +46,10 @@ class Dropped:
         if not self.combination:
             where = "every window" if self.window is None else f"window {self.window + 1}"
             return f"{self.name} is constant within {where}"
-        terms = " ".join(f"{value:+.4g}·{name}" for name, value in self.combination.items())
+        told = list(self.combination.items())
+        told = told if len(told) <= MOST_TERMS else told[: MOST_TERMS - 2]
+        terms = " ".join(f"{value:+.4g}·{name}" for name, value in told)
+        terms += f" … and {len(self.combination) - len(told)} more" if len(told) < len(self.combination) else ""
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 

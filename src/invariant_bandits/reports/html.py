@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 
 STYLE = """
 :root { --paper: #ffffff; --ink: #1f2933; --faint: #d5dbe1; --soft: #5f6b76; --good: #00795a; --bad: #b3261e;
-  --unsure: #8a5a00; --wash: #f4f6f8; }
+  --unsure: #8a5a00; --wash: #f4f6f8; --stable: #0072b2; --varies: #d55e00; }
 @media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --faint: #3d444d; --soft: #9aa4ae;
-  --good: #2fc99a; --bad: #ff8a80; --unsure: #e6c24a; --wash: #161b22; } }
+  --good: #2fc99a; --bad: #ff8a80; --unsure: #e6c24a; --wash: #161b22; --stable: #56b4e9;
+  --varies: #ff9e4a; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 54rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 68rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.55 system-ui, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0.5rem 0; }
 h2 { font-size: 1.25rem; margin: 2.6rem 0 0.4rem; padding-top: 0.6rem; border-top: 1px solid var(--faint); }
 h3 { font-size: 1rem; margin: 1.4rem 0 0.3rem; }
-p { margin: 0.5rem 0; }
+p { margin: 0.5rem 0; max-width: 54rem; overflow-wrap: anywhere; }
 .soft, figcaption, caption { color: var(--soft); font-size: 0.88rem; }
 caption { text-align: left; padding-bottom: 0.3rem; }
 figure { margin: 1rem 0; }
 figure svg { width: 100%; height: auto; display: block; }
-.scroll { overflow-x: auto; margin: 0.8rem 0; }
+.scroll { overflow-x: auto; margin: 0.8rem 0; scrollbar-width: thin; }
+.scroll:focus-visible { outline: 2px solid var(--soft); }
 table { border-collapse: collapse; font-size: 0.86rem; width: 100%; }
 th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--faint); }
@@ -39,19 +41,26 @@ th { font-weight: 600; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { text-align: right; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-td.good, td.bad, td.unsure { white-space: nowrap; }
+td.good, td.bad, td.unsure { max-width: none; }
 .unsure { color: var(--unsure); font-weight: 600; }
 nav ul { padding-left: 1.1rem; columns: 2 16rem; }
 a { color: inherit; text-decoration-color: var(--soft); }
 details { margin: 0.8rem 0; } summary { cursor: pointer; }
 pre { background: var(--wash); padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
-td:nth-child(2) { min-width: 8rem; }
+td { max-width: 22rem; overflow-wrap: break-word; }
+td:first-child { min-width: 4rem; max-width: 16rem; }
 @media (max-width: 40rem) { figure svg { min-width: 34rem; } }
 @media print { h2, h3, h2 + p { break-after: avoid; }
   body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
 """.strip()
 
-PAGE_COLOURS = {"#1f2933": "--ink", "#ffffff": "--paper", "#d5dbe1": "--faint"}
+PAGE_COLOURS = {
+    "#1f2933": "--ink",
+    "#ffffff": "--paper",
+    "#d5dbe1": "--faint",
+    "#0072b2": "--stable",
+    "#d55e00": "--varies",
+}
 """Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark screens."""
 
 Cell: TypeAlias = "str | Mark"
@@ -106,7 +115,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+    inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
+    return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
 
 
 def kind_of(cell: Cell) -> str:

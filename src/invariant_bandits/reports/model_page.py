@@ -60,7 +60,7 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     fit = model.decomposition
     found = [
         Section("Read this first", warnings(model)),
-        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(fit) if pictures else ""),
+        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(model) if pictures else ""),
         Section("Features", [FEATURES], *_features(fit)),
         _expected_value(model),
         _quality(model),
@@ -241,11 +241,12 @@ def _moment(time: Any) -> str:
     return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:g}"
 
 
-def _overview(fit: InvariantSubspaceDecomposition) -> str:
+def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
+    fit = model.decomposition
     found = f"{fit.split_.invariant_dim} of {fit.split_.dim} dimensions are stable"
-    drawing = html.svg_of(plots.overview(fit))
+    drawing = html.svg_of(plots.overview(fit, edges=model.moments.edges))
     caption = (
         "Above: correlations of the features in a few windows, as logged and in the found basis, and the stable share"
         " of each feature. Below: the coefficient along each direction over the windows; drifting ones are dashed."

@@ -21,15 +21,13 @@ from invariant_bandits.charts import difference_chart as difference_chart
 from invariant_bandits.charts import literal
 from invariant_bandits.charts import one_line_each as one_line_each
 from invariant_bandits.charts import theme as theme
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.invariance import constancy_test
-from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.summary import direction_paths, p_value_words
+from invariant_bandits.reports.path_plots import LONGEST_NAME, ROW_HEIGHT, draw_paths
+from invariant_bandits.reports.path_plots import principal_directions as principal_directions
 
 WINDOWS_SHOWN = 4
-LONGEST_NAME = 26
+MOST_FEATURES = 24
 UNSTAMPED: dict[str, Any] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -54,19 +52,25 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     return paths
 
 
-def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", title: str | None = None) -> Figure:
-    """Covariances before and after, coefficient paths, and the stable share of every feature, on one page."""
+def overview(
+    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", title: str | None = None, edges: Any = None
+) -> Figure:
+    """Covariances before and after, coefficient paths, and the stable share of every feature, on one page.
+
+    edges: times that bound the windows (m + 1,), for the axis of the paths.
+    """
     directions = min(fit.n_features_in_, 12)
     path_rows = -(-directions // 4)
-    features = min(fit.n_features_in_, 30)
+    features = min(fit.n_features_in_, MOST_FEATURES)
+    above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * path_rows + 0.3
     with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(10.0, 3.9 + 1.5 * path_rows), layout="constrained")
-        halves: Any = figure.subfigures(2, 1, height_ratios=[3.6, 1.5 * path_rows + 0.3])
+        figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
+        halves: Any = figure.subfigures(2, 1, height_ratios=[above, below])
         top, bottom = halves
         left, right = top.subfigures(1, 2, width_ratios=[2.1, 1.0])
         _draw_covariances(left, fit, colours)
         _draw_stability(right.subplots(), fit, features, colours)
-        _draw_paths(bottom, fit, directions, colours)
+        draw_paths(bottom, fit, directions, colours, edges)
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
@@ -85,12 +89,17 @@ def covariances(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light
     return figure
 
 
-def coefficient_paths(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 24) -> Figure:
-    """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands."""
+def coefficient_paths(
+    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 24, edges: Any = None
+) -> Figure:
+    """Path of the coefficient along each direction, strongest evidence of drift first, with 95 % bands.
+
+    edges: times that bound the windows (m + 1,), for the axis; windows are numbered if they are not given.
+    """
     directions = min(fit.n_features_in_, most)
     with theme(theme_name) as colours:
-        figure = plt.figure(figsize=(10.0, 0.4 + 1.6 * -(-directions // 4)), layout="constrained")
-        _draw_paths(figure, fit, directions, colours)
+        figure = plt.figure(figsize=(10.0, 0.4 + ROW_HEIGHT * -(-directions // 4)), layout="constrained")
+        draw_paths(figure, fit, directions, colours, edges)
     return figure
 
 
@@ -172,72 +181,6 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
     bar.outline.set_visible(False)
 
 
-def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
-    """The basis with each block turned to the axes along which its coefficients are known best: (p, p).
-
-    Directions within a block are only defined as a group; this choice is the one people can read.
-    """
-    basis = np.array(fit.basis_)
-    for block in fit.blocks_:
-        precision = direction_paths(fit, block).precisions().sum(axis=0)
-        _, vectors = np.linalg.eigh(precision)
-        basis[:, block] = with_fixed_signs(basis[:, block] @ vectors[:, ::-1])
-    return basis
-
-
-def _draw_paths(figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str]) -> None:
-    basis = principal_directions(fit)
-    scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
-    paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
-    p = len(basis)
-    values, variances = paths.singly()
-    told = np.isfinite(variances)
-    values, errors = np.where(told, values, np.nan), np.sqrt(np.where(told, variances, np.nan))  # gaps where silent
-    evidence = np.array([constancy_test(_single(paths, j)).log_p for j in range(p)])
-    owner = np.empty(p, dtype=int)
-    for index, block in enumerate(fit.blocks_):
-        owner[block] = index
-    order = np.argsort(evidence, kind="stable")[:directions]
-    columns = min(4, directions)
-    axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
-    time = np.arange(1, len(fit.coefficients_) + 1)
-    for axis, j in zip(axes.flat, order, strict=False):
-        varies = bool(fit.varies_[owner[j]])
-        colour = colours["varies" if varies else "stable"]
-        value, error = values[:, j], 1.96 * errors[:, j]
-        axis.axhline(0.0, color=colours["faint"], lw=0.8)
-        axis.fill_between(time, value - error, value + error, color=colour, alpha=0.22, lw=0)
-        axis.plot(time, value, color=colour, lw=1.6, ls="--" if varies else "-", marker="o", ms=2.6)
-        if not varies:
-            axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
-        verdict = "drifts" if varies else "stable"
-        axis.set_title(f"block {owner[j] + 1}, {verdict}, p = {p_value_words(evidence[j])}", color=colour, fontsize=8.5)
-    for axis in axes.flat[directions:]:
-        axis.set_visible(False)
-    axes[0, 0].set_ylim(*_readable_range(values[told], errors[told]))
-    for axis in axes[:, 0]:
-        axis.set_ylabel("reward per sd")
-    for column in range(columns):
-        filled = [axis for axis in axes[:, column] if axis.get_visible()]
-        filled[-1].set_xlabel("window")
-        filled[-1].tick_params(labelbottom=True)
-    note = "Coefficient along each direction, strongest evidence of drift first; bands: 95 % sampling error"
-    hidden = f" ({directions} of {p} shown)" if directions < p else ""
-    figure.suptitle(note + hidden, x=0.01, ha="left", fontsize=9.5)
-
-
-def _readable_range(values: Array, errors: Array) -> tuple[float, float]:
-    """Limits that hold four fifths of all bands: a window that knows nothing must not flatten the others."""
-    sure = errors <= np.quantile(errors, 0.8)
-    low, high = float((values - 2.0 * errors)[sure].min()), float((values + 2.0 * errors)[sure].max())
-    margin = 0.08 * (high - low)
-    return min(low, 0.0) - margin, max(high, 0.0) + margin
-
-
-def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
-    return paths.along(np.eye(paths.coefficients.shape[1])[:, [j]])
-
-
 def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]) -> None:
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
@@ -245,10 +188,11 @@ def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: in
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
     axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
-    axis.set_yticks(place, [literal(names[j], LONGEST_NAME) for j in order])
+    axis.set_yticks(place, [literal(names[j], LONGEST_NAME) for j in order], fontsize=9.0 if len(order) <= 14 else 7.5)
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])
     axis.tick_params(length=0)
     axis.spines[["left", "bottom"]].set_visible(False)
-    axis.set_title("share of each feature: stable | drifting")
+    hidden = f"\n{features} of {len(names)} shown, the least stable" if features < len(names) else ""
+    axis.set_title(f"share of each feature: stable | drifting{hidden}", fontsize=8.5, loc="right")

@@ -1,0 +1,103 @@
+"""The page of a model: figures and tables agree, axes have dates, names are names, and nothing overlaps or is cut."""
+
+import itertools
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib import pyplot as plt
+
+import invariant_bandits as ib
+from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.reports import findings, model_page, plots
+from invariant_bandits.reports.sections import as_text
+
+FEATURES = 34
+
+
+@pytest.fixture(scope="module")
+def model():
+    """34 features with long names over twelve weeks, of which two drift."""
+    rng = np.random.default_rng(0)
+    n = 7200
+    x = rng.normal(size=(n, FEATURES)) * np.repeat(rng.uniform(0.6, 1.6, (12, FEATURES)), n // 12, axis=0)
+    slopes = np.tile(rng.normal(size=FEATURES) / 4.0, (n, 1))
+    slopes[:, :2] = np.repeat(rng.normal(size=(12, 2)), n // 12, axis=0)
+    reward = np.einsum("nd,nd->n", slopes, x) + rng.normal(size=n)
+    times = np.datetime64("2024-01-01", "us") + np.arange(n) * np.timedelta64(84 * 86400 * 10**6 // n, "us")
+    columns = {f"feature_of_column_{j}": x[:, j] for j in range(FEATURES)}
+    return ib.fit_logs(pa.table({"time": times, "reward": reward} | columns), every="7d", policy="linucb")
+
+
+@pytest.fixture
+def overview(model):
+    figure = plots.overview(model.decomposition, edges=model.moments.edges)
+    figure.canvas.draw()
+    yield figure
+    plt.close(figure)
+
+
+def panels(figure):
+    """(axis, name of the feature, number of the block, verdict, p-value) of the panels of paths."""
+    pattern = re.compile(r"(.*)\nblock (\d+) (drifts|stable), p = (.*)")
+    found = [(axis, pattern.fullmatch(axis.get_title(loc="left"))) for axis in figure.axes]
+    return [(axis, *match.groups()) for axis, match in found if match]
+
+
+def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, overview):
+    (headings, rows) = model_page._blocks(model.decomposition)
+    words = [[getattr(cell, "words", cell) for cell in row] for row in rows]
+    table = {row[headings.index("block")]: row for row in words}
+    drawn = panels(overview)
+    assert len(drawn) == 12
+    for _, _, number, verdict, p_value in drawn:
+        assert table[number][headings.index("verdict")] == verdict
+        assert table[number][headings.index("p-value")] == p_value
+    assert [verdict for _, _, _, verdict, _ in drawn[:3]] == ["drifts", "drifts", "stable"]
+    assert {name for _, name, *_ in drawn[:2]} == {"feature_of_column_0", "feature_of_column_1"}
+    assert sorted(one.number for one in findings.blocks(model.decomposition)) == sorted(map(int, table))
+
+
+def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(model, overview):
+    def labels(figure):
+        axis = panels(figure)[-1][0]
+        return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
+
+    assert "Feb" in labels(overview)
+    plain = plots.coefficient_paths(model.decomposition)
+    plain.canvas.draw()
+    assert all(re.fullmatch(r"\d+", words) for words in labels(plain))
+    plt.close(plain)
+    begins = [one.begins for one in findings.windows(model.moments)]
+    assert begins[1] == np.datetime64("2024-01-08")
+    assert "2024-01-08 00:00:00" in model_page.report(model)
+
+
+def test_no_two_labels_overlap(overview):
+    (axis,) = [one for one in overview.axes if "share of each feature" in one.get_title(loc="right")]
+    boxes = sorted((label.get_window_extent() for label in axis.get_yticklabels()), key=lambda box: box.y0)
+    assert len(boxes) == plots.MOST_FEATURES
+    assert all(lower.y1 <= upper.y0 + 1.0 for lower, upper in itertools.pairwise(boxes))
+    for axis, *_ in panels(overview):
+        box = axis.title.get_window_extent() if axis.get_title() else axis._left_title.get_window_extent()
+        others = [other for other, *_ in panels(overview) if other is not axis]
+        assert not any(box.overlaps(other._left_title.get_window_extent()) for other in others)
+
+
+def test_a_column_with_hundreds_of_levels_that_is_left_out_is_one_line():
+    one = Dropped("city=299", {f"city={j}": -1.0 for j in range(299)})
+    assert str(one) == "city=299 = -1·city=0 -1·city=1 -1·city=2 -1·city=3 … and 295 more + a constant per window"
+
+
+def test_every_table_scrolls_inside_its_own_box_and_pictures_follow_the_screen(model):
+    page = model_page.report(model)
+    assert page.count("<table>") == page.count('<div class="scroll" tabindex="0"><table>') > 3
+    assert "var(--stable)" in page
+    assert "#0072b2" not in page.replace("--stable: #0072b2", "")
+
+
+def test_the_words_in_the_terminal_say_the_same(model):
+    said = as_text("t", "h", model_page.sections(model))
+    assert re.search(r"block\s+verdict\s+dim\s+p-value", said)
+    assert "2024-01-08 00:00:00" in said
