@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits.reports import arm_page, model_page, values
 from labelled_logs import LABELS, labelled_log
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
@@ -174,3 +175,28 @@ def test_the_log_is_evaluated_as_it_is(log):
     found = ib.compare(read.feedback, ["auto-isd", "uniform"])
     assert found.verdict("AutoISD").startswith("yes, by")
     assert found.verdict("uniform").startswith("no difference")
+
+
+def test_the_page_names_arms_and_effects_and_what_drifts():
+    """The slope of age of one arm is drawn anew every month; everything else is still."""
+    rng = np.random.default_rng(5)
+    n, months = 24_000, 12
+    age, arm, month = rng.normal(size=n), rng.integers(3, size=n), np.arange(n) * months // n
+    slope = np.tile([0.5, 0.0, -0.5], (months, 1))
+    slope[:, 1] += rng.normal(size=months)
+    chance = 1.0 / (1.0 + np.exp(0.8 - slope[month, arm] * age))
+    click = (rng.random(n) < chance).astype(int)
+    table = pa.table({"ad": np.array(["a<b", "b$", "c"])[arm], "age": age, "hour": rng.normal(size=n), "click": click})
+    model = ib.fit_logs(table, windows=months)
+    words = model_page.text(model)
+    assert "1 of 9 effects drift (b$ × age)" in words
+    found = values.of_model(model)
+    assert [(one["arm"], one["of"]) for one in found["effects"] if one["drifts"]] == [("b$", "age")]
+    assert found["drifting_dim"] == 1
+    page = model_page.report(model)
+    assert "a&lt;b" in page
+    assert "a<b" not in page
+    model.add_arm("new")
+    assert "new" in model_page.text(model)
+    as_linucb = ib.fit_logs(table, policy="linucb", windows=months)
+    assert "(b$ × age)" in arm_page.headline(as_linucb)

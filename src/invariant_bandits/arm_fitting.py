@@ -17,10 +17,10 @@ from invariant_bandits.logs.reading_arms import ArmLogMoments, read_arm_moments,
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
-def linear_statistics(read: ArmLogMoments) -> ArmStatistics:
-    """What a log says of its arms if expected rewards are linear in the context."""
-    gram, cross = _sums(read.moments.of_features())
-    return ArmStatistics.from_sums(gram, cross, float(read.moments.reward_squares.sum()), *_about(read))
+def linear_statistics(features: ArmFeatures, moments: WindowedMoments) -> ArmStatistics:
+    """What moments of φ(x, a) say of the arms if expected rewards are linear in the context."""
+    gram, cross, squares = _sums(moments)
+    return ArmStatistics.from_sums(gram, cross, squares, *_about(features, gram))
 
 
 def logit_statistics(log: Log, read: ArmLogMoments, how: Mapping[str, Any]) -> ArmStatistics:
@@ -37,25 +37,37 @@ def logit_statistics(log: Log, read: ArmLogMoments, how: Mapping[str, Any]) -> A
     how : mapping
         How `read_arm_moments` was told to cut and read it: windows, every, edges, engine, address.
     """
-    start = _logistic_start(log, read.features, ArmLayout.of_features(read.features))
-    weighted = read_arm_moments(log, features=read.features, logit_at=start, keep_going=True, **how)
-    information, scores = _sums(weighted.moments.of_features())
+    features = read.features
+    start = _logistic_start(log, features, ArmLayout.of_features(features))
+    weighted = read_arm_moments(log, features=features, logit_at=start, keep_going=True, **how)
+    information, scores, _ = _sums(weighted.moments.of_features())
     spread = float(weighted.moments.gram[..., 0, 0].sum())
-    return ArmStatistics.on_logit_scale(information, scores, spread, *_about(read))
+    gram, _, _ = _sums(read.moments.of_features())
+    return ArmStatistics.on_logit_scale(information, scores, spread, *_about(features, gram))
 
 
-def _about(read: ArmLogMoments) -> tuple[ArmLayout, Array, Array, Array | None]:
-    """Layout, rounds (m, A), mean of zzᵀ (d, d), features of the arms."""
-    moments = read.moments
-    square = np.asarray(moments.gram.sum(axis=(0, 1)) / moments.rounds.sum())
-    return ArmLayout.of_features(read.features), moments.rounds, square, read.features.catalogue
-
-
-def _sums(moments: WindowedMoments) -> tuple[Array, Array]:
-    """Σφφᵀ (m, p, p) and Σφr (m, p) of every window."""
+def _sums(moments: WindowedMoments) -> tuple[Array, Array, float]:
+    """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
     sums = moments.chosen
     whole = sums.scatter + sums.count[:, None, None] * sums.mean[:, :, None] * sums.mean[:, None, :]
-    return whole[:, :-1, :-1], whole[:, :-1, -1]
+    return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
+
+
+def _about(features: ArmFeatures, gram: Array) -> tuple[ArmLayout, Array, Array, Array | None]:
+    """Layout, rounds (m, A), mean of zzᵀ (d, d), features of the arms; from Σφφᵀ (m, p, p)."""
+    layout, slopes = ArmLayout.of_features(features), features.width - 1
+    levels = np.arange(layout.arms) * layout.own
+    rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
+    whole = gram.sum(axis=0)
+    # z of every round is one block of φ, arm by arm, or the sum of the levels and the shared slopes.
+    if features.coding == "own":
+        places = [np.eye(layout.own, layout.dim, k=int(first)) for first in levels]
+    else:
+        places = [np.zeros((1 + slopes, layout.dim))]
+        places[0][0, levels] = 1.0
+        places[0][1:, layout.arms : layout.arms + slopes] = np.eye(slopes)
+    square = np.sum([take @ whole @ take.T for take in places], axis=0)
+    return layout, np.round(rounds), np.asarray(square) / rounds.sum(), features.catalogue
 
 
 def _logistic_start(log: Log, features: ArmFeatures, layout: ArmLayout) -> Array:

@@ -204,7 +204,7 @@ def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settin
     """A model of labelled arms. Their features have levels of their own: there is no baseline to take off."""
     of_arms = read.of_arms
     assert of_arms is not None
-    linear = linear_statistics(of_arms)
+    linear = linear_statistics(of_arms.features, read.moments)
     past = Past(
         moments=read.moments,
         noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),

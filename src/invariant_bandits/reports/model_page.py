@@ -13,7 +13,7 @@ from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.reports import findings, html
+from invariant_bandits.reports import arm_page, findings, html
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import Section, as_page, as_text, number
 
@@ -47,6 +47,8 @@ def title(model: Model) -> str:
 
 def headline(model: Model) -> str:
     """The finding in one sentence."""
+    if model.arms is not None:
+        return arm_page.headline(model)
     split = model.decomposition.split_
     return (
         f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift;"
@@ -57,11 +59,9 @@ def headline(model: Model) -> str:
 
 def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     """Everything there is to say, the most important first."""
-    fit = model.decomposition
     found = [
         Section("Read this first", warnings(model)),
-        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(model) if pictures else ""),
-        Section("Features", [FEATURES], *_features(fit)),
+        *(_of_features(model, pictures) if model.arms is None else arm_page.sections(model, pictures=pictures)),
         _expected_value(model),
         _quality(model),
         Section("Windows", [], *_windows(model.moments)),
@@ -74,17 +74,26 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     return [*found, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
 
 
+def _of_features(model: Model, pictures: bool) -> list[Section]:
+    fit = model.decomposition
+    return [
+        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(model) if pictures else ""),
+        Section("Features", [FEATURES], *_features(fit)),
+    ]
+
+
 def warnings(model: Model) -> list[str]:
     """What to be careful about; a sentence that nothing was found if so."""
-    found = [*model.decomposition.findings_, *model.notes]
+    found = [*(model.decomposition.findings_ if model.arms is None else ()), *model.notes]
     if model.quality.left_out:
         share = model.quality.left_out / max(model.quality.left_out + model.quality.rounds, 1)
         found.append(f"{model.quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
     if model.quality.imputed:
         found.append(f"missing values were filled in: {_filled_in(model)}")
-    if model.decomposition.split_.residual_dim == 0:
+    split = None if model.arms is not None else model.decomposition.split_
+    if split is not None and split.residual_dim == 0:
         found.append("no drift was found: either there is none, or the log is too short to show it")
-    if model.decomposition.split_.invariant_dim == 0:
+    if split is not None and split.invariant_dim == 0:
         found.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
     found += [f"left out: {one}" for one in model.dropped]
     return [f"{one[0].upper()}{one[1:]}." for one in found] or ["Nothing speaks against this fit."]
@@ -134,7 +143,7 @@ def _features(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], lis
 
 def _expected_value(model: Model) -> Section:
     value = model.value
-    words = [_explained(model.decomposition, model.moments)]
+    words = [] if model.arms is not None else [_explained(model.decomposition, model.moments)]
     if value is None:
         return Section("Expected value", [*words, "What the policy would have earned was not asked for when fitting."])
     if not value["known"]:
@@ -189,9 +198,7 @@ def _exploration(policy: AutoISD) -> Section:
     alarm = f"No alarm can be given: {reason}." if reason else "An alarm will say if what was stable moves after all."
     rehearsal = policy.rehearsal
     if rehearsal is None:
-        words = (
-            f"Exploration {policy.exploration:g}, tests {policy.tests}; not rehearsed: no offered actions are known."
-        )
+        words = f"Exploration {policy.exploration:g}, tests {policy.tests}; it was not rehearsed."
         return Section("How it will explore", [words, alarm])
     words = (
         f"Rehearsed on {rehearsal.sets} sets of offered actions, {rehearsal.rounds:,} rounds a time, against worlds"

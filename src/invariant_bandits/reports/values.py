@@ -12,30 +12,46 @@ import numpy as np
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
+from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model import Model
-from invariant_bandits.reports import findings, model_page
+from invariant_bandits.reports import arm_page, findings, model_page
 
 
 def of_model(model: Model) -> dict[str, Any]:
     """What `fit` and `inspect` say about a model."""
-    split = model.decomposition.split_
     return {
         "policy": model.policy_name,
         "version": model.version,
         "rounds": model.moments.rounds,
-        "stable_dim": split.invariant_dim,
-        "drifting_dim": split.residual_dim,
-        "blocks": [
-            asdict(one) | {"p_value": math.exp(one.log_p_value)} for one in findings.blocks(model.decomposition)
-        ],
-        "features": [asdict(one) for one in findings.features(model.decomposition)],
+        **(_of_features(model) if model.arms is None else _of_arms(model, model.arms)),
         "windows": [asdict(one) for one in findings.windows(model.moments)],
         "value": None if model.value is None else dict(model.value),
         "quality": of_quality(model.quality),
         "schema": model.schema.to_dict(),
         "left_out": [{"feature": one.name, "why": str(one)} for one in model.dropped],
         "warnings": model_page.warnings(model),
+    }
+
+
+def _of_features(model: Model) -> dict[str, Any]:
+    split = model.decomposition.split_
+    blocks = [asdict(one) | {"p_value": math.exp(one.log_p_value)} for one in findings.blocks(model.decomposition)]
+    return {
+        "stable_dim": split.invariant_dim,
+        "drifting_dim": split.residual_dim,
+        "blocks": blocks,
+        "features": [asdict(one) for one in findings.features(model.decomposition)],
+    }
+
+
+def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
+    found = [asdict(one) for one in arm_page.effects(model, arm_page.prior_of(model))]
+    return {
+        "stable_dim": sum(not one["drifts"] for one in found),
+        "drifting_dim": sum(one["drifts"] for one in found),
+        "arms": [asdict(one) for one in arms.arms],
+        "effects": found,
     }
 
 
