@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs import events
+from invariant_bandits.logs import event_source
+from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockError
 from invariant_bandits.logs.events import NONE
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.opening import open_source
@@ -157,6 +158,63 @@ def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
     assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
 
 
+def one_by_one(monkeypatch):
+    def refuse(self, block, *, features):
+        raise IrregularBlockError
+
+    monkeypatch.setattr(BlockReader, "read", refuse)
+
+
+def test_many_events_at_once_are_read_like_one_by_one(tmp_path, monkeypatch):
+    """Every kind of line, tags, lists, and words that look like times; in blocks, of which one is irregular."""
+    rng = np.random.default_rng(9)
+    lines = []
+    for n in range(300):
+        user = {
+            "age": int(rng.integers(2)),
+            "day": f"2024-01-{1 + n % 28:02d}",
+            "score": rng.integers(0, 3, 2).tolist(),
+        }
+        items = [
+            {"B": [{"w": f"word {(n + k) % 5}", "x": float(rng.normal())}], **({"_tag": f"t{k}"} if n % 3 else {})}
+            for k in range(1 + n % 4)
+        ]
+        context = {"U": {**user, "Inner": {"deep": bool(n % 2), "day": None}}, "only": n % 9, "_multi": items}
+        more = [{}, {"_skipLearn": n % 2 == 0}, {"pdrop": 0.5}, {"pdrop": 1.0}, {"_original_label_cost": -1.0}]
+        line = event(n, chosen=int(rng.integers(5)), cost=float(rng.normal()), context=context, **more[n % 5])
+        lines.append(line if n % 7 else {"EventId": f"d{n}", "RewardValue": 1.0})
+        if n % 11 == 0:
+            lines[-1].pop("o", None)
+        if n % 13 == 0:
+            lines[-1].pop("_label_cost", None)
+    lines[155] |= {"_labelIndex": 0, "c": {"U": {"tags": ["several", "words"]}, "_multi": [{}, {}]}}
+    path = written(tmp_path / "log.json", lines)
+    monkeypatch.setattr(dsjson, "BLOCK_BYTES", path.stat().st_size // 3)
+    pieces = [type(piece).__name__ for _, piece in open_source(path).pieces(str(path), features=True)]
+    assert pieces.count("EventColumns") >= 2
+    assert "Event" in pieces
+
+    def found():
+        source = open_source(path)
+        rows = [
+            row for _, batch in source.batches(source.tasks[0], source.arrow_schema.names) for row in batch.to_pylist()
+        ]
+        return source.arrow_schema, source.schema, rows, dict(source.skipped_by_reason(source.tasks[0]))
+
+    at_once = found()
+    one_by_one(monkeypatch)
+    assert found() == at_once
+    assert len(at_once[3]) == 8
+
+
+def test_the_samples_are_read_at_once(monkeypatch):
+    if not SAMPLES.is_dir():
+        pytest.skip("the samples are not beside the project")
+    for path in SAMPLES.glob("*.json"):
+        pieces = [piece for _, piece in open_source(path).pieces(str(path), features=True)]
+        assert [type(piece).__name__ for piece in pieces] == ["EventColumns"]
+
+
 def test_a_list_of_words_is_one_feature_per_word(tmp_path):
     """Vowpal refuses such an event; to lose it would be worse."""
     lines = [event(n, context={"U": {"tags": ["a", "b"][: 1 + n % 2]}, "_multi": [{}, {}]}) for n in range(4)]
@@ -232,8 +290,8 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
 
 
 def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "MOST_FEATURES", 6)
-    monkeypatch.setattr(events, "MANY_WORDS", 10)
+    monkeypatch.setattr(event_source, "MOST_FEATURES", 6)
+    monkeypatch.setattr(event_source, "MANY_WORDS", 10)
     context = [
         {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]} for n in range(30)
     ]

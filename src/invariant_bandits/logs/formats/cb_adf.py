@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from invariant_bandits.logs.events import Event, EventSource, Feature
+from invariant_bandits.logs.event_source import EventSource
+from invariant_bandits.logs.events import Event, Feature
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.text_blocks import text_blocks
 

@@ -42,6 +42,7 @@ class CsvSource:
     total_rows: int | None = field(init=False, default=None)
     in_files: bool = field(init=False, default=True)
     dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
+    headers: dict[str, list[str]] = field(init=False, default_factory=dict, repr=False)
     _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +59,8 @@ class CsvSource:
         if not sample.strip():
             raise FileError(f"{path} is not readable: it is empty")
         dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
-        require_usable_names(path, dialect.header(sample))
+        self.headers[path] = dialect.header(sample)
+        require_usable_names(path, self.headers[path])
         with naming_file(path):
             table = _parsed(sample, dialect, None, lambda row: "skip")
         schema = table.schema
@@ -72,15 +74,16 @@ class CsvSource:
         if first_row is not None:
             return
         skipped = self._skipped[task.file] = list[int]()
-        dialect, names, row = self.dialects[task.file], None, 0
+        dialect, row = self.dialects[task.file], 0
+        names: list[str] | None = None
         for block in text_blocks(task.file, quoted=True):
-            if not block.strip():
+            if block.isspace():
                 continue
             before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
             bad: list[int] = []
             with naming_file(task.file):
                 table = _parsed(block, dialect, columns, _noting(bad, before), names)
-            names = names or dialect.header(block)
+            names = self.headers[task.file]
             for first, batch in cut_at(table, bad):
                 yield row + first, self._with_points(batch, dialect)
             skipped.extend(row + one for one in bad)

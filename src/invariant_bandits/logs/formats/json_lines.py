@@ -48,9 +48,9 @@ class JsonLinesSource:
         if first_row is not None:
             return
         skipped = self._skipped[task.file] = list[int]()
-        wanted, row = _as_written(_only(self._nested, columns)), 0
+        wanted, row = as_written(_only(self._nested, columns)), 0
         for block in text_blocks(task.file):
-            if not block.strip():
+            if block.isspace():
                 continue
             with naming_file(task.file):
                 table, wanted, bad = _parsed(block, wanted)
@@ -80,7 +80,7 @@ def _seen_schema(path: str) -> Any:
     if start != b"{":
         raise FileError(f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}")
     try:
-        return _read(sample, None).schema
+        return read_json(sample, None, others="infer").schema
     except pa.ArrowInvalid:
         objects = [_flat_object(one) for one in _objects(sample) if one is not None]
     if not objects:
@@ -135,7 +135,7 @@ def _with_types(schema: Any, changed: Any) -> Any:
     return pa.schema([one.with_type(inside(one.type)) for one in schema])
 
 
-def _as_written(schema: Any) -> Any:
+def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; what was always missing as text, too."""
     import pyarrow as pa
 
@@ -151,7 +151,7 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
     for schema in (wanted, wider):
         try:
-            return _flattened(_read(block, schema)), schema, []
+            return _flattened(read_json(block, schema)), schema, []
         except pa.ArrowInvalid:
             continue
     objects = _objects(block)
@@ -161,16 +161,15 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     return pa.table(arrays), wanted, bad
 
 
-def _read(text: bytes, schema: Any) -> Any:
+def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
+    """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore" or "infer"."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
     return arrow_json.read_json(
         pa.BufferReader(text),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-        parse_options=arrow_json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-        ),
+        parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others),
     )
 
 
