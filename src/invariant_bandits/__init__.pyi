@@ -11,6 +11,7 @@ from invariant_bandits.decomposition.prior import DriftPrior as DriftPrior
 from invariant_bandits.decomposition.split import Split as Split
 from invariant_bandits.evaluation.comparison import compare as compare
 from invariant_bandits.evaluation.logged import read_feedback as read_feedback
+from invariant_bandits.evaluation.logged_policy import value_of_logged as value_of_logged
 from invariant_bandits.evaluation.registry import estimator as estimator
 from invariant_bandits.evaluation.rolling import rolling_origins as rolling_origins
 from invariant_bandits.files import FileError as FileError

@@ -27,8 +27,8 @@ CHOSEN_ONLY = (
     " policy would have done, let alone earned. Log all offered actions (a column of lists, or one row per action with"
     " a round id); `fit` still says what is stable in this log and what drifts"
 )
-PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts")
-PER_ROW = ("offered", "all_rewards")
+PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
+PER_ROW = ("offered", "all_rewards", "offered_arms")
 UNIFORM_LOG = "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
 
 
@@ -52,6 +52,10 @@ class LoggedFeedback:
         Features that were left out.
     notes : tuple of str
         What was done.
+    positions : array, shape (n,), or None
+        Where the logged actions were shown, NaN where it is not known; None if the log does not say.
+    offered_arms : array or StoredRows, shape (rows,), or None
+        Of a log with labels: places of the offered arms among `feature_map.labels`.
     """
 
     feedback: Feedback
@@ -61,6 +65,8 @@ class LoggedFeedback:
     windows: int
     dropped: tuple[Dropped, ...]
     notes: tuple[str, ...]
+    positions: Array | None = None
+    offered_arms: Any = None
 
 
 def read_feedback(
@@ -137,7 +143,8 @@ def read_feedback(
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
     if isinstance(expanding, ArmFeatures):
         raw = replace(raw, arm_features=expanding)
-        return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes))
+        arms = gathered.offered_arms
+        return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes), gathered.positions, arms)
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
         raw.mapped(pruned.feature_map.finish),
@@ -147,6 +154,7 @@ def read_feedback(
         windows,
         pruned.dropped,
         (*notes, *pruned.notes),
+        gathered.positions,
     )
 
 
@@ -175,10 +183,17 @@ class _Gathered:
     ----------
     latest : int or None
         Earlier rounds are let go as soon as they are not needed.
+
+    Attributes
+    ----------
+    positions, offered_arms :
+        As of LoggedFeedback, once the feedback is made.
     """
 
     def __init__(self, latest: int | None) -> None:
         self.latest, self.rounds = latest, 0
+        self.positions: Array | None = None
+        self.offered_arms: Any = None
         self._per_round: deque[dict[str, Any]] = deque()
         self._per_row = {name: RowCollector() for name in PER_ROW}
 
@@ -190,7 +205,7 @@ class _Gathered:
             rows = getattr(batch, name)
             if rows is not None:
                 require_finite(name, rows)
-                collector.append(rows)
+                collector.append(np.asarray(rows, dtype=np.float64))
         while self.latest is not None and self.rounds - len(self._per_round[0]["rewards"]) >= self.latest:
             self._forget_first()
 
@@ -210,6 +225,7 @@ class _Gathered:
         per_round = {name: self._joined(name, order) for name in ("rewards", "action", "propensity")}
         per_row = {name: one.taken(starts, sizes) if one.used else None for name, one in self._per_row.items()}
         times = None if times is None else times[order]
+        self.positions, self.offered_arms = self._joined("position", order), per_row["offered_arms"]
         if per_round["action"] is None:
             notes.append(UNIFORM_LOG)
             offered, every = per_row["offered"], per_row["all_rewards"]
