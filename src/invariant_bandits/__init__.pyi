@@ -57,6 +57,7 @@ from invariant_bandits.policies.state import save as save
 from invariant_bandits.policies.thompson import LinTS as LinTS
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.fixed_arms import FixedArms as FixedArms
+from invariant_bandits.simulation.labelled_arms import LabelledArms as LabelledArms
 from invariant_bandits.simulation.loop import simulate as simulate
 from invariant_bandits.simulation.paper import PaperWorld as PaperWorld
 from invariant_bandits.simulation.registry import environment as environment

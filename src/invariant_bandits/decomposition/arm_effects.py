@@ -22,7 +22,7 @@ START = 3.0
 """Drift at the start, in units of what the windows could tell apart."""
 WIDE_START = 10.0
 SHRINKAGE = 4.0
-"""Windows that the mean drift of all arms counts for, in the drift of one."""
+"""Windows that the median drift of all arms counts for, in the drift of one."""
 SPREAD_COUNT = 2.0
 VAGUE = 100.0
 SILENT = 1e-9
@@ -177,7 +177,7 @@ def _iterate(
         sizes = np.maximum(sizes + sizes**2 * change.sum(axis=0) / np.maximum(told_along, 1.0), 1e-300)
         by_arm = layout.by_arm(own).copy()
         typical = by_arm[seen].mean(axis=0)
-        by_arm = (SHRINKAGE * typical + of_arm * by_arm) / (SHRINKAGE + of_arm)
+        by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
         by_arm[~seen] = typical
         own = np.concatenate([by_arm.ravel(), own[layout.arms * layout.own :]])
         spread = population.spread(given.mean, C, least)
@@ -220,8 +220,7 @@ def _directions(fit: ArmEffects, layout: ArmLayout) -> Array:
         arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1]
         a = arms[:, -1]
         x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
-    arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1]
-    result = np.stack([np.outer(arms[:, -1 - i], x).ravel() * scale for i in range(2)], axis=1)
-    length = np.linalg.norm(result, axis=0)
-    seen = length > 0.0  # no direction of arms that were never played
-    return np.asarray(result[:, seen] / length[seen])
+    sizes, arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))
+    drifting = [i for i in (A - 1, A - 2) if sizes[i] > SILENT * np.abs(sizes).max()]
+    result = np.array([np.outer(arms[:, i], x).ravel() * scale for i in drifting]).reshape(len(drifting), layout.dim)
+    return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)

@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.arm_changes import with_arm, without_arm
 from invariant_bandits.decomposition.arm_effects import ArmEffects, Population, fit_effects, windows_given
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
+from invariant_bandits.decomposition.arm_walk import walked
 from invariant_bandits.decomposition.drift_tests import no_drift
 
 LIKENESS = (0.0, 0.3, 0.6, 0.9)
@@ -59,7 +60,7 @@ class ArmPrior:
     pooled, pooled_covariance : arrays, shapes (p,), (p, p)
         Mean if nothing but the common part ever moved, and its covariance.
     last_mean, last_covariance : arrays, shapes (p,), (p, p)
-        Coefficients of the last window, given all.
+        Coefficients when the logs ended, if drift is a walk (`arm_walk`).
     spread, typical_drift : arrays, shapes (own,)
         Ψ, and the mean drift of an arm's coefficient.
     unit : array, shape (p,)
@@ -152,7 +153,7 @@ class ArmPrior:
         level = (groups * common) @ groups.T
         prior = Population(statistics, alike).prior(fit.spread)
         still = windows_given(statistics, level, prior)
-        last_mean, last_covariance = fit.windows.last()
+        last_mean, last_covariance = walked(statistics, prior, fit.windows.drift)
         unit = np.concatenate([np.tile(fit.spread, layout.arms), _shared_unit(fit, layout)])
         logit = statistics.link == "logit"
         return cls(

@@ -335,10 +335,12 @@ class AutoISD(BasePolicy):
         if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
             refuse_offered(features, self.dim)
         mean, width = parts[0], self._radius * parts[1]
+        if self.link == "logit":
+            mean, width = clicks.mean_and_width(mean, width, self.exploration)
         chosen, values = self.select(features), mean + self.exploration * width
-        if values[chosen] < values.max():
+        if self.exploration and chosen != np.argmax(values):
             width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
-        return Scores(mean, width) if self.link == "identity" else clicks.scores(mean, width, self.exploration)
+        return Scores(mean, width)
 
     def contrasts(self, features: Any) -> tuple[Array, Array]:
         """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.policies.base import Scores, reward_number
+from invariant_bandits.policies.base import reward_number
 
 LARGEST = 1e100
 
@@ -17,16 +17,16 @@ def chance(odds: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * odds)))
 
 
-def scores(odds: Array, width: Array, exploration: float) -> Scores:
-    """Scores of actions whose log-odds have these means and widths (K,); the order of the choices stays.
+def mean_and_width(odds: Array, width: Array, exploration: float) -> tuple[Array, Array]:
+    """Probabilities (K,) of actions whose log-odds have these means and widths, and their widths.
 
-    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width); without exploration the width is the slope
-    of σ times that of the log-odds.
+    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width), which keeps the order of the choices;
+    without exploration the width is the slope of σ times that of the log-odds.
     """
     mean = chance(odds)
     if exploration == 0.0:
-        return Scores(mean, mean * (1.0 - mean) * width)
-    return Scores(mean, (chance(odds + exploration * width) - mean) / exploration)
+        return mean, mean * (1.0 - mean) * width
+    return mean, (chance(odds + exploration * width) - mean) / exploration
 
 
 def refuse(reward: Any) -> None:

@@ -1,0 +1,230 @@
+"""Logs as most people keep them: contexts, the label of an arm, a click; arms come and go, effects drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, one_of, whole_number
+from invariant_bandits.decomposition.arm_layout import ArmLayout
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.past import Past
+from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.registry import environment
+
+LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
+LOGGING = ("uniform", "greedy", "deterministic")
+INTERCEPT, SLOPE = 0.3, 0.2
+"""Standard deviations of the arms' log-odds, and of what a context adds to them."""
+BETTER, WORSE = 0.4, 0.6
+"""How far, in log-odds, a new arm is above the best or below the worst of the others."""
+EPSILON = 0.1
+LAUNCHED_AFTER, RETIRED_AFTER = 7 / 12, 6 / 12
+
+
+@dataclass(frozen=True, eq=False)
+class ArmLogs:
+    """n logged rounds of labelled arms with the truth behind them.
+
+    Parameters
+    ----------
+    contexts : array, shape (n, d)
+        z, 1 first.
+    arms : array of int, shape (n,)
+        Which arm was played.
+    rewards : array, shape (n,)
+        Clicks, 0 or 1.
+    windows : array of int, shape (n,)
+        The month of every round.
+    count : int
+        Arms there are online, those never played included.
+    truth : array, shape (A, d)
+        Coefficients of the log-odds when the logs end.
+    drifting : tuple of (int, int)
+        Arm and coefficient of the effects that drift.
+    """
+
+    contexts: Array
+    arms: np.ndarray[Any, Any]
+    rewards: Array
+    windows: np.ndarray[Any, Any]
+    count: int
+    truth: Array
+    drifting: tuple[tuple[int, int], ...]
+
+    @property
+    def layout(self) -> ArmLayout:
+        """Which coefficient is whose."""
+        return ArmLayout.of(arms=self.count, width=self.contexts.shape[1])
+
+    @cached_property
+    def features(self) -> Array:
+        """φ of the chosen arms (n, p)."""
+        return self.layout.features(self.contexts, self.arms)
+
+    def moments(self, windows: int | None = None) -> WindowedMoments:
+        """Windowed moments of the chosen arms' features."""
+        return WindowedMoments.from_arrays(self.features, self.rewards, windows=windows)
+
+    def statistics(self, link: str = "logit") -> ArmStatistics:
+        """What the months say of every arm."""
+        return ArmStatistics.from_rounds(
+            self.contexts, self.arms, self.rewards, windows=self.windows, link=link, count=self.count
+        )
+
+
+@dataclass(frozen=True)
+class ArmEpisode(Episode):
+    """Logged and online rounds of labelled arms; `offered` holds those that may be played."""
+
+    logs: Any
+    active: tuple[int, ...] = ()
+
+    @cached_property
+    def past(self) -> Past:
+        """What a policy may know before the first online round."""
+        return Past(
+            logs=self.logs,
+            windows=int(self.logs.windows.max()) + 1,
+            horizon=self.horizon,
+            actions=int(self.offered.shape[1]),
+            confidence=0.01,
+            offered=self.offered[:1],
+            truth=self,
+            arm_statistics=self.logs.statistics,
+        )
+
+
+@environment("labelled-arms")
+@dataclass(frozen=True)
+class LabelledArms:
+    """Arms with coefficients of their own on the log-odds of a click; two of these drift in the logs.
+
+    In a log of twelve months one arm is launched at the end of the seventh and one retired at the end of the sixth.
+    The online rounds offer the arms that are left.
+
+    Parameters
+    ----------
+    later : "nothing new", "drift", "a new arm is best" or "a new arm is worst"
+        What is new online: drifting effects stay where the logs left them, or go on drifting; or an arm without logs
+        is 0.4 above the best intercept, or 0.6 below the worst.
+    arms, contexts : int
+        A arms in the logs, at least 4, and standard normal context numbers.
+    rate : float
+        Probability of a click at intercept 0.
+    logged, months : int
+        Rounds of the logs, and their windows.
+    step : float
+        Standard deviation by which a drifting effect walks in a month.
+    drifting : int
+        Number of these effects.
+    logging : "uniform", "greedy" or "deterministic"
+        How the logs' arms were chosen: uniformly; nine times in ten by a stale model of what is best; always by it.
+    lead : float, optional
+        How far the new arm is above the best or below the worst, if not as said.
+
+    >>> import numpy as np
+    >>> episode = LabelledArms(later="a new arm is best", logged=2000).draw(10, np.random.default_rng(0))
+    >>> episode.offered.shape, episode.active
+    ((10, 5, 42), (0, 1, 2, 3, 5))
+    """
+
+    later: str = "nothing new"
+    arms: int = 5
+    contexts: int = 6
+    rate: float = 0.3
+    logged: int = 50_000
+    months: int = 12
+    step: float = 0.25
+    drifting: int = 2
+    logging: str = "uniform"
+    lead: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of("later", self.later, LATER)
+        one_of("logging", self.logging, LOGGING)
+        whole_number("arms", self.arms, 4)
+        whole_number("contexts", self.contexts, 1)
+        whole_number("months", self.months, 2)
+        whole_number("logged", self.logged, self.months)
+        if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
+            raise InputError(f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}")
+
+    def draw(self, horizon: int, rng: np.random.Generator) -> ArmEpisode:
+        """One world, its logs and `horizon` online rounds."""
+        whole_number("horizon", horizon, 1)
+        start = self._coefficients(self.arms, rng)
+        places = rng.choice((self.arms - 2) * self.contexts, self.drifting, replace=False)
+        effects = tuple((int(j) // self.contexts, 1 + int(j) % self.contexts) for j in sorted(places))
+        per_round = self.step / np.sqrt(self.logged / self.months)
+        walks = np.cumsum(rng.normal(scale=per_round, size=(self.logged + horizon, self.drifting)), axis=0)
+        logs = self._logs(start, effects, walks[: self.logged], rng)
+        active = [arm for arm in range(logs.count) if arm != self.arms - 1]
+        contexts = self._contexts(horizon, rng)
+        odds = contexts @ logs.truth.T
+        if self.later == "drift":
+            for i, (arm, k) in enumerate(effects):
+                odds[:, arm] += (walks[self.logged :, i] - walks[self.logged - 1, i]) * contexts[:, k]
+        means = 1.0 / (1.0 + np.exp(-odds[:, active]))
+        each = np.repeat(contexts, len(active), axis=0)
+        rows = logs.layout.features(each, np.tile(active, horizon))
+        return ArmEpisode(
+            offered=np.ascontiguousarray(rows.reshape(horizon, len(active), -1)),
+            coefficients=np.tile(logs.truth.ravel(), (horizon, 1)),
+            noise=np.zeros(horizon),
+            windows=self.months,
+            expected=means,
+            outcomes=(rng.random(horizon)[:, None] < means).astype(np.float64),
+            logs=logs,
+            active=tuple(active),
+        )
+
+    def _contexts(self, count: int, rng: np.random.Generator) -> Array:
+        return np.column_stack([np.ones(count), rng.standard_normal((count, self.contexts))])
+
+    def _coefficients(self, arms: int, rng: np.random.Generator) -> Array:
+        """Coefficients of the log-odds (arms, 1 + contexts)."""
+        sizes = np.append(INTERCEPT, np.full(self.contexts, SLOPE))
+        result = rng.standard_normal((arms, 1 + self.contexts)) * sizes
+        result[:, 0] += np.log(self.rate / (1.0 - self.rate))
+        return np.asarray(result)
+
+    def _logs(self, start: Array, effects: Any, walks: Array, rng: np.random.Generator) -> ArmLogs:
+        n, launched, retired = self.logged, self.arms - 2, self.arms - 1
+        contexts = self._contexts(n, rng)
+        odds = contexts @ start.T
+        truth = start.copy()
+        for i, (arm, k) in enumerate(effects):
+            odds[:, arm] += walks[:, i] * contexts[:, k]
+            truth[arm, k] += walks[-1, i]
+        played = np.ones((n, self.arms), dtype=bool)
+        played[: int(LAUNCHED_AFTER * n), launched] = False
+        played[int(RETIRED_AFTER * n) :, retired] = False
+        arms = self._chosen(contexts, start, played, rng)
+        rewards = (rng.random(n) < 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))).astype(np.float64)
+        truth = np.vstack([truth, *self._new_arm(truth[:retired], rng)])
+        windows = np.arange(n) * self.months // n
+        return ArmLogs(contexts, arms, rewards, windows, len(truth), truth, effects)
+
+    def _new_arm(self, others: Array, rng: np.random.Generator) -> list[Array]:
+        if self.later not in LATER[2:]:
+            return []
+        new = self._coefficients(1, rng)[0]
+        best = self.later == LATER[2]
+        lead = self.lead if self.lead is not None else BETTER if best else WORSE
+        new[0] = others[:, 0].max() + lead if best else others[:, 0].min() - lead
+        return [new]
+
+    def _chosen(self, contexts: Array, start: Array, played: Array, rng: np.random.Generator) -> Any:
+        """Arms of the logged rounds (n,), among those that were there."""
+        n = len(contexts)
+        drawn = np.where(played, rng.random((n, self.arms)), -1.0).argmax(axis=1)
+        if self.logging == "uniform":
+            return drawn
+        stale = start + rng.normal(scale=SLOPE, size=start.shape)
+        best = np.where(played, contexts @ stale.T, -np.inf).argmax(axis=1)
+        return np.where(rng.random(n) < EPSILON, drawn, best) if self.logging == "greedy" else best
