@@ -200,3 +200,19 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     assert "new" in model_page.text(model)
     as_linucb = ib.fit_logs(table, policy="linucb", windows=months)
     assert "(b$ × age)" in arm_page.headline(as_linucb)
+
+
+def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
+    """About 50 clicks of 30 arms, nothing drifts and no context matters: levels are near the truth, nothing is claimed."""
+    rng = np.random.default_rng(6)
+    n = 10_000
+    context = {f"x{j}": rng.normal(size=n) for j in range(8)}
+    labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
+    table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
+    model = ib.fit_logs(table)
+    prior = arm_page.prior_of(model)
+    assert model.feature_map.coding == "shared"
+    assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
+    assert np.abs(prior.mean[30:]).max() < 0.3
+    assert not any(one.drifts for one in prior.effects)
+    assert "30 have too few clicks to tell" in arm_page.headline(model)

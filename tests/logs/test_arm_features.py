@@ -23,7 +23,7 @@ CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
 
 def both():
     own = ArmFeatures(CONTEXT, ("a", "b", "c"), "own", CATALOGUE, ("price", "size"))
-    return own, ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"))
+    return own, ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"), crossed=2)
 
 
 def test_rows_when_serving_are_those_of_the_log():

@@ -74,6 +74,8 @@ class ArmEffects:
         Ψ, the variance of the arms' coefficients in the population.
     typical : array, shape (own,)
         ω̄, the mean drift of the arms that were seen.
+    shared : float
+        Variance of the shared coefficients about 0.
     windows : Windows
         At these values.
     evidence : float
@@ -85,6 +87,7 @@ class ArmEffects:
     sizes: Array
     spread: Array
     typical: Array
+    shared: float
     windows: Windows
     evidence: float
 
@@ -103,12 +106,19 @@ class Population:
         self.precision_of_seen = contrast(relation[np.ix_(self.seen, self.seen)])
         self.faint = 1.0 / (VAGUE * statistics.scale)
 
-    def prior(self, spread: Array) -> Array:
-        """Π (p, p): arms differ by N(0, Ψ·relation); their common part and shared coefficients are nearly flat."""
+    def prior(self, spread: Array, shared: float) -> Array:
+        """Π (p, p): arms differ by N(0, Ψ·relation), their common part is nearly flat; shared ones are N(0, shared)."""
         result = self.faint * np.eye(self.layout.dim)
         own = self.layout.arms * self.layout.own
         result[:own, :own] += np.kron(self.precision, np.diag(1.0 / spread))
+        result[own:, own:] += np.eye(self.layout.shared) / shared
         return np.asarray(result)
+
+    def shared(self, mean: Array, covariance: Array) -> float:
+        """Variance of the shared coefficients about 0, given what is known of them; any number if there are none."""
+        own = self.layout.arms * self.layout.own
+        squares = mean[own:] ** 2 + np.diagonal(covariance)[own:]
+        return max(float(squares.mean()), 1e-8 / self.faint) if len(squares) else 1.0
 
     def spread(self, mean: Array, covariance: Array, least: Array) -> Array:
         """Ψ (own,) given the arms' coefficients, each drawn to what is usual of the other slopes."""
@@ -162,11 +172,12 @@ def _iterate(
     across = np.einsum("pe,mpq,qe->me", along, statistics.information, along)
     told_own, told_along = _told(diagonal), _told(across)
     of_arm = layout.by_arm(told_own)
+    shared = 1.0 / population.faint
     least = 1e-8 * spread
     floor = 1e-12 * own
     for step in range(iterations + 1):
         drift = np.diag(own) + (along * sizes) @ along.T
-        given = windows_given(statistics, drift, population.prior(spread))
+        given = windows_given(statistics, drift, population.prior(spread, shared))
         if step == iterations:
             break
         W, C, pull = given.weights, given.covariance, given.pull
@@ -181,9 +192,10 @@ def _iterate(
         by_arm[~seen] = typical
         own = np.concatenate([by_arm.ravel(), own[layout.arms * layout.own :]])
         spread = population.spread(given.mean, C, least)
+        shared = population.shared(given.mean, C)
     typical = layout.by_arm(own)[seen].mean(axis=0)
-    evidence = _evidence(statistics, given, population, spread)
-    return ArmEffects(own, along, sizes, spread, typical, given, evidence)
+    evidence = _evidence(statistics, given, population.prior(spread, shared))
+    return ArmEffects(own, along, sizes, spread, typical, shared, given, evidence)
 
 
 def _told(information: Array) -> Array:
@@ -192,13 +204,12 @@ def _told(information: Array) -> Array:
     return np.asarray(told.sum(axis=0), dtype=np.float64)
 
 
-def _evidence(statistics: ArmStatistics, given: Windows, population: Population, spread: Array) -> float:
-    """Log-likelihood of the windows up to a constant, μ integrated out under its prior."""
+def _evidence(statistics: ArmStatistics, given: Windows, prior: Array) -> float:
+    """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
     p = len(given.mean)
     _, sizes = np.linalg.slogdet(np.eye(p) + statistics.information @ given.drift)
     w = given.pull + given.weights @ given.mean
     explained = np.einsum("mp,pq,mq->", statistics.scores, given.drift, w)
-    prior = population.prior(spread)
     of_prior, of_mean = np.linalg.slogdet(prior)[1], np.linalg.slogdet(given.covariance)[1]
     total = w.sum(axis=0)
     return float(0.5 * (explained - sizes.sum() + total @ given.mean + of_mean + of_prior))

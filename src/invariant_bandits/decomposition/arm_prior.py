@@ -22,12 +22,14 @@ LIKENESS = (0.0, 0.3, 0.6, 0.9)
 DRIFT_LEVEL = 0.05
 """Of all effects together (Holm 1979)."""
 COMMON_LEVEL = 0.01
+ENOUGH_CLICKS = 5.0
 
 
 class Effect(NamedTuple):
     """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of none.
 
-    drifts: whether the test rejects at 5 % for all effects of the log together.
+    drifts: whether the test rejects at 5 % for all effects of the log together. The p-value is NaN where there were too
+    few clicks for a test.
     """
 
     arm: int
@@ -151,7 +153,7 @@ class ArmPrior:
         groups = layout.groups
         common = fit.sizes[: layout.own]
         level = (groups * common) @ groups.T
-        prior = Population(statistics, alike).prior(fit.spread)
+        prior = Population(statistics, alike).prior(fit.spread, fit.shared)
         still = windows_given(statistics, level, prior)
         last_mean, last_covariance = walked(statistics, prior, fit.windows.drift)
         unit = np.concatenate([np.tile(fit.spread, layout.arms), _shared_unit(fit, layout)])
@@ -178,7 +180,7 @@ class ArmPrior:
             estimates=plain.windows.mean,
             errors=np.sqrt(np.diagonal(plain.windows.covariance)),
             drift_sizes=plain.own,
-            p_values=_drift_tests(plain, np.eye(layout.dim), plain.own),
+            p_values=np.where(_can_tell(statistics), _drift_tests(plain, np.eye(layout.dim), plain.own), np.nan),
             plays=statistics.rounds.sum(axis=0),
             noise_variance=statistics.noise_variance,
             level_unit=1.0 if logit else statistics.noise_variance,
@@ -220,8 +222,9 @@ class ArmPrior:
         layout = self.layout
         own = [j for j in range(layout.arms * layout.own) if self.plays[j // layout.own] > 0]
         flagged: set[int] = set()
-        for rank, j in enumerate(sorted(own, key=lambda j: float(self.p_values[j]))):
-            if self.p_values[j] > DRIFT_LEVEL / (len(own) - rank):
+        tested = sorted((j for j in own if np.isfinite(self.p_values[j])), key=lambda j: float(self.p_values[j]))
+        for rank, j in enumerate(tested):
+            if self.p_values[j] > DRIFT_LEVEL / (len(tested) - rank):
                 break
             flagged.add(j)
         return [
@@ -269,6 +272,13 @@ def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:
     errors = np.diagonal(fit.windows.covariance)[layout.arms * layout.own :]
     typical: Any = float((shared**2 + errors).mean()) if len(shared) else 0.0
     return np.full(layout.shared, max(typical, 1e-12))
+
+
+def _can_tell(statistics: ArmStatistics) -> Array:
+    """Whether two windows tell enough of each coefficient (p,) for a test: of clicks, about five of the rarer kind."""
+    if statistics.link == "identity":
+        return np.ones(statistics.layout.dim, dtype=bool)
+    return np.asarray((np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2)
 
 
 def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:

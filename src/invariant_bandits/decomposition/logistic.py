@@ -11,7 +11,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 
 RIDGE, FAINT_RIDGE = 1.0, 1e-3
-"""Precision of an arm's coefficients about the mean of the arms, and of all coefficients about 0."""
+"""Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about 0."""
 MOST_PASSES, HALVINGS = 30, 12
 SMALLEST_STEP = 1e-5
 LARGEST_ODDS = 30.0
@@ -76,6 +76,7 @@ def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> L
     penalty = FAINT_RIDGE * np.eye(layout.dim)
     groups, own = layout.groups, layout.arms * layout.own
     penalty[:own, :own] += RIDGE * (np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms)
+    penalty[own:, own:] += RIDGE * np.eye(layout.shared)
 
     def value(sums: LogitSums) -> float:
         return sums.log_likelihood - 0.5 * float(sums.theta @ penalty @ sums.theta)

@@ -48,6 +48,8 @@ class ArmFeatures:
         Their names.
     catalogue_shift, catalogue_scale : arrays, shape (k,), or None
         How they were standardised.
+    crossed : int
+        How many of them, the first, have products with the slopes; only in the "shared" coding.
     matched : mapping of str to tuple of str
         Groups of context features that belong to one arm each, in the order of the labels: an arm has its own only.
 
@@ -67,6 +69,7 @@ class ArmFeatures:
     matched: Mapping[str, tuple[str, ...]] | None = None
     catalogue_shift: Array | None = None
     catalogue_scale: Array | None = None
+    crossed: int = 0
 
     def __post_init__(self) -> None:
         one_of("coding", self.coding, CODINGS)
@@ -103,13 +106,6 @@ class ArmFeatures:
     def dim(self) -> int:
         """Number of features p."""
         return len(self.names)
-
-    @cached_property
-    def crossed(self) -> int:
-        """How many features of the catalogue have products with the slopes: as many as leave p small enough."""
-        slopes = self.width - 1
-        room = (MOST_COEFFICIENTS - len(self.labels) - slopes) // max(slopes, 1)
-        return 0 if self.coding == "own" else min(max(room, 0), len(self.catalogue_names))
 
     @cached_property
     def _plain(self) -> list[int]:
@@ -230,6 +226,7 @@ class ArmFeatures:
             "context": self.context.describe(),
             "labels": list(self.labels),
             "coding": self.coding,
+            "crossed": self.crossed,
             "catalogue_names": list(self.catalogue_names),
             "matched": {name: list(names) for name, names in (self.matched or {}).items()},
         }
@@ -250,12 +247,26 @@ class ArmFeatures:
             described["coding"],
             catalogue_names=tuple(described["catalogue_names"]),
             matched={name: tuple(names) for name, names in described["matched"].items()},
+            crossed=int(described["crossed"]),
             **{name: arrays[name] for name in CATALOGUE_ARRAYS if name in arrays},
         )
 
 
+def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
+    """How many of so many catalogue features get products with the slopes: as many as a log of `rounds` can estimate.
+
+    >>> crossings(arms=34, slopes=20, names=4, rounds=5000), crossings(arms=34, slopes=20, names=4, rounds=600)
+    (4, 0)
+    """
+    most = min(MOST_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
+    return min(max((most - arms - slopes) // max(slopes, 1), 0), names)
+
+
 def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[str, str]:
-    """(coding, why) of so many arms with d = `width` coefficients each, in a log of so many rounds."""
+    """(coding, why) of so many arms with d = `width` coefficients each, in a log of so many rounds.
+
+    Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would tell.
+    """
     own = arms * width
     if arm_model != "auto":
         return arm_model, "as told"

@@ -88,14 +88,8 @@ class ArmMoments:
 
     @property
     def rewards_are_binary(self) -> bool:
-        """Whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
-        pooled = self.cells.chosen.grouped(np.array([0]))
-        n, mean = pooled.count[0], pooled.mean[0, -1]
-        second, third, fourth = pooled.scatter[0, -1, -1], pooled.cubes[0, -1], pooled.quartics[0, -1]
-        squares = second + n * mean**2
-        cubes = third + 3.0 * mean * second + n * mean**3
-        quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
-        return bool(abs(quartics - 2.0 * cubes + squares) <= ROUNDING * max(squares, 1.0))
+        """Whether every reward is 0 or 1."""
+        return are_binary(self.cells)
 
     def of_features(self) -> WindowedMoments:
         """Moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact."""
@@ -128,3 +122,22 @@ class ArmMoments:
         if not isinstance(other, ArmMoments):
             return NotImplemented
         return ArmMoments(self.cells + other.cells, self.features, self.edges)
+
+
+def are_binary(moments: WindowedMoments) -> bool:
+    """Whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
+    pooled = moments.chosen.grouped(np.array([0]))
+    n, mean = pooled.count[0], pooled.mean[0, -1]
+    second, third, fourth = pooled.scatter[0, -1, -1], pooled.cubes[0, -1], pooled.quartics[0, -1]
+    squares = second + n * mean**2
+    cubes = third + 3.0 * mean * second + n * mean**3
+    quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
+    return bool(abs(quartics - 2.0 * cubes + squares) <= ROUNDING * max(squares, 1.0))
+
+
+def telling_rounds(moments: WindowedMoments) -> int:
+    """How many rounds there are or, of rewards that are 0 or 1, how many with mean ½ would tell as much: 4nπ(1 − π)."""
+    if not are_binary(moments):
+        return int(moments.rounds)
+    mean = moments.chosen.grouped(np.array([0])).mean[0, -1]
+    return int(4.0 * moments.rounds * mean * (1.0 - mean))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
-from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
-from invariant_bandits.logs.arm_moments import ArmMoments
+from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, crossings, matched_features
+from invariant_bandits.logs.arm_moments import ArmMoments, telling_rounds
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.collinearity import Dropped, collinear_features
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
@@ -145,7 +145,8 @@ def _learned(
     context = replace(expanding, kept=kept, shift=shift, scale=scale)
     catalogue = log.catalogue
     width = 1 + len(kept) - len(owned) + len(matched)
-    coding, why = chosen_coding(options.arm_model, len(labels), width, int(cells.rounds))
+    told = telling_rounds(cells)
+    coding, why = chosen_coding(options.arm_model, len(labels), width, told)
     if catalogue is None or not catalogue.names:
         return ArmFeatures(context, labels, coding, matched=matched), dropped, why
     return (
@@ -158,6 +159,7 @@ def _learned(
             matched,
             catalogue.shift,
             catalogue.scale,
+            crossings(len(labels), width - 1, len(catalogue.names), told) if coding == "shared" else 0,
         ),
         dropped,
         why,

@@ -58,7 +58,7 @@ def effects(model: Model, prior: ArmPrior) -> list[NamedEffect]:
     """Every coefficient of every arm that was played, drifting ones first, then by their p-values."""
     features = features_of(model)
     names = ("level", *features.context_names[1:])
-    found = sorted(prior.effects, key=lambda one: (not one.drifts, one.p_value))
+    found = sorted(prior.effects, key=lambda one: (not one.drifts, np.nan_to_num(one.p_value, nan=2.0)))
     return [NamedEffect(features.labels[one.arm], names[one.coefficient], *one[2:]) for one in found]
 
 
@@ -72,12 +72,15 @@ def headline(model: Model) -> str:
     """The finding in one sentence."""
     found = effects(model, prior_of(model))
     drifting = [one for one in found if one.drifts]
+    untold = sum(np.isnan(one.p_value) for one in found)
+    rest = f", {untold} have too few clicks to tell" if untold else ""
     named = ", ".join(f"{one.arm} × {one.of}" for one in drifting[:4]) + (", …" if len(drifting) > 4 else "")
-    assert model.arms is not None
+    arms, moments = model.arms, model.moments
+    assert arms is not None
     return (
-        f"{len(drifting)} of {len(found)} effects drift{f' ({named})' if drifting else ''}; {len(model.arms)} arms,"
-        f" {len(model.arms.active)} of them active; {model.moments.rounds:,} logged rounds in {model.moments.windows}"
-        f" windows, policy {model.policy_name}, fitted by invariant-bandits {model.version}."
+        f"{len(drifting)} of {len(found)} effects drift{f' ({named})' if drifting else ''}{rest}; {len(arms)} arms,"
+        f" {len(arms.active)} of them active; {moments.rounds:,} logged rounds in {moments.windows} windows, policy"
+        f" {model.policy_name}, fitted by invariant-bandits {model.version}."
     )
 
 
@@ -98,7 +101,7 @@ def _arms(model: Model) -> tuple[tuple[str, ...], list[list[Cell]]]:
     rows: list[list[Cell]] = []
     for place, (label, plays, first, last, state) in enumerate(model.arms.rows()):
         told = mean[place][np.isfinite(mean[place])] if place < len(mean) else np.zeros(0)
-        shown = f"{told[-1]:.4g}" if len(told) else "?"
+        shown = f"{round(float(told[-1]), 12):.4g}" if len(told) else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     return ("arm", "", "plays", "first use", "last use", "mean reward, last window"), rows
@@ -109,14 +112,20 @@ def _effects(found: list[NamedEffect]) -> tuple[tuple[str, ...], list[list[Cell]
         [
             one.arm,
             one.of,
-            Mark("drifts", "bad") if one.drifts else Mark("stable", "good"),
+            _verdict(one),
             number(f"{one.estimate:+.3g} ± {one.error:.2g}"),
             number(f"{one.drift:.2g}"),
-            number(p_value_words(float(np.log(max(one.p_value, 1e-300))))),
+            number("" if np.isnan(one.p_value) else p_value_words(float(np.log(max(one.p_value, 1e-300))))),
         ]
         for one in found
     ]
     return ("arm", "effect", "verdict", "estimate", "drift", "p-value"), rows
+
+
+def _verdict(one: NamedEffect) -> Mark:
+    if np.isnan(one.p_value):
+        return Mark("cannot tell", "unsure")
+    return Mark("drifts", "bad") if one.drifts else Mark("stable", "good")
 
 
 def rewards_over_windows(model: Model) -> tuple[Array, Array]:
