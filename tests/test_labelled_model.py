@@ -203,7 +203,7 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
 
 
 def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
-    """About 50 clicks of 30 arms, nothing drifts and no context matters: levels are near the truth, nothing is claimed."""
+    """About 50 clicks of 30 arms, nothing drifts and no context matters: nothing of that kind is claimed."""
     rng = np.random.default_rng(6)
     n = 10_000
     context = {f"x{j}": rng.normal(size=n) for j in range(8)}
