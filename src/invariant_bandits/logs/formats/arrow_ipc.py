@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +54,15 @@ class ArrowSource:
                     batch = chosen.slice(start, BATCH_ROWS)
                     yield row, batch_without_views(batch)
                     row += len(batch)
+
+    @staticmethod
+    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
+        """Write an Arrow file, which is what Feather is today."""
+        from pyarrow import ipc
+
+        with ipc.new_file(sink, arrow_schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Arrow has typed values: a batch is read or it is not."""

@@ -9,15 +9,18 @@ The line that begins action:cost:probability is the chosen one. "color=red" is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from invariant_bandits.logs.event_source import EventSource
 from invariant_bandits.logs.events import Event, Feature
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.text_blocks import text_blocks
 
+SIGNS = re.compile(r"[\s:|]")
 DAMAGED, UNLABELLED = "damaged event", "event without a label"
 SEVERAL, NO_ACTIONS = "event with more than one labelled action", "event without actions"
 
@@ -36,6 +39,33 @@ class CbAdfSource(EventSource):
         which = self.paths.index(path)
         for count, (line, lines) in enumerate(_groups(path)):
             yield line, _event(f"{which}:{count}", lines, features)
+
+    @staticmethod
+    def write_events(sink: Any, events: Iterable[Event]) -> None:
+        """Write events as lines; ids and times have no place in this form."""
+        for event in events:
+            lines = [f"shared {_written(event.shared)}"] if event.shared else []
+            for place, (label, features) in enumerate(zip(event.labels, event.actions, strict=True)):
+                head = f"0:{0.0 - event.reward!r}:{event.propensity!r} " if place == event.chosen else ""
+                tag = "" if label == str(place + 1) else f"'{_escaped(label)} "
+                lines.append(f"{head}{tag}{_written(features)}")
+            sink.write(("\n".join(lines) + "\n\n").encode())
+
+
+def _written(features: Sequence[Feature]) -> str:
+    """The features of a line by namespace, which is what stands before the first point of a name."""
+    spaces: dict[str, list[str]] = {}
+    for full, value in features:
+        space, point, name = full.partition(".")
+        space, name = (space, name) if point else ("", full)
+        said = f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
+        spaces.setdefault(_escaped(space), []).append(said)
+    return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
+
+
+def _escaped(word: str) -> str:
+    """Without the signs that mean something in this form."""
+    return SIGNS.sub("_", word)
 
 
 def _groups(path: str) -> Iterator[tuple[int, list[str]]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.files import FileError
+from invariant_bandits.logs.arrow_types import is_list
 from invariant_bandits.logs.dialect import Dialect
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import (
@@ -101,6 +102,20 @@ class CsvSource:
             for name in batch.schema.names
         ]
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+    @staticmethod
+    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
+        """Write a table with a header; of .tsv files, tabs separate the values."""
+        from pyarrow import csv
+
+        lists = [one.name for one in arrow_schema if is_list(one.type)]
+        if lists:
+            raise FileError(f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can")
+        delimiter = "\t" if without_compression(path).endswith(".tsv") else ","
+        options = csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+        with csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Rows with more or fewer values than the header."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,12 @@ class DsjsonSource(EventSource):
                 yield from self._one_by_one(path, line, block, features)
             line += block.count(b"\n")
 
+    @staticmethod
+    def write_events(sink: Any, events: Iterable[Event]) -> None:
+        """Write one object per event; of probabilities, only the chosen action's is known."""
+        for event in events:
+            sink.write((json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False) + "\n").encode())
+
     def _one_by_one(self, path: str, line: int, block: bytes, features: bool) -> Iterator[tuple[int, Event | str]]:
         which = self.paths.index(path)
         for place, text in enumerate(block.split(b"\n"), start=line):
@@ -109,6 +115,46 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
         _more(original, cost, drop),
         _notes(given, original != cost, drop),
     )
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    """The object that `_event` reads as this event."""
+    tags = [{} if label == str(place) else {"_tag": label} for place, label in enumerate(event.labels, start=1)]
+    actions = [tag | _nested(features) for tag, features in zip(tags, event.actions, strict=True)]
+    written = {
+        "_label_cost": 0.0 - event.reward,
+        "_label_probability": event.propensity,
+        "_label_Action": event.chosen + 1,
+        "_labelIndex": event.chosen,
+        "o": [{"v": event.more.get(OBSERVED, event.reward), "EventId": event.round}],
+        "Timestamp": event.time,
+        "Version": "1",
+        "EventId": event.round,
+        "a": [event.chosen + 1, *(place + 1 for place in range(len(actions)) if place != event.chosen)],
+        "c": _nested(event.shared) | {"_multi": actions},
+    }
+    if event.time is None:
+        del written["Timestamp"]
+    if NO_OUTCOME in event.notes:
+        del written["o"]
+    if OBSERVED in event.more:
+        written["_original_label_cost"] = 0.0 - event.more[OBSERVED]
+    if WEIGHT in event.more:
+        written["pdrop"] = 1.0 - 1.0 / event.more[WEIGHT]
+    return written
+
+
+def _nested(features: Sequence[Feature]) -> dict[str, Any]:
+    """Namespace → name → value; a word that comes again under its name is a number of its own."""
+    found: dict[str, Any] = {}
+    for full, value in features:
+        space, point, name = full.partition(".")
+        inside = found.setdefault(space, {}) if point and isinstance(found.get(space, {}), dict) else found
+        key = name if inside is not found else full
+        if key in inside and isinstance(value, str):
+            key, value = f"{key}={value}", 1.0
+        inside[key] = inside.get(key, 0.0) + value if isinstance(value, float) else value
+    return found
 
 
 def _more(original: float, cost: float, drop: float) -> dict[str, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,13 @@ class JsonLinesSource:
             skipped.extend(row + one for one in bad)
             row += len(table) + len(bad)
 
+    @staticmethod
+    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
+        """Write one object per row; times as ISO 8601, numbers that are not finite as null."""
+        for batch in batches:
+            lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist())
+            sink.write("".join(f"{line}\n" for line in lines).encode())
+
     def skipped_by_reason(self, task: Task) -> dict[str, Sequence[int]]:
         """Lines that are no JSON objects."""
         return {"line that is no JSON object": self.skipped(task)}
@@ -67,6 +75,15 @@ class JsonLinesSource:
     def skipped(self, task: Task) -> Sequence[int]:
         """Lines that are no JSON objects."""
         return self._skipped.get(task.file, ())
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _seen_schema(path: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,15 @@ class ParquetSource:
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False):
                 yield row, batch_without_views(batch)
                 row += len(batch)
+
+    @staticmethod
+    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
+        """Write row groups of about a batch each."""
+        from pyarrow import parquet
+
+        with parquet.ParquetWriter(sink, arrow_schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
 
     def skipped(self, task: Task) -> Sequence[int]:
         """Parquet has typed values: a row group is read or it is not."""

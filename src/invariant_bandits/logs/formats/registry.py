@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.files import FileError
 from invariant_bandits.logs.sources import Source
 from invariant_bandits.logs.storage import COMPRESSIONS, without_compression
 from invariant_bandits.registry import Registry
@@ -55,6 +56,16 @@ class LogFormat:
         """The longest of the suffixes that the path ends in, the one of a compression aside; empty if none."""
         name = without_compression(path) if self.packed else path
         return max((one for one in self.suffixes if name.endswith(one)), key=len, default="")
+
+    @property
+    def table_writer(self) -> Callable[[Any, str, Any, Any], None] | None:
+        """write_table(sink, path, arrow_schema, batches) of a class of sources that can be written as tables."""
+        return getattr(self.kind, "write_table", None)
+
+    @property
+    def event_writer(self) -> Callable[[Any, Any], None] | None:
+        """write_events(sink, events) of a class of sources that can be written as events."""
+        return getattr(self.kind, "write_events", None)
 
     @property
     def endings(self) -> str:
@@ -130,6 +141,16 @@ def format_of_file(path: str) -> LogFormat | None:
     if len(fitting) == 1:
         return fitting[0]
     return next((one for one in fitting if one.recognises is not None and one.recognises(path)), plain)
+
+
+def format_to_write(path: str) -> LogFormat:
+    """The format whose suffix the path has, among those that can be written, or FileError."""
+    able = [one for one in FORMATS if one.table_writer is not None or one.event_writer is not None]
+    fitting = sorted((one for one in able if one.has_suffix_of(path)), key=lambda one: one.recognises is not None)
+    if fitting:
+        return fitting[0]
+    known = "; ".join(f"{one.label} {one.endings}" for one in sorted(able, key=lambda one: one.label.lower()))
+    raise FileError(f"OUT must end as the files of a format that can be written ({known}), got {path}")
 
 
 def format_of_object(source: Any) -> LogFormat | None:
