@@ -24,9 +24,9 @@ EVENTS = ["log.vw", "log.vw.gz", "log.dsjson"]
 
 
 @pytest.mark.parametrize("step", [1, 2])
-@pytest.mark.parametrize(("first", "place"), zip(TABLES, range(6), strict=True))
-def test_a_table_goes_through_two_formats(first, place, step, tmp_path):
-    second = TABLES[(place + step) % 6]
+@pytest.mark.parametrize("place", range(6))
+def test_a_table_goes_through_two_formats(place, step, tmp_path):
+    first, second = TABLES[place], TABLES[(place + step) % 6]
     (tmp_path / "two").mkdir()
     expected = ib.read_moments(wide(LOG), every="1d").moments
     for source, out in ((wide(LOG), tmp_path / first), (tmp_path / first, tmp_path / "two" / second)):
