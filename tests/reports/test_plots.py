@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.reports import plots
+from invariant_bandits.reports import findings, plots
 from invariant_bandits.simulation.paper import PaperWorld
 
 
@@ -97,3 +97,18 @@ def test_gains_losses_and_doubts_differ_in_colour_and_shape():
     assert [label.get_text() for label in axis.get_yticklabels()] == list(rows)
     with pytest.raises(ib.InputError, match="rows is empty"):
         plots.difference_chart({})
+
+
+def test_paths_have_gaps_where_windows_are_silent_and_tables_say_so(tmp_path):
+    rng = np.random.default_rng(5)
+    features = rng.normal(size=(1200, 2)) * np.repeat(rng.uniform(0.5, 2.0, (4, 2)), 300, axis=0)
+    features[-300:, 1] = 0.0
+    rewards = features @ [1.0, -1.0] + rng.normal(size=1200)
+    silent = ib.InvariantSubspaceDecomposition(blocks=[[0], [1]]).fit(features, rewards, windows=4)
+    figure = plots.coefficient_paths(silent)
+    gaps = [np.isnan(axis.lines[1].get_ydata()).tolist() for axis in figure.axes]
+    assert sorted(gaps) == [[False] * 4, [False] * 3 + [True]]
+    last = {one.name: one.last_error for one in findings.features(silent)}
+    assert last["x1"] is None
+    assert last["x0"] > 0.0
+    plots.overview(silent).savefig(tmp_path / "overview.svg")

@@ -130,7 +130,7 @@ class Silence:
         others = told.silent * (1.0 - np.eye(len(self.mean)))
         own = 1.0 - np.einsum("kii->ki", told.silent)
         error = np.einsum("kii->ki", told.covariances + others @ self.spread @ others.swapaxes(1, 2))
-        heard = (own > INFORMS) & (error > 0.0)
+        heard = (np.abs(own) > INFORMS) & (error > 0.0)
         value = (told.estimates + others @ self.mean) / np.where(heard, own, 1.0)
         return np.where(heard, value, self.mean), np.where(heard, own**2 / np.where(heard, error, 1.0), 0.0)
 

@@ -19,7 +19,7 @@ SELECTIVE_SHIFT = 0.1
 HEAVY_TAILS = 1.5
 ROUNDS_PER_FEATURE = 5
 LEAST_LEVERAGE = 1e-9
-MOST_NAMED = 4
+MOST_NAMED, MOST_SILENCES = 4, 8
 SEEN, INVOLVED = 1e-6, 1e-4
 """Of features scaled to one size: directions that a window sees, and features that are part of one it does not see."""
 
@@ -40,7 +40,7 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
             f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
-    found += silence_findings(fit.paths_, fit.names(p), int((moments.counts < p + 2).sum()))
+    found += silence_findings(fit.paths_, fit.names(p), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
         found.append(
@@ -57,21 +57,26 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     return found + _convergence_finding(fit)
 
 
-def silence_findings(paths: CoefficientPaths, names: Sequence[str], short: int = 0) -> list[str]:
-    """What each window is silent about, in words; `short`: how many have too few rounds to vary in every direction."""
+def silence_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:
+    """What each window is silent about, in words; counts (m,): how many rounds each has."""
     silent = silent_features(paths)
     found = []
+    short = int((counts < len(names) + 2).sum())
     if short:
         found.append(f"{short} of {len(silent)} windows have fewer than {len(names) + 2} rounds: they tell little")
     by_features: dict[tuple[int, ...], list[int]] = {}
     for window, unknown in enumerate(silent):
-        if 0 < unknown.sum() < len(names):
+        if unknown.any() and counts[window] >= len(names) + 2:
             by_features.setdefault(tuple(np.flatnonzero(unknown)), []).append(window)
-    for features, windows in by_features.items():
+    for features, windows in list(by_features.items())[:MOST_SILENCES]:
         named = ", ".join(names[j] for j in features[:MOST_NAMED])
         more = f" and {len(features) - MOST_NAMED} more" if len(features) > MOST_NAMED else ""
+        named = "single features" if len(features) == len(names) else f"{named}{more}"
         which = f"window {_numbers(windows)} does" if len(windows) == 1 else f"windows {_numbers(windows)} do"
-        found.append(f"{which} not tell the coefficients of {named}{more}; the others do")
+        found.append(f"{which} not tell the coefficients of {named}; the others do")
+    if len(by_features) > MOST_SILENCES:
+        rest = sum(len(windows) for windows in list(by_features.values())[MOST_SILENCES:])
+        found.append(f"{rest} more windows do not tell some coefficients")
     return found
 
 
