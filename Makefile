@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-real study-intervals clean
+.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,6 +67,9 @@ study-real: setup  ## eight public data sets, tuned on the first half, played on
 
 study-intervals: setup  ## coverage and width of off-policy intervals over 400 logs per cell (about 6 minutes)
 	$(BIN)/invariant-bandits study intervals --out docs/studies/intervals.md
+
+study-randomised: setup  ## regret of randomised decisions against what their logs tell later, 300 logs (about 5 minutes)
+	$(BIN)/invariant-bandits study randomised --out docs/studies/randomised.md
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache

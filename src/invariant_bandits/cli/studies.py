@@ -1,4 +1,4 @@
-"""The slow studies behind docs/studies: offline, online, stress, real, intervals."""
+"""The slow studies behind docs/studies: offline, online, stress, real, intervals, randomised."""
 
 from __future__ import annotations
 
@@ -142,6 +142,36 @@ def intervals(
     write_page(interval_report.report(results, replications=replications, seed=seed), out)
     missed = sum(not verdict.reached for _, _, verdict in interval_report.verdicts(results))
     console.print(f"written to {out}; bounds missed: {missed}")
+
+
+@study.command()
+def randomised(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/randomised.md"),
+    figures: Figures = Path("docs/figures"),
+    replications: Annotated[int, typer.Option(min=2, help="Logs; a third where not default.")] = 300,
+    seed: Seed = 20261217,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """What randomised decisions cost, and how much their log tells about another policy later."""
+    from invariant_bandits.experiments.studies import randomised as randomised_study
+    from invariant_bandits.experiments.studies import randomised_report
+    from invariant_bandits.reports import plots, price_chart
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        results = randomised_study.run(
+            replications=replications,
+            others=max(2, replications // 3),
+            seed=seed,
+            jobs=jobs,
+            progress=lambda done, total: progress("worlds", done, total),
+        )
+    for theme in plots.THEMES:
+        picture = price_chart.price_chart(randomised_report.charted(results), theme_name=theme)
+        plots.save(picture, figures / f"randomised-{theme}", ["png"])
+    write_page(randomised_report.report(results, seed=seed, pictures=_seen_from(out, figures)), out)
+    missed = sum(not verdict.reached for _, verdict in randomised_report.verdicts(results))
+    console.print(f"written to {out}, pictures to {figures}; bounds missed: {missed}")
 
 
 def _seen_from(page: Path, figures: Path) -> str:

@@ -226,7 +226,8 @@ def own_propensities(policy: Any, features: Array) -> Array:
     told = getattr(policy, "propensities", None)
     if callable(told):
         chances = np.asarray(told(features), dtype=np.float64)
-        if chances.shape != (len(features),) or not abs(chances.sum() - 1.0) < 1e-6 or chances.min() < 0.0:
+        listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
+        if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
             raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
         return chances
     action = policy.select(features)

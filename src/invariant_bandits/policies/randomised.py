@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import accumulate
 from math import fsum
 from typing import Any, Self
 
@@ -162,15 +164,14 @@ class Randomised(BasePolicy):
 
     @staticmethod
     def _mixed(shares: Array, own: Array) -> Array:
-        return np.asarray(shares + max(0.0, 1.0 - fsum(shares)) * own)  # the same sum in any order
+        return np.asarray(shares + max(0.0, 1.0 - fsum(shares.tolist())) * own)  # the same sum in any order
 
     def _drawn(self, features: Array, propensities: Array, draw: int) -> int:
         """The action that the stream of this state, these features and this number draws."""
         content = blake2b(features.tobytes(), digest_size=8, key=draw.to_bytes(8, "little")).digest()
         place = self._draws.at(self.rounds, STREAM, int.from_bytes(content, "little")).random()
-        steps = np.cumsum(propensities)
-        action = int(np.searchsorted(steps, place * steps[-1], side="right"))
-        return min(action, int(np.flatnonzero(propensities)[-1]))
+        steps = list(accumulate(propensities.tolist()))
+        return bisect_right(steps, min(place * steps[-1], np.nextafter(steps[-1], 0.0)))
 
     # -- learning --
 
