@@ -262,8 +262,8 @@ def test_a_randomised_model_tells_its_propensities_and_keeps_its_intercept():
     assert chances.argmax() == plain.select(OFFERED)
     assert model.baseline == plain.baseline == 0.0
     assert np.array_equal(model.scores(OFFERED).mean, plain.scores(OFFERED).mean)
-    by_gap = ib.fit_logs(log, policy="randomised-inverse-gap-linucb", exploration=0.3)
-    assert by_gap.policy.policy.exploration == 0.3
+    by_gap = ib.fit_logs(log, policy="randomised-inverse-gap-linucb,sharpness=20", exploration=0.3)
+    assert (by_gap.policy.policy.exploration, by_gap.policy.sharpness) == (0.3, 20.0)
     assert by_gap.propensities(OFFERED).sum() == pytest.approx(1.0)
 
 

@@ -24,7 +24,7 @@ def days(*dates):
     return np.array(dates, dtype="datetime64[us]")
 
 
-@pytest.mark.parametrize("policy", ["auto-isd", "linucb"])
+@pytest.mark.parametrize("policy", ["auto-isd", "linucb", "randomised-linucb,floor=0.2"])
 @pytest.mark.parametrize("form", FORMS)
 def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, policy):
     table = FORMS[form](LOG)
@@ -43,6 +43,14 @@ def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, poli
         shape = (4, 3) if form == "lists" else 4
         offered = {column.name: rng.normal(size=shape) for column in after.feature_map.columns}
         np.testing.assert_allclose(after.scores(offered).mean, whole.scores(offered).mean, rtol=1e-8, atol=1e-8)
+
+
+def test_options_in_the_name_of_a_policy_are_kept():
+    earlier, later = parts(wide(LOG), 3)
+    before = ib.fit_logs(earlier, every="12h", policy="randomised-linucb,floor=0.2,exploration=0.4")
+    after = ib.update_model(before, later).model
+    assert after.policy_name == before.policy_name
+    assert (after.policy.floor, after.policy.policy.exploration) == (0.2, 0.4)
 
 
 def test_windows_go_on_as_they_were_and_rounds_of_an_unfinished_one_are_added_to_it():

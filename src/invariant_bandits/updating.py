@@ -24,6 +24,8 @@ from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.registry import find_policy
 
 ALARM_LEVEL = 0.01
 """What was stable is said to have moved if the new rounds were less likely than this without a move."""
@@ -149,9 +151,9 @@ def update_model(
     _require_new(old, read.moments, read.quality)
     quality = QualityReport.from_dict(model.quality.to_dict())
     quality.merge(read.quality)
-    settings = model.policy.settings()
+    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     confidence = float(settings.get("confidence", 0.01))
-    if exploration is None and getattr(model.policy, "rehearsal", None) is None:
+    if exploration is None and getattr(model.policy, "rehearsal", None) is None and named.takes("exploration"):
         exploration = settings.get("exploration")
     after = model_of(
         _joined(old, read.moments),

@@ -173,6 +173,26 @@ def test_names_of_wrappers_take_the_options_of_both():
         find_policy("randomised-linucb").check({"share": 0.1})
 
 
+def test_a_name_may_carry_options():
+    entry = find_policy("randomised-linucb-warm, floor=0.1, exploration=0.3")
+    assert entry.name == "randomised-linucb-warm,floor=0.1,exploration=0.3"
+    assert entry.label == "randomised LinUCB warm, floor 0.1, exploration 0.3"
+    assert find_policy(entry.name).options == entry.options
+    assert not entry.takes("floor")
+    policy = entry.build(policy_laws.example_past(), sharpness=3.0)
+    assert (policy.floor, policy.policy.exploration, policy.rounds) == (0.1, 0.3, 600)
+    assert find_policy("auto-isd,noise=known,intercept=false").options == {"noise": "known", "intercept": False}
+    assert ib.Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
+    for name, words in {
+        "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
+        "linucb,=3": "got '=3'",
+        "linucb,floor=0.1": "policy 'linucb' has no option 'floor'",
+        "linucbb,floor=0.1": "policy must be one of",
+    }.items():
+        with pytest.raises(ib.InputError, match=words):
+            find_policy(name)
+
+
 def test_a_cell_knows_the_code_of_the_wrapped_policy():
     from invariant_bandits.experiments.grid import grid_of
 

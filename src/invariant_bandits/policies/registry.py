@@ -9,6 +9,7 @@ makes a policy known to `simulate`, `compare`, `fit --policy`, TOML grids, state
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -50,11 +51,18 @@ class RegisteredPolicy:
             wraps=inner.name,
         )
 
+    def with_options(self, options: Mapping[str, Any]) -> RegisteredPolicy:
+        """The same policy with these options, as part of its name."""
+        self.check(options)
+        words = ",".join(f"{name}={value}" for name, value in options.items())
+        label = f"{self.label}, {words.replace(',', ', ').replace('=', ' ')}"
+        return replace(self, name=f"{self.name},{words}", label=label, options={**self.options, **options})
+
     def kinds(self, options: Mapping[str, Any]) -> tuple[Any, ...]:
         """Its class, and those of the policies that it wraps if it is given these options."""
         if self.wraps is None:
             return (self.kind,)
-        return (self.kind, *find_policy(options.get("policy", self.wraps)).kinds({}))
+        return (self.kind, *find_policy({**options, **self.options}.get("policy", self.wraps)).kinds({}))
 
     @property
     def keeps_baseline(self) -> bool:
@@ -136,7 +144,13 @@ def policy(name: str, *, label: str | None = None, wraps: str | None = None, **o
 
 
 def find_policy(name: str) -> RegisteredPolicy:
-    """The registered policy of this name; the name of its class is understood, and a wrapper's before another name."""
+    """The registered policy of this name; the name of its class is understood, and a wrapper's before another name.
+
+    Options may follow: "randomised-linucb,floor=0.1,exploration=0.3" is a name for that policy with these options.
+    """
+    name, comma, options = str(name).partition(",")
+    if comma:
+        return find_policy(name.strip()).with_options(_told_options(options))
     if name not in POLICIES and str(name).lower() not in POLICIES:
         for entry in POLICIES:
             if entry.kind.__name__ == name:
@@ -145,6 +159,20 @@ def find_policy(name: str) -> RegisteredPolicy:
             if entry.wraps is not None and str(name).lower().startswith(f"{entry.name}-"):
                 return entry.around(find_policy(name[len(entry.name) + 1 :]))
     return POLICIES.find(name)
+
+
+def _told_options(text: str) -> dict[str, Any]:
+    """Options from "floor=0.1,kind=uniform": numbers, true and false where they are such, else words."""
+    options: dict[str, Any] = {}
+    for part in text.split(","):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key.isidentifier() and equals and value):
+            raise InputError(f"options of a policy must be like 'linucb,exploration=0.3', got {part.strip()!r}")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    return options
 
 
 def name_of(policy: Any) -> str:
