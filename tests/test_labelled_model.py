@@ -216,3 +216,15 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(one.drifts for one in prior.effects)
     assert "30 have too few clicks to tell" in arm_page.headline(model)
+
+
+def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
+    model = ib.fit_logs(log.table(), every="30d", policy="randomised-auto-isd,floor=0.2")
+    model.add_arm("banner_Z")
+    decision = model.decide(CONTEXT)
+    assert set(decision.scores) == {*model.arms.active} >= {"banner_Z"}
+    assert decision.propensity in (pytest.approx(0.05), pytest.approx(0.85))
+    drawn = {model.decide(CONTEXT).action for _ in range(400)}  # one arm is missed with probability 4 · 0.95^400 = 5e-9
+    assert drawn == set(model.arms.active)
+    model.learn(decision, 1.0)
+    assert (type(model.policy), model.policy.floor, model.policy.rounds) == (ib.Randomised, 0.2, 1)

@@ -187,10 +187,20 @@ class Randomised(BasePolicy):
             super().update_many(features, rewards, offered=offered, actions=actions)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the wrapped policy can do or tell, such as `explain`, `beliefs` and `coefficients`."""
+        """What else the wrapped policy can do or tell, such as `explain`, `beliefs` and `coefficients`.
+
+        What makes another policy of it, with an arm more or less, makes another one wrapped like this.
+        """
         if name.startswith("_") or name == "policy":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.policy, name)
+        told = getattr(self.policy, name)
+        if name not in ("with_arm", "without_arm"):
+            return told
+        return lambda *given, **named: self._around(told(*given, **named))
+
+    def _around(self, policy: Any) -> Self:
+        """Another policy, wrapped like this one."""
+        return type(self)(policy, self.floor, self.kind, sharpness=self.sharpness, seed=self._draws.seed)
 
     # -- storing --
 
