@@ -311,8 +311,8 @@ def with_level(rows: Array) -> Array:
 
 def _number(name: str, value: Any) -> float:
     try:
-        return float(finite_array(name, value, ()))
-    except InputError:
+        return float(finite_array(name, float(value), ()))
+    except (InputError, TypeError, ValueError):
         raise InputError(f"features: {name!r} must be a number, got {value!r}") from None
 
 

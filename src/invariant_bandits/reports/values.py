@@ -50,9 +50,14 @@ def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
     return {
         "stable_dim": sum(not one["drifts"] for one in found),
         "drifting_dim": sum(one["drifts"] for one in found),
-        "arms": [asdict(one) for one in arms.arms],
+        "arms": of_arms(arms),
         "effects": found,
     }
+
+
+def of_arms(arms: ArmTable) -> list[dict[str, Any]]:
+    """The arms of a model: label, first and last use, plays, and whether it can still be chosen."""
+    return [asdict(one) for one in arms.arms]
 
 
 def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:

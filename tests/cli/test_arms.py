@@ -1,0 +1,50 @@
+"""`invariant-bandits arms`: list, add, retire."""
+
+import json
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command in this process: (exit code, output, errors)."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out, " ".join(shown.err.split())
+
+    return call
+
+
+import invariant_bandits as ib
+from labelled_logs import labelled_log
+
+
+def test_arms_are_listed_added_and_retired(run, tmp_path):
+    path, out = tmp_path / "model", tmp_path / "changed"
+    ib.fit_logs(labelled_log(0, 4000).table()).save(path)
+    before = path.read_bytes()
+    code, shown, _ = run("arms", path)
+    assert code == 0
+    assert "banner_C" in shown
+    assert "retired" in shown
+    assert path.read_bytes() == before
+    code, shown, _ = run("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
+    assert code == 0
+    active = {one["label"]: one["active"] for one in json.loads(shown)["arms"]}
+    assert active == {"banner_A": False, "banner_B": True, "banner_C": False, "banner_D": True, "banner_E": True}
+    model = ib.Model.load(out)
+    assert set(model.decide({"age": 30.0, "hour": 9.0, "country": "DE"}).scores) == {"banner_B", "banner_D", "banner_E"}
+    assert path.read_bytes() == before
+    for words, message in (
+        (("--add", "banner_A"), "labels are never used again"),
+        (("--retire", "nobody"), "'nobody' is not known"),
+        (("--feature", "size=1"), "give --add, too"),
+        (("--add", "x", "--feature", "size"), "must be NAME=VALUE"),
+        (("--add", "x", "--feature", "size=1"), "without a catalogue"),
+    ):
+        code, _, errors = run("arms", path, *words)
+        assert code == 2
+        assert message in errors
+    assert path.read_bytes() == before
