@@ -1,6 +1,13 @@
 """`invariant-bandits arms`: list, add, retire."""
 
 import json
+import sys
+
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits import cli
+from labelled_logs import labelled_log
 
 
 @pytest.fixture
@@ -15,10 +22,6 @@ def run(monkeypatch, capsys):
         return ended.value.code, shown.out, " ".join(shown.err.split())
 
     return call
-
-
-import invariant_bandits as ib
-from labelled_logs import labelled_log
 
 
 def test_arms_are_listed_added_and_retired(run, tmp_path):
