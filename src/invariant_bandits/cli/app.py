@@ -18,13 +18,16 @@ from invariant_bandits.cli.common import console
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,  # its panels leave the words a fifth of a terminal
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 120},
+    pretty_exceptions_enable=False,
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
 groups = (logs, update, arms, convert, sample, experiments, moments)
 commands: list[Callable[..., None]] = [command for group in groups for command in group.COMMANDS]
 for command in commands:
-    app.command(command.__name__.strip("_"))(command)
+    summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words
+    app.command(command.__name__.strip("_"), short_help=summary)(command)
 app.add_typer(studies.study, name="study")
 
 

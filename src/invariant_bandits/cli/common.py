@@ -39,6 +39,11 @@ def one_thread_each() -> None:
     threadpool_limits(limits=1, user_api="blas")
 
 
+def width() -> int:
+    """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
+    return max(60, min(plain_console.width, 140)) if plain_console.is_terminal or "COLUMNS" in os.environ else 100
+
+
 @contextmanager
 def words_on_stderr(wanted: bool) -> Iterator[None]:
     """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON object."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from invariant_bandits.cli.common import words_on_stderr
+from invariant_bandits.cli.compiling import say_when_compiling
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.features import FeatureOptions
@@ -31,7 +32,7 @@ class LogOptions:
     """What a command was told about its log; every field is an option of the command line."""
 
     logs: Annotated[
-        list[str], typer.Argument(metavar="LOGS...", help="Files, a folder, or a pattern in quotes; see docs/logs.md.")
+        list[str], typer.Argument(metavar="LOGS", help="Files, a folder, or a pattern in quotes; see docs/logs.md.")
     ]
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a log with any bad row instead of counting them.")
@@ -176,6 +177,7 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def whole(**given: Any) -> None:
+        say_when_compiling()
         log = LogOptions(**{one.name: given.pop(one.name) for one in shared})
         with words_on_stderr(bool(given.get("as_json"))):
             command(log=log, **given)

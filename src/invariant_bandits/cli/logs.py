@@ -18,10 +18,12 @@ from invariant_bandits.cli.common import (
     AsJson,
     check_target,
     print_json,
+    width,
     words_on_stderr,
     write_report,
 )
 from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.cli.compiling import say_when_compiling
 from invariant_bandits.cli.log_options import LogOptions, split_words, with_log_options
 from invariant_bandits.cli.progress import playing, reading
 
@@ -115,7 +117,7 @@ def fit(
     from invariant_bandits.reports import model_page, values
 
     written = write_report(page_path, lambda: model_page.report(model))
-    console.print(model_page.text(model, columns=False))
+    console.print(model_page.text(model, columns=False, width=width()))
     console.print(f"\nmodel: {out}")
     console.print(f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
     if as_json:
@@ -145,10 +147,11 @@ def inspect(
 
     if report is not None:
         check_target(report, "--report")
+    say_when_compiling()
     loaded = Model.load(model)
     with words_on_stderr(as_json):
         if not as_json:
-            console.print(model_page.text(loaded))
+            console.print(model_page.text(loaded, width=width()))
         written = None if report is None else write_report(report, lambda: model_page.report(loaded))
     if as_json:
         print_json(values.of_model(loaded) | {"model": str(model), "report": written})
@@ -216,7 +219,7 @@ def evaluate(
         )
     from invariant_bandits.reports import evaluation_page, values
 
-    console.print(evaluation_page.text(result, read))
+    console.print(evaluation_page.text(result, read, width()))
     written = None if report is None else write_report(report, lambda: evaluation_page.report(result, read))
     if as_json:
         print_json(values.of_comparison(result, read) | {"report": written})

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from invariant_bandits.cli.common import console
+from invariant_bandits.cli.compiling import say_when_compiling
 
 
 def decompose(
@@ -27,7 +28,8 @@ def decompose(
     if windows is not None:
         stored = stored.coarsen(windows)
     fit = InvariantSubspaceDecomposition(metric=metric, covariances=covariances, alpha=alpha)
-    with console.status("fitting (the first time after installation: compiling)"):
+    say_when_compiling()
+    with console.status("fitting"):
         fit.fit(stored)
     console.print(fit.summary(), highlight=False)
     if plot is not None:

@@ -10,16 +10,15 @@ from typing import Annotated
 import typer
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import FAILED, AsJson, check_target, print_json, words_on_stderr, write_report
+from invariant_bandits.cli.common import FAILED, AsJson, check_target, print_json, width, words_on_stderr, write_report
 from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.cli.compiling import say_when_compiling
 from invariant_bandits.cli.progress import reading
 
 
 def update(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit` or `update`.")],
-    logs: Annotated[
-        list[str], typer.Argument(metavar="LOGS...", help="The new rounds only: files, a folder, a pattern.")
-    ],
+    logs: Annotated[list[str], typer.Argument(metavar="LOGS", help="The new rounds only: files, a folder, a pattern.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="MODEL", help="Where the new model goes; replaces MODEL if not given."),
@@ -49,6 +48,7 @@ def update(
     if page_path == target:
         raise InputError(f"--out and --report must be different files, got {target} for both")
     began = time.perf_counter()
+    say_when_compiling()
     with words_on_stderr(as_json):
         from invariant_bandits.model import Model
         from invariant_bandits.reports import update_words
@@ -69,7 +69,7 @@ def update(
             )
         changed.model.save(target)
         written = write_report(page_path, lambda: update_words.report(changed))
-        console.print(update_words.text(changed))
+        console.print(update_words.text(changed, width()))
         console.print(f"\nmodel: {target}")
         console.print(f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
     if as_json:

@@ -34,12 +34,7 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
 
 def report(comparison: Comparison) -> str:
     """Tables, one verdict per policy, and what the numbers rest on."""
-    logged, first = comparison.logged, comparison.policies[0]
-    lines = [
-        f"{first} against what the log did: {comparison.verdict(first)}.",
-        f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
-        f"The log itself earned {logged} per round.",
-    ]
+    lines = opening(comparison)
     if comparison.lines:
         against = f"against {comparison.reference}" if comparison.reference else ""
         heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
@@ -48,15 +43,35 @@ def report(comparison: Comparison) -> str:
             rival = "" if comparison.reference in (None, one.policy) else _cell(one.against_reference)
             cells = f"{_cell(one.value):<28} {_cell(one.against_log):<28} {rival:<28}"
             lines.append(f"{one.policy:<20} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
-    lines += ["", "Would it have helped?"]
+    return "\n".join([*lines, "", *verdicts(comparison), "", *notes(comparison)])
+
+
+def opening(comparison: Comparison) -> list[str]:
+    """The verdict on the first policy, and what it rests on."""
+    logged, first = comparison.logged, comparison.policies[0]
+    return [
+        f"{first} against what the log did: {comparison.verdict(first)}.",
+        f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
+        f"The log itself earned {logged} per round.",
+    ]
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A line per policy, and one on the propensities."""
+    lines = ["Would it have helped?"]
     for name in comparison.policies:
         share = comparison.agreement[name]
         agrees = "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
         lines.append(f"  {name}: {comparison.verdict(name)}{agrees}")
     if comparison.calibration is not None:
         lines += ["", f"Propensities: {comparison.calibration.words}."]
-    notes = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
-    return "\n".join([*lines, "", *(f"Note: {note}." for note in notes)])
+    return lines
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """A line per note and per assumption."""
+    found = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
+    return [f"Note: {note}." for note in found]
 
 
 def _cell(one: Estimate) -> str:

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.extras import needed
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import FORMATS, format_of_file, format_of_object, has_known_suffix
 from invariant_bandits.logs.partitions import PartitionedSource, keys_of
@@ -28,6 +29,7 @@ def open_source(source: Any) -> Source:
     >>> open_source(pa.table({"reward": [1.0, 0.0], "x": [0.5, 2.0]})).total_rows
     2
     """
+    needed("pyarrow", "reading a log")
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariant_bandits.evaluation import report as words_of
 from invariant_bandits.evaluation.calibration import Calibration
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.examination import Line
@@ -9,7 +10,7 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Cell, Mark
-from invariant_bandits.reports.sections import Section, as_page, lines_of, number
+from invariant_bandits.reports.sections import WIDTH, Section, as_page, filled, lines_of, number, table_lines
 
 TITLE = "Would it have helped?"
 UNKNOWN = Mark("cannot be known", "unsure")
@@ -29,12 +30,16 @@ def report(result: Comparison, read: LoggedFeedback) -> str:
     return as_page(TITLE, headline(result), sections(result, read))
 
 
-def text(result: Comparison, read: LoggedFeedback) -> str:
-    """For the terminal: the comparison's own words, then what is known of the log beyond it."""
+def text(result: Comparison, read: LoggedFeedback, width: int = WIDTH) -> str:
+    """For a terminal of this width: the comparison's own words, then what is known of the log beyond it."""
     found = [] if result.calibration is None else [_calibration(result.calibration, read.feature_map.names)]
     notes = _sentences([*read.notes, *(f"left out: {one}" for one in read.dropped)])
     found += [Section("How the log was read", notes)] if notes else []
-    return "\n".join([result.summary(), *lines_of([*found, _quality(read)])])
+    estimates = _estimates(result)
+    table = ["", *table_lines(estimates.headings, estimates.rows, width)] if result.lines else []
+    words = [*words_of.verdicts(result), "", *words_of.notes(result)]
+    lines = [*(filled(line, width) for line in words_of.opening(result)), *table, ""]
+    return "\n".join([*lines, *(filled(line, width) for line in words), *lines_of([*found, _quality(read)], width)])
 
 
 def headline(result: Comparison) -> str:

@@ -15,7 +15,7 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.reports import arm_page, findings, html
 from invariant_bandits.reports.html import Cell, Mark
-from invariant_bandits.reports.sections import Section, as_page, as_text, number
+from invariant_bandits.reports.sections import WIDTH, Section, as_page, as_text, number
 
 BLOCKS = (
     "The reward model has two parts. Along stable directions one coefficient fits all windows, along drifting ones it"
@@ -34,10 +34,10 @@ def report(model: Model) -> str:
     return as_page(title(model), headline(model), sections(model, pictures=True))
 
 
-def text(model: Model, *, columns: bool = True) -> str:
-    """The same for the terminal; without the list of columns where it has just been shown."""
+def text(model: Model, *, columns: bool = True, width: int = WIDTH) -> str:
+    """The same for a terminal of this width; without the list of columns where it has just been shown."""
     shown = sections(model)
-    return as_text(title(model), headline(model), shown if columns else shown[:-1])
+    return as_text(title(model), headline(model), shown if columns else shown[:-1], width)
 
 
 def title(model: Model) -> str:

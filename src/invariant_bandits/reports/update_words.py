@@ -7,7 +7,7 @@ from typing import Any
 
 from invariant_bandits.reports import model_page, values
 from invariant_bandits.reports.html import Cell, Mark
-from invariant_bandits.reports.sections import Section, as_page, as_text, number
+from invariant_bandits.reports.sections import WIDTH, Section, as_page, as_text, number
 from invariant_bandits.updating import ALARM_LEVEL, Move, Update
 
 NOTABLE = 4.0
@@ -18,10 +18,11 @@ EXPLAINED = (
 )
 
 
-def text(update: Update) -> str:
-    """For the terminal: what changed, then what the model says now."""
+def text(update: Update, width: int = WIDTH) -> str:
+    """For a terminal of this width: what changed, then what the model says now."""
     model = update.model
-    return as_text(model_page.title(model), model_page.headline(model), [section(update), *model_page.sections(model)])
+    sections = [section(update), *model_page.sections(model)]
+    return as_text(model_page.title(model), model_page.headline(model), sections, width)
 
 
 def report(update: Update) -> str:

@@ -1,0 +1,153 @@
+"""The command as a guest in a terminal: widths, completion, missing packages, compiling, Ctrl-C."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits.cli.app import commands
+from invariant_bandits.reports.sections import number, table_lines
+from invariant_bandits.simulation.sample_logs import write_samples
+
+MAIN = "from invariant_bandits.cli import main\nmain()"
+HOME = str(Path(ib.__file__).parents[1])
+
+
+def run(*words, code="", cwd=None, **surroundings):
+    """The command in a process of its own, after `code`."""
+    return subprocess.run(
+        [sys.executable, "-c", f"{code}\n{MAIN}", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": HOME, **surroundings},
+    )
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("logs")
+    write_samples(folder, rounds=1000)
+    return folder
+
+
+@pytest.mark.parametrize(("words", "columns"), [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)])
+def test_help_fits_the_terminal_and_leaves_words_whole(words, columns):
+    shown = run(*words, COLUMNS=str(columns)).stdout
+    assert max(map(len, shown.splitlines())) <= min(columns, 120)
+    assert "invariant-bandits" in shown.splitlines()[0]
+    assert not re.search(r"^\W*\w+\W*$\n^\W*\w+\W*$", shown, re.MULTILINE)  # no column of single words
+    if words == ("--help",):
+        assert "..." not in shown.split("Commands:")[-1]
+        for command in commands:
+            assert re.search(rf"^  {command.__name__.strip('_')} ", shown, re.MULTILINE)
+
+
+def test_completion_can_be_installed_and_is_shown():
+    shown = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "complete -o default -F _invariant_bandits_completion invariant-bandits" in shown.stdout
+    asked = {"COMP_WORDS": "invariant-bandits ins", "COMP_CWORD": "1"}
+    completed = run(_INVARIANT_BANDITS_COMPLETE="complete_bash", **asked)
+    assert completed.stdout.split() == ["inspect"]
+
+
+def test_tables_fit_the_terminal(logs, tmp_path):
+    shown = run("fit", logs / "rows.parquet", "-o", tmp_path / "m", "--no-value", COLUMNS="80")
+    assert shown.returncode == 0, shown.stderr
+    body = shown.stdout[: shown.stdout.index("Data quality")]
+    assert max(map(len, body.splitlines())) <= 80
+
+
+def test_what_does_not_fit_goes_below_or_is_wrapped():
+    rows = [["LinUCB", "DR", number("+1.25 [+1.1, +1.4]"), number("+0.25 [+0.1, +0.4]"), "yes " * 8]]
+    lines = table_lines(("policy", "by", "value", "gain", "would it have helped?"), rows, width=50)
+    assert max(map(len, lines)) <= 50
+    assert " ".join(" ".join(lines).split()).count("yes") == 8
+    assert sum(line.split()[:2] == ["LinUCB", "DR"] for line in lines) > 1
+    (head, row) = table_lines(("a", "b"), [["x", number("1")]], width=50)
+    assert (head, row) == ("  a  b", "  x  1")
+
+
+WITHOUT = "import sys; sys.modules[{!r}] = None"
+
+
+def test_a_missing_extra_is_one_line_that_names_it(logs):
+    shown = run("--help", code=WITHOUT.format("typer"))
+    assert shown.returncode == 2
+    assert "'typer' is needed for this and is not installed: pip install 'invariant-bandits[command]'" in shown.stderr
+    shown = run("fit", logs / "rows.parquet", "-o", "m", code=WITHOUT.format("pyarrow"))
+    assert shown.returncode == 2
+    (line,) = shown.stderr.strip().splitlines()
+    assert "needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'" in line
+    code = WITHOUT.format("pyarrow") + "\nimport invariant_bandits as ib\nib.fit_logs('log.csv')"
+    library = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": HOME}
+    )
+    assert "reading a log needs pyarrow, which is not installed" in library.stderr.splitlines()[-1]
+
+
+def test_compiling_is_announced_once_and_only_if_it_happens(tmp_path):
+    code = """
+from invariant_bandits.cli.compiling import say_when_compiling
+import numba
+say_when_compiling()
+say_when_compiling()
+print("loaded", flush=True)
+numba.njit(lambda x: x + 1)(1)
+numba.njit(lambda x: x + 2)(1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": HOME}
+    )
+    assert done.stderr.splitlines() == ["compiling the inner loops, once after installation; this takes up to a minute"]
+
+
+WAITS = {
+    "in Python": "time.sleep(30.0)",
+    "in a thread that cannot be ended": "ThreadPoolExecutor().submit(time.sleep, 30.0).result()",
+    "where it is swallowed": "\n        try: time.sleep(30.0)\n        except BaseException: time.sleep(30.0)",
+    "in workers": "list(map_unordered(time.sleep, [30.0, 30.0], jobs=2))",
+}
+
+
+@pytest.mark.parametrize("where", WAITS)
+def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(where, tmp_path):
+    code = f"""
+import time, pathlib
+from concurrent.futures import ThreadPoolExecutor
+from invariant_bandits.model import Model
+from invariant_bandits.parallel import map_unordered
+class Slow:
+    @staticmethod
+    def load(path):
+        pathlib.Path("reached").touch()
+        {WAITS[where]}
+import invariant_bandits.model
+invariant_bandits.model.Model = Slow
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}\n{MAIN}", "inspect", "m"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": HOME},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    patience = time.monotonic() + 120.0
+    while not (tmp_path / "reached").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < patience
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)  # each of the waits takes 30 s
+    assert process.returncode == 130
+    assert (out, err.split()) == ("", ["interrupted"])
