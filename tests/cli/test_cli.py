@@ -104,7 +104,7 @@ def test_simulate_plays_a_grid_from_a_file_and_draws_it(tmp_path):
     result = run("simulate", config, "--out", tmp_path / "out")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "logged=100" in result.stdout
-    names = sorted(path.name for path in (tmp_path / "out").glob("*"))
+    names = sorted(path.name for path in (tmp_path / "out").glob("[!.]*"))
     assert names == [
         "logged=100.parquet",
         "logged=200.parquet",
