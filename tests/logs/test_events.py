@@ -271,6 +271,19 @@ def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_pa
     assert "27 features that are not among the 6 most frequent" in source.schema.describe()
 
 
+def test_names_that_keep_coming_up_do_not_become_columns_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_source, "MOST_NAMES", 2000)
+    users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
+    lines = [event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)]
+    path = written(tmp_path / "log.json", lines)
+    source = open_source(path)
+    pieces = [type(piece).__name__ for _, piece in source.pieces(str(path), features=True)]
+    assert pieces[:-1] == ["Event"] * 599  # the last line, without an end, is a block of its own
+    assert "A.x" in source.schema.features
+    assert len(source.columns) == 500
+    assert "8,501 features that are not among the 500 most frequent" in source.schema.describe()
+
+
 def test_json_lines_that_are_no_events_stay_json_lines(tmp_path):
     path = written(tmp_path / "log.json", [{"reward": n % 2, "x": n} for n in range(9)])
     assert type(open_source(path)).__name__ == "JsonLinesSource"

@@ -1,5 +1,6 @@
 """Where logs are: folders whose names are keys, and addresses."""
 
+import pickle
 import sys
 
 import fsspec
@@ -9,6 +10,7 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
+from invariant_bandits.logs.converting import convert
 from invariant_bandits.logs.opening import open_source
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
@@ -86,6 +88,21 @@ def test_rounds_of_several_rows_in_folders(tmp_path):
         pq.write_table(part, tmp_path / name / "a.parquet", row_group_size=50)
     read = ib.read_moments(tmp_path, {"features": ["x0", "x1", "x2"]}, windows=2)
     assert_same_moments(read.moments, ib.read_moments(rows, windows=2).moments)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".dsjson", ".vw"])
+def test_sources_of_files_can_be_sent_to_another_machine(suffix, tmp_path):
+    place = tmp_path / "day=7"
+    place.mkdir()
+    convert(rows_per_action(LOG), place / f"log{suffix}")
+    log = ib.open_log(tmp_path)
+    sent = pickle.loads(pickle.dumps(log.source))
+    names = list(log.source.arrow_schema.names)
+    for task in log.source.tasks:
+        here, there = ([batch for _, batch in one.batches(task, names)] for one in (log.source, sent))
+        assert pa.Table.from_batches(here) == pa.Table.from_batches(there)
+    assert sent.in_files
+    assert set(pa.Table.from_batches(here)["day"].to_pylist()) == {7}
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from pyarrow import feather
 import invariant_bandits as ib
 from invariant_bandits.logs.dialect import Dialect
 from invariant_bandits.logs.formats import csv as csv_format
+from invariant_bandits.logs.formats import json_lines
 from invariant_bandits.logs.opening import open_source
 from invariant_bandits.logs.storage import COMPRESSIONS
 from invariant_bandits.logs.text_blocks import text_blocks
-from log_tables import planted_log, wide
+from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 
 TABLE = wide(planted_log(seed=11, rounds=300))
@@ -30,7 +31,7 @@ def as_text(delimiter=",", decimal="."):
     return frame.to_csv(index=False, sep=delimiter, decimal=decimal, float_format="%.17g")
 
 
-def json_lines():
+def as_json_lines():
     rows = TABLE.to_pylist()
     return "".join(json.dumps({**row, "time": row["time"].isoformat()}) + "\n" for row in rows)
 
@@ -41,14 +42,14 @@ def same_as_planted(path):
 
 def test_json_lines_have_the_moments_of_the_table(tmp_path):
     for name in ("log.jsonl", "log.ndjson", "log.json"):
-        (tmp_path / name).write_text(json_lines())
+        (tmp_path / name).write_text(as_json_lines())
         same_as_planted(tmp_path / name)
     assert ib.open_log(tmp_path / "log.json").schema.time == "time"
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 @pytest.mark.parametrize(
-    ("name", "text"), [("log.csv", as_text()), ("log.tsv", as_text("\t")), ("log.json", json_lines())]
+    ("name", "text"), [("log.csv", as_text()), ("log.tsv", as_text("\t")), ("log.json", as_json_lines())]
 )
 def test_compressed_text_is_read_like_plain_text(name, text, suffix, tmp_path):
     path = tmp_path / f"{name}{suffix}"
@@ -187,6 +188,34 @@ def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
     assert quality.rounds == 97
 
 
+def test_files_of_json_lines_may_lack_columns_but_not_all(tmp_path):
+    (tmp_path / "0.jsonl").write_text("\n".join(json.dumps({"reward": i, "x": i % 3}) for i in range(20)))
+    late = [{"reward": i + 0.5, "x": i % 3, "coupon": i % 2} for i in range(20)]
+    (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, late)))
+    schema = ib.open_log(tmp_path).schema
+    assert schema.features == ("x", "coupon")
+    read = ib.read_moments(tmp_path, {"features": ["x"]}, windows=1)
+    assert read.moments.rounds == 40
+    (tmp_path / "2.jsonl").write_text('{"other": 1}')
+    with pytest.raises(ib.FileError, match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon"):
+        ib.read_moments(tmp_path)
+
+
+def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch):
+    rows = rows_per_action(planted_log(seed=3, rounds=300)).drop(["time"]).to_pylist()
+    expected = ib.read_moments(pa.Table.from_pylist(rows), windows=2).moments
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setattr(json_lines, "text_blocks", lambda path: text_blocks(path, size=4000))
+    assert_same_moments(ib.read_moments(path, windows=2).moments, expected)
+    for row in (5, 300, 301):
+        rows[row]["x1"] = "broken"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    quality = ib.read_moments(path, windows=2).quality
+    assert quality.problems["unparsable x1"].count in (2, 3)
+    assert quality.rounds == 300 - quality.problems["unparsable x1"].count
+
+
 def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
     filler = "x" * 1000
     lines = [json.dumps({"reward": i if i < 2000 else i + 0.5, "x": i % 5, "filler": filler}) for i in range(4000)]
@@ -205,6 +234,7 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
         ("log.json", b"reward,x\n1,2", "does not begin with a JSON object"),
         ("log.json", b" \n", "it is empty"),
         ("log.csv", b"x,reward,x,y,y\n1,2,3,4,5\n", "several columns of the same name: x, y"),
+        ("log.csv", b"x,reward,,\n1,2,,\n", r"several columns of the same name: \(no name\)"),
         (
             "log.csv",
             b"c" + b",c".join(b"%d" % i for i in range(100_000)) + b"\n1" + b",1" * 99_999,
@@ -223,6 +253,12 @@ def test_what_cannot_be_read_is_said_in_one_line(name, content, message, tmp_pat
 def test_frames_with_two_columns_of_one_name_are_refused():
     frame = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["reward", "x", "x"])
     with pytest.raises(ib.FileError, match="frame has several columns of the same name: x"):
+        ib.read_moments(frame)
+
+
+def test_frames_with_columns_of_mixed_types_are_refused_in_one_line():
+    frame = pd.DataFrame({"reward": [1.0, 2.0], "x": pd.Series(["a", 3], dtype=object)})
+    with pytest.raises(ib.InputError, match=r"the frame cannot be read: .*column x"):
         ib.read_moments(frame)
 
 

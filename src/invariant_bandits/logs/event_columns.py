@@ -6,6 +6,7 @@ unusual raises IrregularBlockError, and is read event by event.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from invariant_bandits.logs.events import NONE, OBSERVED, WEIGHT, Columns, Event
 from invariant_bandits.logs.formats.json_lines import as_written, read_json
 
 LONGEST_LIST = 64
+PROBE_BYTES, MOST_NEW_NAMES = 1 << 16, 50
+KEY = re.compile(rb'"([^"\\]*)"\s*:')
 
 
 class IrregularBlockError(Exception):
@@ -52,7 +55,7 @@ class BlockReader:
 
     def read(self, block: bytes, *, features: bool) -> EventColumns:
         """The events of a block of whole lines, or IrregularBlockError."""
-        if b"\n\n" in block or b'"_outcomes"' in block or b'"_slot' in block:
+        if b"\n\n" in block or b'"_outcomes"' in block or b'"_slot' in block or _has_ever_new_names(block):
             raise IrregularBlockError
         table = self._parsed(block)
         lines = _Lines(table, self.reasons)
@@ -192,6 +195,14 @@ class _Lines:
         if not pa.types.is_string(tags.type):
             raise IrregularBlockError
         return compute.coalesce(tags, numbered)
+
+
+def _has_ever_new_names(block: bytes) -> bool:
+    """Whether names keep coming up at the beginning of a block: as columns they would fill the memory."""
+    half = block.rfind(b"\n", 0, PROBE_BYTES) + 1
+    whole = block.rfind(b"\n", 0, 2 * PROBE_BYTES) + 1
+    before, after = (set(KEY.findall(text)) for text in (block[:half], block[half:whole]))
+    return len(after - before) > MOST_NEW_NAMES
 
 
 def _single(column: Any) -> Any:

@@ -19,6 +19,8 @@ from invariant_bandits.logs.sources import Task
 
 MOST_FEATURES = 500
 MANY_WORDS = 100
+MOST_NAMES = 200_000
+"""How many names are counted before the rarer half of them is forgotten."""
 CELLS_AT_ONCE = 2_000_000
 
 
@@ -33,6 +35,7 @@ class _Names:
     several: set[str] = field(default_factory=set)
     more: set[str] = field(default_factory=set)
     timed: bool = False
+    forgotten: int = 0
 
     def see(self, piece: Event | str | EventColumns) -> None:
         """What has this piece of the log?"""
@@ -40,6 +43,16 @@ class _Names:
             self._see_event(piece)
         elif not isinstance(piece, str):
             self._see_columns(piece)
+        for counts in (self.numbers, self.words):
+            if len(counts) > MOST_NAMES:
+                self._forget_rare(counts)
+
+    def _forget_rare(self, counts: Counter[str]) -> None:
+        for name, _ in counts.most_common()[MOST_NAMES // 2 :]:
+            del counts[name]
+            self.distinct.pop(name, None)
+            self.several.discard(name)
+            self.forgotten += 1
 
     def _see_columns(self, piece: EventColumns) -> None:
         self.events += piece.events
@@ -131,7 +144,7 @@ class EventSource(ABC):
         features = {name: kinds.get(which.partition(":")[0], pa.float64()) for name, which in self.columns.items()}
         self.arrow_schema = pa.schema(list((fixed | features).items()))
         too_many = {name for name, which in self.columns.items() if _many_words(which, names)}
-        left_out = len(names.numbers) + len(names.words) - len(names.several) - len(self.columns)
+        left_out = names.forgotten + len(names.numbers) + len(names.words) - len(names.several) - len(self.columns)
         reasons = {f"!{name}": f"has more than {MANY_WORDS} different words" for name in sorted(too_many)}
         if left_out > 0:
             reasons["!…"] = f"{left_out:,} features that are not among the {MOST_FEATURES} most frequent"

@@ -68,7 +68,8 @@ class Log:
 
     def _see_timestamps(self) -> None:
         """Have times since 1970, and dates with the day or the month first, as timestamps from here on."""
-        if self.schema.time is None:
+        name = self.schema.time
+        if name is None or is_time(self.source.arrow_schema.field(name).type):
             return
         dated = with_timestamps(self.source, self.schema, self.sample)
         if dated is not self.source:

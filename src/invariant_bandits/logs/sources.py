@@ -183,7 +183,7 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
     if len(names) > MOST_COLUMNS:
         raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
     if len(set(names)) < len(names):
-        twice = [name for name, times in Counter(names).items() if times > 1]
+        twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
         raise FileError(f"{path} has several columns of the same name: {listed(twice)}; rename them")
 
 
@@ -199,3 +199,23 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
         if len(batch):
             yield row, batch
         row += len(batch)
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """One record batch of several; a column that is text in some of them is text in all."""
+    import pyarrow as pa
+
+    first = batches[0].schema
+    if all(batch.schema.equals(first) for batch in batches):
+        return pa.concat_batches(batches)
+    columns = [[batch.column(name) for batch in batches] for name in first.names]
+    alike = [
+        parts if len({part.type for part in parts}) == 1 else [_as_text(part) for part in parts] for parts in columns
+    ]
+    return pa.RecordBatch.from_arrays([pa.concat_arrays(parts) for parts in alike], names=first.names)
+
+
+def _as_text(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.cast(pa.string())

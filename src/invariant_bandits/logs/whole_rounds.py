@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.logs.sources import Source, Task, joined
 
 
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
@@ -17,13 +17,12 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
     A task owns the rounds that begin in it: rows of a round that began before are left to the task before, and the
     last round is completed with rows from behind the task.
     """
-    import pyarrow as pa
 
     held: Any = None
     held_row = end = task.first_row
     for row, batch in _own_batches(source, task, columns, name):
         if held is not None:
-            batch, row = pa.concat_batches([held, batch]), held_row
+            batch, row = joined([held, batch]), held_row
         cut = int(run_starts(batch.column(name))[-1])
         held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
         if cut:
@@ -46,12 +45,11 @@ def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) 
 
 def _completed(held: Any, behind: Iterator[tuple[int, Any]], name: str) -> Any:
     """The last round of a task with its rows from behind the task."""
-    import pyarrow as pa
 
     last = held.column(name)[0]
     for _, batch in behind:
         stop = _first_other(batch.column(name), last)
-        held = pa.concat_batches([held, batch.slice(0, stop)])
+        held = joined([held, batch.slice(0, stop)])
         if stop < len(batch):
             break
     return held

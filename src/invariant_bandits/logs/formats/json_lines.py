@@ -10,7 +10,8 @@ from typing import Any
 
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_same_names, require_usable_names
+from invariant_bandits.logs.schema import listed
+from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_usable_names
 from invariant_bandits.logs.text_blocks import first_lines, text_blocks
 
 
@@ -25,7 +26,7 @@ class JsonLinesSource:
     Parameters
     ----------
     paths : tuple of str
-        The files in the order of the log; all have the columns of the first.
+        The files in the order of the log; a column that a file lacks is missing there.
     """
 
     paths: tuple[str, ...]
@@ -38,10 +39,10 @@ class JsonLinesSource:
 
     def __post_init__(self) -> None:
         self._nested = _seen_schema(self.paths[0])
+        for path in self.paths[1:]:
+            self._nested = _both(path, self._nested, _seen_schema(path))
         self.arrow_schema = _flat(self._nested)
         require_usable_names(self.paths[0], self.arrow_schema.names)
-        for path in self.paths[1:]:
-            require_same_names(path, _flat(_seen_schema(path)), self.paths[0], self.arrow_schema)
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -104,6 +105,24 @@ def _seen_schema(path: str) -> Any:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for one in objects for name in one)
     return pa.schema([(name, _usual_type([one.get(name) for one in objects])) for name in names])
+
+
+def _both(path: str, known: Any, more: Any) -> Any:
+    """What is known of the files before, and what one more file has; FileError if they have nothing in common."""
+    import pyarrow as pa
+
+    if not set(known.names) & set(more.names):
+        raise FileError(f"{path} has none of the columns of the files before: {listed(list(known.names))}")
+    fields = []
+    for one in known:
+        there = more.field(one.name) if one.name in more.names else one
+        try:
+            fields.append(
+                pa.unify_schemas([pa.schema([one]), pa.schema([there])], promote_options="permissive").field(0)
+            )
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            fields.append(one)
+    return pa.schema([*fields, *(one for one in more if one.name not in known.names)])
 
 
 def _usual_type(values: Sequence[Any]) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariant_bandits.checks import InputError
 from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import BATCH_ROWS, Task, require_usable_names
@@ -70,5 +71,15 @@ def open_table(source: Any) -> TableSource:
         return TableSource(pa.Table.from_batches([source]))
     if _is_pandas(source):
         require_usable_names("frame", [str(name) for name in source.columns])
-        return TableSource(pa.Table.from_pandas(source, preserve_index=False), "frame")
+        return TableSource(_from_pandas(source), "frame")
     return TableSource(pa.table(source), "frame")
+
+
+def _from_pandas(frame: Any) -> Any:
+    """The table of a pandas frame, or InputError for columns of mixed types."""
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"source: the frame cannot be read: {' '.join(map(str, error.args))}") from None
