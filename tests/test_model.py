@@ -272,6 +272,7 @@ def test_features_may_be_names_of_columns():
     assert model.names == ("price",)
     assert ib.fit_logs(shop_log(), {"reward": "reward"}, features=["price", "count*"]).names[0] == "price"
     assert ib.fit_logs(shop_log(), ib.Schema("reward"), features=["price"]).names == ("price",)
+    assert ib.read_moments(shop_log(), features=["pri*"]).schema.features == ("price", "price_in_cents")
     with pytest.raises(ib.InputError, match="features are named twice: price by features, country by schema"):
         ib.fit_logs(shop_log(), {"features": ["country"]}, features=["price"])
     with pytest.raises(ib.InputError, match="list of column names, got 'price'"):

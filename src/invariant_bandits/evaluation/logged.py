@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import read_feature_map, read_rounds
 from invariant_bandits.logs.rounds import Rounds
-from invariant_bandits.logs.schema import Schema, SchemaLike
+from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.stored_rows import RowCollector
 
 CHOSEN_ONLY = (
@@ -73,7 +73,7 @@ def read_feedback(
     source: Any,
     schema: SchemaLike = None,
     *,
-    features: FeatureOptions | None = None,
+    features: FeatureOptions | Sequence[str] | None = None,
     fit_fraction: float = 0.5,
     windows: int = 8,
     latest: int | None = None,
@@ -93,8 +93,8 @@ def read_feedback(
         Where the rows come from.
     schema : Schema, mapping, path of a TOML file or None
         What the columns mean. What is not said is inferred.
-    features : FeatureOptions, optional
-        What to make of the columns.
+    features : FeatureOptions or list of str, optional
+        What to make of the columns, or names or patterns of those to take.
     fit_fraction : float
         Share of the rounds, the first ones, that says which features are left out, and their scales.
     windows : int
@@ -122,10 +122,11 @@ def read_feedback(
     >>> ib.read_feedback(table).feedback
     Feedback(rounds=200, dim=2, 3 actions, without propensities)
     """
+    schema, told = named_features(schema, features)
     log = open_log(source, schema)
     if not log.schema.has_offered:
         raise InputError(CHOSEN_ONLY)
-    options = features or FeatureOptions()
+    options = told or FeatureOptions()
     expanding = read_feature_map(log, options=options)
     quality, notes = QualityReport(), list[str]()
     gathered = _Gathered(latest)

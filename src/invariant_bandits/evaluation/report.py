@@ -38,11 +38,12 @@ def report(comparison: Comparison) -> str:
     if comparison.lines:
         against = f"against {comparison.reference}" if comparison.reference else ""
         heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
-        lines += ["", f"{'policy':<20} {'by':<7} {heads} {'eff. rounds':>11}"]
+        wide = max(20, *(len(name) for name in comparison.policies))
+        lines += ["", f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
         for one in comparison.lines:
             rival = "" if comparison.reference in (None, one.policy) else _cell(one.against_reference)
             cells = f"{_cell(one.value):<28} {_cell(one.against_log):<28} {rival:<28}"
-            lines.append(f"{one.policy:<20} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
+            lines.append(f"{one.policy:<{wide}} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
     return "\n".join([*lines, "", *verdicts(comparison), "", *notes(comparison)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import AnyFeatures, reader_of
 from invariant_bandits.logs.reading_arms import ArmLogMoments, read_arm_moments, with_features
 from invariant_bandits.logs.rounds import Rounds
-from invariant_bandits.logs.schema import Schema, SchemaLike
+from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -94,7 +94,7 @@ def read_moments(
     windows: int | None = None,
     every: Any = None,
     edges: Any = None,
-    features: FeatureOptions | FeatureMap | ArmFeatures | None = None,
+    features: FeatureOptions | FeatureMap | ArmFeatures | Sequence[str] | None = None,
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
@@ -115,8 +115,8 @@ def read_moments(
         Length of the windows instead: "30min", "12h", "7d", "2w", "1mo", "1y", or a number if the times are numbers.
     edges : array, shape (windows + 1,), optional
         Times that bound the windows instead.
-    features : FeatureOptions, FeatureMap or None
-        What to make of the columns, or a map that was learned before.
+    features : FeatureOptions, FeatureMap, list of str or None
+        What to make of the columns, a map that was learned before, or names or patterns of the columns to take.
     engine : str, distributed.Client or SparkSession
         Where the log is read: "local", "dask", "spark", or a cluster that is there; see `logs.engines.run`.
     address : str, optional
@@ -138,13 +138,14 @@ def read_moments(
     """
     if sum(given is not None for given in (windows, every, edges)) > 1:
         raise InputError("give only one of windows, every and edges")
+    schema, told = named_features(schema, features)
     log = open_log(source, schema)
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
     if log.schema.labelled:
         return _labelled_moments(
             log,
-            features,
+            told,
             windows=windows,
             every=every,
             edges=edges,
@@ -154,14 +155,14 @@ def read_moments(
             keep_going=keep_going,
             progress=progress,
         )
-    if isinstance(features, ArmFeatures):
+    if isinstance(told, ArmFeatures):
         raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
     cut = windows_of(log, windows, every, edges)
-    reader, total = Pass(log, cut, engine, address, progress).learning(features or FeatureOptions())
+    reader, total = Pass(log, cut, engine, address, progress).learning(told or FeatureOptions())
     if strict:
         total.report.refuse_problems()
     total.report.require_rounds(keep_going)
-    feature_map, dropped = _learned(features, reader.feature_map, total.moments)
+    feature_map, dropped = _learned(told, reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
     return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
 

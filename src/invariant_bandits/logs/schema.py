@@ -275,3 +275,8 @@ def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
     if isinstance(given, Schema):
         return replace(given, features=tuple(names))
     return {**given, "features": list(names)}
+
+
+def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
+    """(schema with these features, None) if `features` are names or patterns of columns, else both as they are."""
+    return (with_features(schema, features), None) if isinstance(features, Sequence) else (schema, features)
