@@ -6,7 +6,10 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.reports import arm_page, model_page, values
+from invariant_bandits.arm_fitting import read_log_odds
+from invariant_bandits.fitting import arm_prior_of
+from invariant_bandits.logs.log import open_log
+from invariant_bandits.reports import arm_page, model_page, update_words, values
 from labelled_logs import LABELS, labelled_log
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
@@ -210,7 +213,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
     table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
     model = ib.fit_logs(table)
-    prior = arm_page.prior_of(model)
+    prior = arm_prior_of(model)
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
@@ -228,3 +231,34 @@ def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
     assert drawn == set(model.arms.active)
     model.learn(decision, 1.0)
     assert (type(model.policy), model.policy.floor, model.policy.rounds) == (ib.Randomised, 0.2, 1)
+
+
+def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp_path):
+    """The same features and the same point of expansion: the same statistics, policy and decisions, bit for bit."""
+    table, every = log.table(), "30d"
+    cut = int(np.searchsorted(log.times, log.times[0] + np.timedelta64(300, "D")))
+    earlier, later = table.slice(0, cut), table.slice(cut)
+    before = ib.fit_logs(earlier, every=every)
+    before.save(tmp_path / "model")
+    update = ib.update_model(ib.Model.load(tmp_path / "model"), later)
+    after = update.model
+    whole = ib.read_moments(table, edges=after.moments.edges, features=before.feature_map).moments
+    np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
+    np.testing.assert_array_equal(after.moments.counts, whole.counts)
+    odds = read_log_odds(open_log(table), before.feature_map, before.log_odds.theta, edges=after.moments.edges)
+    np.testing.assert_allclose(after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7)
+    assert sum(arm.plays for arm in after.arms.arms) == len(log.times)
+    assert after.arms.active == before.arms.active
+    assert "new rounds" in update_words.text(update)
+
+
+def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
+    cut = int(np.searchsorted(log.times, log.times[0] + np.timedelta64(210, "D")))  # before banner_D was launched
+    table = log.table()
+    before = ib.fit_logs(table.slice(0, cut), every="30d")
+    assert "banner_D" not in before.arms.labels
+    after = ib.update_model(before, table.slice(cut)).model
+    assert after.arms.labels[-1] == "banner_D"
+    decision = after.decide({"age": 60.0, "hour": 9.0, "country": "DE"})
+    odds = log.truth[3] @ [1.0, 2.0]
+    assert decision.scores["banner_D"] == pytest.approx(1.0 / (1.0 + np.exp(-odds)), abs=0.1)

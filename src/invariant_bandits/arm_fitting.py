@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.arm_statistics import CHUNK, ArmStatistics
+from invariant_bandits.decomposition.log_odds import LogOdds
 from invariant_bandits.decomposition.logistic import LogitSums, fit_logistic
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.log import Log
-from invariant_bandits.logs.reading_arms import ArmLogMoments, read_arm_moments, read_arm_sample
+from invariant_bandits.logs.reading_arms import read_arm_moments, read_arm_sample
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -23,27 +23,33 @@ def linear_statistics(features: ArmFeatures, moments: WindowedMoments) -> ArmSta
     return ArmStatistics.from_sums(gram, cross, squares, *_about(features, gram))
 
 
-def logit_statistics(log: Log, read: ArmLogMoments, how: Mapping[str, Any]) -> ArmStatistics:
-    """The same for rewards that are 0 or 1, on the scale of their log-odds.
+def logit_statistics(features: ArmFeatures, moments: WindowedMoments, odds: LogOdds) -> ArmStatistics:
+    """The same for rewards that are 0 or 1, on the scale of their log-odds."""
+    gram, _, _ = _sums(moments)
+    information, scores, _ = _sums(odds.moments)
+    layout, rounds, square, described = _about(features, gram)
+    levels = np.arange(layout.arms) * layout.own
+    spread = float(np.diagonal(information, axis1=1, axis2=2)[:, levels].sum())
+    return ArmStatistics.on_logit_scale(information, scores, spread, layout, rounds, square, described)
 
-    Two more passes: over a sample, for coefficients to expand about, and over the whole log.
+
+def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
+    """What the windows of a log of clicks say of log-odds.
 
     Parameters
     ----------
     log : Log
         Opened.
-    read : ArmLogMoments
-        As read from it.
-    how : mapping
-        How `read_arm_moments` was told to cut and read it: windows, every, edges, engine, address.
+    features : ArmFeatures
+        As learned from it, or before.
+    theta : array, shape (p,), optional
+        What to expand about; a fit to a sample of the log if not given, which is one more pass.
+    how :
+        How `read_arm_moments` is to cut and read it: windows, every, edges, engine, address.
     """
-    features = read.features
-    start = _logistic_start(log, features, ArmLayout.of_features(features))
-    weighted = read_arm_moments(log, features=features, logit_at=start, keep_going=True, **how)
-    information, scores, _ = _sums(weighted.moments.of_features())
-    spread = float(weighted.moments.gram[..., 0, 0].sum())
-    gram, _, _ = _sums(read.moments.of_features())
-    return ArmStatistics.on_logit_scale(information, scores, spread, *_about(features, gram))
+    start = logistic_start(log, features) if theta is None else theta
+    read = read_arm_moments(log, features=features, logit_at=start, keep_going=True, **how)
+    return LogOdds(start, read.moments.of_features())
 
 
 def _sums(moments: WindowedMoments) -> tuple[Array, Array, float]:
@@ -70,9 +76,9 @@ def _about(features: ArmFeatures, gram: Array) -> tuple[ArmLayout, Array, Array,
     return layout, np.round(rounds), np.asarray(square) / rounds.sum(), features.catalogue
 
 
-def _logistic_start(log: Log, features: ArmFeatures, layout: ArmLayout) -> Array:
+def logistic_start(log: Log, features: ArmFeatures) -> Array:
     """Coefficients (p,) of a ridge fit to a sample of the log's clicks."""
-    sample = read_arm_sample(log, features)
+    layout, sample = ArmLayout.of_features(features), read_arm_sample(log, features)
     crossed = None if features.catalogue is None else features.catalogue[:, : features.crossed]
     parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
 

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.arm_fitting import linear_statistics, logit_statistics
+from invariant_bandits.arm_fitting import linear_statistics, logit_statistics, read_log_odds
 from invariant_bandits.checks import one_of, probability
+from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.log_odds import LogOdds
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
@@ -22,6 +25,7 @@ from invariant_bandits.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.offered_sets import MOST_SETS
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
 DEFAULT_POLICY = "auto-isd"
@@ -192,6 +196,25 @@ def keeps_baseline(policy: str) -> bool:
     return find_policy(policy).keeps_baseline
 
 
+def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]) -> Model:
+    of_arms = read.of_arms
+    assert of_arms is not None
+    odds = read_log_odds(log, of_arms.features, **how) if of_arms.moments.rewards_are_binary else None
+    return model_of_arms(
+        of_arms.features,
+        read.moments,
+        odds,
+        contender,
+        asked,
+        log=log,
+        schema=read.schema,
+        quality=read.quality,
+        dropped=read.dropped,
+        notes=(f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}", SOURCES[of_arms.arms.source]),
+        arms=of_arms.arms,
+    )
+
+
 class Settings(NamedTuple):
     """What a policy is fitted with."""
 
@@ -200,29 +223,57 @@ class Settings(NamedTuple):
     horizon: int | None
 
 
-def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]) -> Model:
-    """A model of labelled arms. Their features have levels of their own: there is no baseline to take off."""
-    of_arms = read.of_arms
-    assert of_arms is not None
-    linear = linear_statistics(of_arms.features, read.moments)
+def model_of_arms(
+    features: ArmFeatures,
+    moments: WindowedMoments,
+    odds: LogOdds | None,
+    contender: Contender,
+    asked: Settings,
+    *,
+    log: Log,
+    **others: Any,
+) -> Model:
+    """A model of labelled arms. Their features have levels of their own: there is no baseline to take off.
+
+    Parameters
+    ----------
+    features, moments : ArmFeatures, WindowedMoments
+        What context and label become, and moments of that.
+    odds : LogOdds or None
+        If rewards are 0 or 1.
+    contender, asked : Contender, Settings
+        What makes the policy, and with what.
+    log : Log
+        Where the offered arms of a rehearsal can be read, if the policy asks for them.
+    others :
+        Further fields of the model.
+    """
+    linear = linear_statistics(features, moments)
     past = Past(
-        moments=read.moments,
+        moments=moments,
         noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
         confidence=asked.confidence,
         horizon=asked.horizon,
-        remembered=max(read.moments.rounds // read.moments.windows, 1),
-        offered=lambda: read_offered(log, read.schema, read.feature_map, MOST_SETS) or None,
-        arm_statistics=lambda: logit_statistics(log, of_arms, how) if of_arms.moments.rewards_are_binary else linear,
+        remembered=max(moments.rounds // moments.windows, 1),
+        offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
+        arm_statistics=lambda: linear if odds is None else logit_statistics(features, moments, odds),
     )
-    coding = f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}"
     return Model(
         policy=contender(past),
         policy_name=asked.policy,
-        feature_map=of_arms.features,
-        schema=read.schema,
-        moments=read.moments,
-        quality=read.quality,
-        dropped=read.dropped,
-        notes=(coding, SOURCES[of_arms.arms.source]),
-        arms=of_arms.arms,
+        feature_map=features,
+        moments=moments,
+        log_odds=odds,
+        **others,
     )
+
+
+def arm_prior_of(model: Model) -> ArmPrior:
+    """What the log of a model says of its labelled arms: what the policy started from, or the same from the moments."""
+    prior = getattr(unwrapped(model.policy), "prior", None)
+    if isinstance(prior, ArmPrior):
+        return prior
+    assert isinstance(model.feature_map, ArmFeatures)
+    if model.log_odds is None:
+        return ArmPrior.from_statistics(linear_statistics(model.feature_map, model.moments))
+    return ArmPrior.from_statistics(logit_statistics(model.feature_map, model.moments, model.log_odds))

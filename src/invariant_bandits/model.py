@@ -19,6 +19,7 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.decomposition.log_odds import LogOdds
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
@@ -70,6 +71,8 @@ class Model:
         Decisions that wait for their rewards.
     arms : ArmTable or None
         The labelled arms, if actions are such; retired ones stay in it.
+    log_odds : LogOdds or None
+        What the windows say on the scale of log-odds, if rewards of labelled arms are 0 or 1.
     """
 
     policy: Policy
@@ -86,6 +89,7 @@ class Model:
     fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     arms: ArmTable | None = None
+    log_odds: LogOdds | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.policy.dim == self.feature_map.dim or (self.arms is None and self.moments.dim != self.policy.dim):
@@ -310,6 +314,9 @@ class Model:
         arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
         arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
         arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
+        if self.log_odds is not None:
+            arrays["log_odds"] = np.frombuffer(self.log_odds.moments.to_bytes(), dtype=np.uint8)
+            arrays["log_odds_at"] = self.log_odds.theta
         about = {
             "policy_name": self.policy_name,
             "features": self.feature_map.describe(),
@@ -348,6 +355,11 @@ class Model:
                 version=about["version"],
                 ledger=Ledger.from_dict(about["ledger"]) if "ledger" in about else Ledger(),
                 arms=None if about.get("arms") is None else ArmTable.from_dict(about["arms"]),
+                log_odds=None
+                if "log_odds" not in arrays
+                else LogOdds(
+                    arrays["log_odds_at"], WindowedMoments.from_bytes(arrays["log_odds"].tobytes(), f"{name}, log-odds")
+                ),
             )
         except FileError:
             raise

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from invariant_bandits.arm_fitting import logistic_start, read_log_odds
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.log_odds import LogOdds
 from invariant_bandits.decomposition.silence import informed_directions
-from invariant_bandits.fitting import fitted_contender, model_of
+from invariant_bandits.fitting import Settings, arm_prior_of, fitted_contender, model_of, model_of_arms
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.passes import Progress
@@ -25,7 +28,7 @@ from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import find_policy
+from invariant_bandits.policies.registry import Contender, find_policy
 
 ALARM_LEVEL = 0.01
 """What was stable is said to have moved if the new rounds were less likely than this without a move."""
@@ -84,8 +87,17 @@ class Update:
 
     @property
     def newly_drifting(self) -> int:
-        """How many dimensions more drift than before; negative if fewer."""
-        return self.model.decomposition.split_.residual_dim - self.before.decomposition.split_.residual_dim
+        """How many dimensions, or effects of arms, more drift than before; negative if fewer."""
+        return drifting(self.model)[0] - drifting(self.before)[0]
+
+
+def drifting(model: Model) -> tuple[int, int]:
+    """(how many drift, of how many): dimensions, or effects of labelled arms."""
+    if model.arms is None:
+        split = model.decomposition.split_
+        return split.residual_dim, split.dim
+    found = arm_prior_of(model).effects
+    return sum(one.drifts for one in found), len(found)
 
 
 def update_model(
@@ -133,11 +145,12 @@ def update_model(
     >>> update.model.moments.windows, update.model.moments.rounds, update.alarm
     (10, 5000, False)
     """
-    if not isinstance(model.feature_map, FeatureMap):
-        raise InputError("model: models of labelled arms cannot be updated yet; fit all logs anew")
     log = open_log(source, model.schema if schema is None else schema)
     old = model.moments
     edges, count = _windows(model, log, windows, every)
+    if not isinstance(model.feature_map, FeatureMap):
+        how = {"windows": count, "edges": edges, "engine": engine, "address": address}
+        return _update_arms(model, log, contender_of(model, exploration), horizon, strict, how)
     read = read_moments(
         log,
         windows=count,
@@ -151,10 +164,7 @@ def update_model(
     _require_new(old, read.moments, read.quality)
     quality = QualityReport.from_dict(model.quality.to_dict())
     quality.merge(read.quality)
-    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    confidence = float(settings.get("confidence", 0.01))
-    if exploration is None and getattr(model.policy, "rehearsal", None) is None and named.takes("exploration"):
-        exploration = settings.get("exploration")
+    contender, confidence = contender_of(model, exploration)
     after = model_of(
         _joined(old, read.moments),
         model.feature_map,
@@ -162,7 +172,7 @@ def update_model(
         schema=model.schema,
         quality=quality,
         policy=model.policy_name,
-        contender=fitted_contender(model.policy_name, exploration, confidence),
+        contender=contender,
         confidence=confidence,
         horizon=horizon,
         source=log,
@@ -170,6 +180,66 @@ def update_model(
     after = replace(after, dropped=(*model.dropped, *after.dropped), ledger=model.ledger)
     moves, p_value = _moved(model, read.moments)
     return Update(after, model, read.moments, read.quality, moves, p_value, _reward_shift(old, read.moments))
+
+
+def contender_of(model: Model, exploration: float | str | None) -> tuple[Contender, float]:
+    """What makes the policy of a model anew, and its confidence; the exploration is the model's if not given."""
+    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
+    confidence = float(settings.get("confidence", 0.01))
+    if exploration is None and getattr(model.policy, "rehearsal", None) is None and named.takes("exploration"):
+        exploration = settings.get("exploration")
+    return fitted_contender(model.policy_name, exploration, confidence), confidence
+
+
+def _update_arms(
+    model: Model,
+    log: Log,
+    contender: tuple[Contender, float],
+    horizon: int | None,
+    strict: bool,
+    how: dict[str, Any],
+) -> Update:
+    """The same for a model of labelled arms: new labels become arms, retired ones stay retired."""
+    assert model.arms is not None
+    assert isinstance(model.feature_map, ArmFeatures)
+    table, features = model.arms, model.feature_map
+    for label in log.arms.labels:
+        if label not in table.labels:
+            table, features = table.with_arm(label), features.with_arm(label)
+    log = open_log(log.source, log.schema, arms=table.labels)
+    read = read_moments(log, features=features, strict=strict, **how)
+    own = features.width if features.coding == "own" else 1
+    end = (features.dim - model.moments.dim) // own  # arms that the moments of the model do not know yet
+    places = np.full(end * own, (len(features.labels) - end) * own)
+    old = model.moments.padded(places) if end else model.moments
+    _require_new(old, read.moments, read.quality)
+    odds = None
+    if model.log_odds is not None:
+        before, theta = model.log_odds, model.log_odds.theta
+        if end:  # nothing was said about these arms so far: any point of expansion will do for the old windows
+            before, of_new = before.padded(places), places[0] + np.arange(len(places))
+            theta = before.theta.copy()
+            theta[of_new] = logistic_start(log, features)[of_new]
+        new = read_log_odds(log, features, theta, **how)
+        odds = LogOdds(theta, _joined(before.moments, new.moments))
+    quality = QualityReport.from_dict(model.quality.to_dict())
+    quality.merge(read.quality)
+    maker, confidence = contender
+    after = model_of_arms(
+        features,
+        _joined(old, read.moments),
+        odds,
+        maker,
+        Settings(model.policy_name, confidence, horizon),
+        log=log,
+        schema=model.schema,
+        quality=quality,
+        dropped=model.dropped,
+        notes=model.notes,
+        arms=table.followed_by(log.arms),
+        ledger=model.ledger,
+    )
+    return Update(after, model, read.moments, read.quality, (), None, _reward_shift(old, read.moments))
 
 
 def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:

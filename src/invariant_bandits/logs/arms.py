@@ -126,6 +126,13 @@ class ArmTable:
         retired = replace(self.arms[place], active=False)
         return replace(self, arms=(*self.arms[:place], retired, *self.arms[place + 1 :]))
 
+    def followed_by(self, later: ArmTable) -> ArmTable:
+        """This table after a later log of the same arms: plays add; who is retired stays so."""
+        if later.labels != self.labels:
+            raise InputError(f"later must have the arms {listed(self.labels)}, got {listed(later.labels)}")
+        pairs = zip(self.arms, later.arms, strict=True)
+        return replace(self, arms=tuple(_continued(one, two) for one, two in pairs))
+
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
         return labels.places(column, self.labels)
@@ -176,6 +183,13 @@ class ArmTable:
         known = {one.name for one in fields(Arm)}
         arms = [Arm(**{name: _lively(one[name]) for name in known & one.keys()}) for one in values["arms"]]
         return cls(tuple(arms), str(values["source"]))
+
+
+def _continued(earlier: Arm, later: Arm) -> Arm:
+    """An arm with the uses of two logs; rows of different files cannot be compared, the later ones count."""
+    first = later.first if earlier.first is None else earlier.first
+    last = earlier.last if later.last is None else later.last
+    return replace(earlier, first=first, last=last, plays=earlier.plays + later.plays)
 
 
 def is_active(arm: Arm, begin: Any, end: Any) -> bool:

@@ -143,6 +143,12 @@ class PowerSums:
 
     # -- reading --
 
+    def padded(self, places: Array) -> PowerSums:
+        """The same rows with variables that are always 0 before the variables at `places`, as in numpy.insert."""
+        grown = {name: np.insert(array, places, 0.0, axis=1) for name, array in self.arrays().items() if array.ndim > 1}
+        grown["scatter"] = np.insert(grown["scatter"], places, 0.0, axis=2)
+        return PowerSums(count=self.count, **grown)
+
     def covariance(self) -> Array:
         """Within-window covariances (m, d, d)."""
         return np.asarray(self.scatter / self.count[:, None, None])

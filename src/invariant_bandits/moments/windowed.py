@@ -288,6 +288,17 @@ class WindowedMoments(NamedMoments):
         offered = None if self.offered is None else self.offered.transformed(of_features)
         return WindowedMoments(self.chosen.transformed(of_both), offered, self.edges)
 
+    def padded(self, places: Any) -> WindowedMoments:
+        """The same rounds with features that are always 0 before the features at `places`, as in numpy.insert.
+
+        >>> import numpy as np
+        >>> moments = WindowedMoments.from_arrays(np.ones((4, 2)), np.ones(4), windows=2)
+        >>> moments.padded([0, 2]).feature_mean[0]
+        array([0., 1., 1., 0.])
+        """
+        offered = None if self.offered is None else self.offered.padded(np.asarray(places))
+        return WindowedMoments(self.chosen.padded(np.asarray(places)), offered, self.edges)
+
     def rescaled(self, kept: Any, shift: Any, scale: Any) -> WindowedMoments:
         """Moments of the features (φ[kept] − shift) / scale; all powers follow exactly.
 

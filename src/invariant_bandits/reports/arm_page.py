@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits.arm_fitting import linear_statistics
 from invariant_bandits.charts import PATH_COLOURS, PATH_STYLES, literal, theme
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.summary import p_value_words
 from invariant_bandits.extras import needed
+from invariant_bandits.fitting import arm_prior_of
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.model import Model
-from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import Section, number
@@ -46,14 +45,6 @@ class NamedEffect:
     drifts: bool
 
 
-def prior_of(model: Model) -> ArmPrior:
-    """What the log says of the arms: what the policy started from, or the same from the model's moments."""
-    prior = getattr(unwrapped(model.policy), "prior", None)
-    if isinstance(prior, ArmPrior):
-        return prior
-    return ArmPrior.from_statistics(linear_statistics(features_of(model), model.moments))
-
-
 def effects(model: Model, prior: ArmPrior) -> list[NamedEffect]:
     """Every coefficient of every arm that was played, drifting ones first, then by their p-values."""
     features = features_of(model)
@@ -70,7 +61,7 @@ def features_of(model: Model) -> ArmFeatures:
 
 def headline(model: Model) -> str:
     """The finding in one sentence."""
-    found = effects(model, prior_of(model))
+    found = effects(model, arm_prior_of(model))
     drifting = [one for one in found if one.drifts]
     untold = sum(np.isnan(one.p_value) for one in found)
     rest = f", {untold} have too few clicks to tell" if untold else ""
@@ -86,7 +77,7 @@ def headline(model: Model) -> str:
 
 def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     """The arms and their effects."""
-    prior = prior_of(model)
+    prior = arm_prior_of(model)
     words = [EFFECTS, f"Estimates are {SCALES[prior.link]}."]
     assert model.arms is not None
     return [

@@ -8,7 +8,7 @@ from typing import Any
 from invariant_bandits.reports import model_page, values
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import WIDTH, Section, as_page, as_text, number
-from invariant_bandits.updating import ALARM_LEVEL, Move, Update
+from invariant_bandits.updating import ALARM_LEVEL, Move, Update, drifting
 
 NOTABLE = 4.0
 """Standard errors from which on a single coefficient is said to have moved: one in 16,000 does so by chance."""
@@ -78,10 +78,9 @@ def _alarm(update: Update) -> str:
 
 
 def _drift(update: Update) -> str:
-    was, now = update.before.decomposition.split_, update.model.decomposition.split_
-    if was.residual_dim == now.residual_dim:
-        return f"Drifting dimensions: {now.residual_dim} of {now.dim}, as before."
-    return f"Drifting dimensions: {now.residual_dim} of {now.dim}, {was.residual_dim} before."
+    (was, _), (now, every) = drifting(update.before), drifting(update.model)
+    what = "dimensions" if update.model.arms is None else "effects"
+    return f"Drifting {what}: {now} of {every}, {'as' if was == now else was} before."
 
 
 def as_values(update: Update) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def as_values(update: Update) -> dict[str, Any]:
         "new_windows": update.model.moments.windows - update.before.moments.windows,
         "alarm": update.alarm,
         "stable_p_value": update.stable_p_value,
-        "drifting_dim_before": update.before.decomposition.split_.residual_dim,
+        "drifting_dim_before": drifting(update.before)[0],
         "mean_reward_before": was,
         "mean_reward_now": now,
         "mean_reward_z": z,

@@ -12,6 +12,7 @@ import numpy as np
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
+from invariant_bandits.fitting import arm_prior_of
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model import Model
@@ -46,7 +47,7 @@ def _of_features(model: Model) -> dict[str, Any]:
 
 
 def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
-    found = [asdict(one) for one in arm_page.effects(model, arm_page.prior_of(model))]
+    found = [asdict(one) for one in arm_page.effects(model, arm_prior_of(model))]
     return {
         "stable_dim": sum(not one["drifts"] for one in found),
         "drifting_dim": sum(one["drifts"] for one in found),
