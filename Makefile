@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-real study-intervals study-randomised clean
+.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,9 @@ study-online: setup  ## regret of every policy over 200 fresh repetitions per ro
 
 study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetitions per world (about 20 minutes)
 	$(BIN)/invariant-bandits study stress --out docs/studies/stress.md
+
+study-arms: setup  ## labelled arms: regret, drifting effects, new arms, 40 fresh repetitions per world (about 20 minutes)
+	$(BIN)/invariant-bandits study arms --out docs/studies/arms.md
 
 study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'

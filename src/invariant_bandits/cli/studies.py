@@ -1,4 +1,4 @@
-"""The slow studies behind docs/studies: offline, online, stress, real, intervals, randomised."""
+"""The slow studies behind docs/studies: offline, online, stress, arms, real, intervals, randomised."""
 
 from __future__ import annotations
 
@@ -77,6 +77,26 @@ def stress(
         outcome = stress_study.run(replications=replications, seed=seed, jobs=jobs, progress=progress)
     write_page(stress_study.report(outcome), out)
     missed = sum(not verdict.reached for _, verdict in stress_study.verdicts(outcome))
+    console.print(f"written to {out}; goals missed: {missed}")
+
+
+@study.command()
+def arms(
+    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/arms.md"),
+    replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
+    logs: Annotated[int, typer.Option(min=2, help="Logs to name drifting effects in.")] = 200,
+    seed: Seed = 20261218,
+    jobs: Jobs = PROCESSORS,
+) -> None:
+    """Logs of contexts, a label and a click: regret, drifting effects named, new arms found."""
+    from invariant_bandits.experiments.studies import arm_report
+    from invariant_bandits.experiments.studies import arms as arm_study
+
+    one_thread_each()
+    with Bar("starting") as progress:
+        outcome = arm_study.run(replications=replications, logs=logs, seed=seed, jobs=jobs, progress=progress)
+    write_page(arm_report.report(outcome), out)
+    missed = sum(not one.reached for one in arm_report.verdicts(outcome))
     console.print(f"written to {out}; goals missed: {missed}")
 
 

@@ -308,10 +308,15 @@ class AutoISD(BasePolicy):
 
     @property
     def _remaining(self) -> float:
-        """Rounds to come, as far as known; who plays longer than he said is taken to go on for as long as before."""
+        """Rounds to come, as far as known; who plays longer than he said is taken to go on for as long as before.
+
+        What a test tells of an arm with several coefficients of its own pays in contexts like this one alone: the
+        rounds are shared among them.
+        """
+        shared = self.prior.layout.own if isinstance(self.prior, ArmPrior) else 1
         if self.horizon is not None and self._rounds < self.horizon:
-            return float(self.horizon - self._rounds)
-        return float(max(LONG_ENOUGH, self._rounds))
+            return (self.horizon - self._rounds) / shared
+        return max(LONG_ENOUGH, self._rounds) / shared
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""

@@ -24,6 +24,7 @@ BETTER, WORSE = 0.4, 0.6
 """How far, in log-odds, a new arm is above the best or below the worst of the others."""
 EPSILON = 0.1
 LAUNCHED_AFTER, RETIRED_AFTER = 7 / 12, 6 / 12
+"""Parts of the logs after which an arm is launched, if nothing else is said, and another retired."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,8 @@ class LabelledArms:
         How the logs' arms were chosen: uniformly; nine times in ten by a stale model of what is best; always by it.
     lead : float, optional
         How far the new arm is above the best or below the worst, if not as said.
+    launched_after : float
+        Part of the logs after which the arm is launched.
 
     >>> import numpy as np
     >>> episode = LabelledArms(later="a new arm is best", logged=2000).draw(10, np.random.default_rng(0))
@@ -143,6 +146,7 @@ class LabelledArms:
     drifting: int = 2
     logging: str = "uniform"
     lead: float | None = None
+    launched_after: float = LAUNCHED_AFTER
 
     def __post_init__(self) -> None:
         one_of("later", self.later, LATER)
@@ -153,6 +157,11 @@ class LabelledArms:
         whole_number("logged", self.logged, self.months)
         if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
             raise InputError(f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}")
+
+    @property
+    def width(self) -> int:
+        """Coefficients of an arm, d."""
+        return 1 + self.contexts
 
     def draw(self, horizon: int, rng: np.random.Generator) -> ArmEpisode:
         """One world, its logs and `horizon` online rounds."""
@@ -202,7 +211,7 @@ class LabelledArms:
             odds[:, arm] += walks[:, i] * contexts[:, k]
             truth[arm, k] += walks[-1, i]
         played = np.ones((n, self.arms), dtype=bool)
-        played[: int(LAUNCHED_AFTER * n), launched] = False
+        played[: int(self.launched_after * n), launched] = False
         played[int(RETIRED_AFTER * n) :, retired] = False
         arms = self._chosen(contexts, start, played, rng)
         rewards = (rng.random(n) < 1.0 / (1.0 + np.exp(-odds[np.arange(n), arms]))).astype(np.float64)
