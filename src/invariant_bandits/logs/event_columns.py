@@ -17,6 +17,7 @@ from invariant_bandits.logs.arrow_types import is_number
 from invariant_bandits.logs.events import NONE, OBSERVED, WEIGHT, Columns, EventColumns
 from invariant_bandits.logs.formats.json_lines import as_written, read_json
 
+SLOTS = ("_slots", "_slot")
 LONGEST_LIST = 64
 PROBE_BYTES, MOST_NEW_NAMES = 1 << 16, 50
 KEY = re.compile(rb'"([^"\\]*)"\s*:')
@@ -55,9 +56,11 @@ class BlockReader:
 
     def read(self, block: bytes, *, features: bool) -> EventColumns:
         """The events of a block of whole lines, or IrregularBlockError."""
-        if b"\n\n" in block or b'"_outcomes"' in block or b'"_slot' in block or _has_ever_new_names(block):
+        if _has_ever_new_names(block):
             raise IrregularBlockError
         table = self._parsed(block)
+        if len(table) != block.count(b"\n") + (not block.endswith(b"\n")):
+            raise IrregularBlockError  # empty lines would be miscounted
         lines = _Lines(table, self.reasons)
         counts: dict[str, int] = {}
         numbers: Columns = {}
@@ -98,7 +101,8 @@ class _Lines:
         self.names = set(table.schema.names)
         if not {"c", "EventId", "_label_cost", "_labelIndex", "_label_probability"} <= self.names:
             raise IrregularBlockError
-        if not pa.types.is_struct(table.schema.field("c").type):
+        kind = table.schema.field("c").type
+        if not pa.types.is_struct(kind) or "_outcomes" in self.names or any(one.name in SLOTS for one in kind):
             raise IrregularBlockError
         context = _single(table.column("c"))
         place = context.type.get_field_index("_multi")
