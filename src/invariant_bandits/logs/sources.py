@@ -168,7 +168,7 @@ def naming_file(path: str) -> Iterator[None]:
     except FileError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise FileError(f"{path} is not readable: {error}") from error
+        raise FileError(f"{path} is not readable: {' '.join(str(error).split())}") from error
 
 
 def require_same_names(path: str, schema: Any, first: str, expected: Any) -> None:

@@ -12,6 +12,8 @@ from invariant_bandits.files import FileError
 ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 """Suffixes of compressed files; what a file really is, its first bytes say."""
+PATIENCE = 10
+"""Seconds after which a store of pyarrow's that does not answer is given up, where it can be told."""
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 
 
@@ -79,7 +81,7 @@ def _find_remote(given: str) -> tuple[str, list[str]]:
         else:
             root, found = given, system.find(inner) if system.exists(inner) else []
     except OSError as error:
-        raise FileError(f"{given} is not readable: {error}") from error
+        raise FileError(f"{given} is not readable: {' '.join(str(error).split())}") from error
     full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in found)
     named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
     inside = len(root.rstrip("/")) + 1
@@ -110,8 +112,10 @@ def _arrow_file_system(address: str, why_not: Exception) -> tuple[Any, str]:
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow import fs
 
+    scheme, _, inner = address.partition("://")
+    limit = f"?retry_limit_seconds={PATIENCE}" if scheme in ("gs", "gcs") else ""
     try:
-        system, inner = fs.FileSystem.from_uri(address)
+        system, _ = fs.FileSystem.from_uri(f"{scheme}://{inner.partition('/')[0]}{limit}")
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FileError(f"{address} cannot be opened: {why_not}; and with pyarrow alone: {error}") from None
     return ArrowFSWrapper(system), inner
