@@ -9,9 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from invariant_bandits.checks import InputError
 from invariant_bandits.cli.interrupts import INTERRUPTED, Interrupted, ending_on_interrupt
-from invariant_bandits.extras import install_line
 
 NAME = "invariant-bandits"
 
@@ -19,13 +17,20 @@ NAME = "invariant-bandits"
 def main() -> None:
     """Run the command; errors of input become one line and exit code 2, Ctrl-C one line and exit code 130."""
     try:
-        with ending_on_interrupt():
-            from invariant_bandits.cli.app import app
-
-            app(prog_name=NAME)
+        with ending_on_interrupt():  # before anything that takes time to import
+            _run()
     except Interrupted:
-        sys.stdout.flush()
         os._exit(INTERRUPTED)  # without waiting for threads that still read
+
+
+def _run() -> None:
+    from invariant_bandits.checks import InputError
+    from invariant_bandits.extras import install_line
+
+    try:
+        from invariant_bandits.cli.app import app
+
+        app(prog_name=NAME)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing more is said
         sys.exit(1)
