@@ -42,6 +42,9 @@ def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(fol
     for name in ("weekly", "small"):
         assert ib.Model.load(folder / f"{name}.model").moments.rounds == 4000
         assert "</html>" in (folder / f"{name}.html").read_text()
+    banners = ib.Model.load(folder / "banners.model")
+    assert (banners.moments.windows, len(banners.arms)) == (8, 5)
+    assert banners.decide({"age": 31.0, "hour": 20, "device": "phone"}).action in banners.arms.active
     assert ib.Model.load(folder / "weekly.model").decomposition.split_.residual_dim == 3
     assert ib.Model.load(folder / "small.model").names == ("x0", "x1", "x2")
     said = (folder / "said").read_text()
