@@ -21,6 +21,7 @@ KINDS = pa.array(np.random.default_rng(0).choice(["red", "green"], len(LOG.offer
 LABELLED = rows_per_action(LOG).append_column("kind", KINDS)
 EVERYTHING = tuple(LABELLED.column_names)
 TO_SURVEY = ("round_id", "kind")
+WITH_TIMES = ("round_id", "time", "kind")
 
 
 @pytest.fixture(params=[ParquetSource, CsvSource], ids=["Parquet", "CSV"])
@@ -54,7 +55,7 @@ def test_moments_and_feedback_open_and_survey_a_log_once(counted):
     feedback = ib.read_feedback(log)
     used = log.schema.used_columns
     assert moments.quality.rounds == feedback.feedback.rounds == 500
-    assert done == {"opened": 1, EVERYTHING: 1, TO_SURVEY: 1, used: 2}
+    assert done == {"opened": 1, EVERYTHING: 1, WITH_TIMES: 1, used: 2}
 
 
 def test_a_model_is_fitted_without_opening_the_log_again(counted):
@@ -62,7 +63,7 @@ def test_a_model_is_fitted_without_opening_the_log_again(counted):
     log = ib.open_log(folder)
     assert ib.fit_logs(log, windows=4).moments.rounds == 500
     assert ib.fit_logs(log, windows=3).moments.windows == 3
-    assert (done["opened"], done[EVERYTHING], done[TO_SURVEY]) == (1, 1, 1)
+    assert (done["opened"], done[EVERYTHING], done[WITH_TIMES]) == (1, 1, 1)
 
 
 def test_a_question_that_needs_more_reads_only_what_is_missing(counted):

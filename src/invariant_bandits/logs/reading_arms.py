@@ -21,6 +21,7 @@ from invariant_bandits.logs.reader import reader_of
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike
 from invariant_bandits.logs.summary import LogitWeights
+from invariant_bandits.logs.times_seen import lots
 from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -242,21 +243,13 @@ def read_arm_sample(
     parts: list[tuple[Array, Array, Array]] = []
     for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
-            taken = rounds.where(_lots(task.position - task.first_row + rounds.rows) < share)
+            taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < share)
             assert taken.arm is not None
             z = features.own_contexts(features.finish(taken.features), taken.arm)
             parts.append((z, taken.arm, taken.rewards))
     report.require_rounds()
     contexts, arms, rewards = (np.concatenate(part) for part in zip(*parts, strict=True))
     return ArmSample(contexts, arms, rewards, share)
-
-
-def _lots(rows: Array) -> Array:
-    """A number in [0, 1) for every row of the log, equally likely and without pattern (the finaliser of SplitMix64)."""
-    bits = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (bits ^ (bits >> np.uint64(31))) / 2.0**64
 
 
 def with_features(rounds: Rounds, features: ArmFeatures) -> Iterator[Rounds]:

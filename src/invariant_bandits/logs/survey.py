@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs import decoding
 from invariant_bandits.logs.arm_uses import ArmUses
 from invariant_bandits.logs.arms import Arm
-from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Source, Task
+from invariant_bandits.logs.times_seen import TimeQuestion, TimesSeen
 
 MOST_CATEGORIES = 100_000
 
@@ -32,6 +31,8 @@ class Survey:
         Rows of the log; None if nobody has counted them yet.
     time_span : (earliest, latest) or None
         Of the usable times, (None, None) if there is none; None if nobody has asked yet.
+    times : TimesSeen or None
+        More about them, where there is a usable one.
     duplicates : array or None
         Positions of the first row of every round whose id had come before.
     categories : mapping of str to Counter
@@ -43,6 +44,7 @@ class Survey:
     tasks: tuple[Task, ...]
     total_rows: int | None
     time_span: tuple[Any, Any] | None = None
+    times: TimesSeen | None = None
     duplicates: Array | None = None
     categories: Mapping[str, Counter[str]] = field(default_factory=dict)
     arm_uses: tuple[Arm, ...] = ()
@@ -102,7 +104,7 @@ def _questions(schema: Schema, dates: bool, times: bool, known: Survey | None) -
     if schema.round is not None and known is None:
         questions.append(_RoundIds(schema.round, schema.one_row_per_action))
     if schema.time is not None and times and (known is None or known.time_span is None):
-        questions.append(_TimeSpan(schema.time, dates))
+        questions.append(TimeQuestion(schema.time, dates))
     if schema.categorical and known is None:
         questions.append(_Categories(schema.categorical))
     if schema.labelled and known is None:
@@ -169,25 +171,6 @@ class _RoundIds:
             inner = [task.position for task in tasks if task.part > 0]
             again &= ~(continued & np.isin(starts, inner))
         return np.sort(starts[again]) if again.any() else None
-
-
-class _TimeSpan:
-    """The earliest and the latest usable time."""
-
-    def __init__(self, column: str, dates: bool) -> None:
-        self.columns, self.dates = [column], dates
-        self.first: Any = None
-        self.last: Any = None
-
-    def see(self, task: Task, row: int, batch: Any) -> None:
-        name, problems = self.columns[0], RowProblems(len(batch))
-        times = decoding.times(batch.column(name), name, self.dates, problems)[problems.usable]
-        if len(times):
-            self.first = times.min() if self.first is None else min(self.first, times.min())
-            self.last = times.max() if self.last is None else max(self.last, times.max())
-
-    def answered(self, found: Survey) -> Survey:
-        return replace(found, time_span=(self.first, self.last))
 
 
 class _Categories:

@@ -26,7 +26,11 @@ class Windows:
 
 
 def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
-    """The windows that were asked for, at most one way; equal shares of the rows if nothing was."""
+    """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
+
+    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by places in the
+    log only if it has none, or too few of them differ.
+    """
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError("schema: time is missing; every and edges need it")
     if edges is not None:
@@ -35,10 +39,17 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
         first, last = log.survey(times=True).time_span or (None, None)
         return _between(calendar_edges(every, first, last))
     count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)
-    rows = log.survey(rows=True).total_rows or 0
+    found = log.survey(rows=True, times=log.schema.time is not None)
+    rows = found.total_rows or 0
     if count > rows:
         raise InputError(f"windows must be at most the number of rows, {rows}, got {count}")
-    return Windows(count)
+    edges = None if found.times is None else found.times.equal_shares(count)
+    if edges is None and found.times is not None and not found.times.in_order:
+        raise InputError(
+            f"the rows are not in the order of time, and too few times differ for {count} windows; ask for fewer, or"
+            " sort the log"
+        )
+    return Windows(count) if edges is None else _between(edges)
 
 
 def _between(edges: Array) -> Windows:
