@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
@@ -208,3 +209,32 @@ def test_only_the_first_examples_are_kept_and_parts_add_up():
     assert first.problems["missing x"].examples == [("a", 3), ("b", 0), ("b", 1), ("b", 2), ("b", 3)]
     assert QualityReport.from_dict(first.to_dict()) == first
     assert "9  missing x (left out); first: a row 3, b row 0" in first.describe()
+
+
+def test_offered_actions_that_are_all_the_same_are_refused():
+    """The context repeated for every action: any policy would pick the first, and be praised for it."""
+    table = rows_per_action(LOG)
+    repeated = LOG.offered[np.repeat(LOG.starts, LOG.counts)]
+    for j in range(3):
+        table = table.set_column(table.schema.get_field_index(f"x{j}"), f"x{j}", pa.array(repeated[:, j]))
+    for ask in (ib.read_moments, ib.read_feedback):
+        with pytest.raises(InputError, match="all offered actions have the same features"):
+            ask(table)
+    lists = lists_of_offered(LOG).set_column(
+        4, "offered", pa.array([[[1.0, 2.0, 3.0]] * count for count in LOG.counts.tolist()])
+    )
+    with pytest.raises(InputError, match="all offered actions have the same features"):
+        ib.read_feedback(lists)
+
+
+def test_rounds_with_one_action_have_no_choice_to_look_at():
+    quality = ib.read_moments(rows_per_action(LOG)).quality
+    assert quality.choices == (LOG.counts > 1).sum()
+    assert quality.identical == 0
+
+
+def test_an_action_that_reaches_no_feature_is_refused():
+    table = wide(LOG).append_column("which", pa.array(LOG.actions))
+    with pytest.raises(InputError, match="action 'which' reaches no feature"):
+        ib.read_moments(table, ib.Schema("reward", ("x*",), action="which"))
+    assert ib.read_moments(table, ib.Schema("reward", ("x*", "which"), action="which")).moments.dim == 4

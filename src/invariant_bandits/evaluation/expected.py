@@ -15,6 +15,7 @@ from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model import Model
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.registry import find_policy
 
 LATEST = 20_000
@@ -72,7 +73,7 @@ def expected_value(
         )
         whole = keeps_baseline(model.policy_name) or model.arms is not None
         feedback = read.feedback if whole else _centred(read.feedback)
-        edges = _edges_within(model.moments.edges, feedback)
+        edges = None if _are_equal_shares(model.moments, feedback) else _edges_within(model.moments.edges, feedback)
         result = compare(feedback, chosen, windows=read.windows, edges=edges)
     except InputError as error:
         return {"known": False, "reason": str(error)}
@@ -117,6 +118,13 @@ def _centred(feedback: Feedback) -> Feedback:
     earlier, _ = feedback.split(0.5)
     mean = earlier.features.mean(axis=0)
     return feedback.mapped(lambda rows: rows - mean)
+
+
+def _are_equal_shares(moments: WindowedMoments, feedback: Feedback) -> bool:
+    """Whether windows are equal shares of the log, though times bound them: they end with it and hold equally many."""
+    if moments.edges is None or feedback.times is None:
+        return True
+    return bool(moments.edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2)
 
 
 def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:

@@ -18,6 +18,7 @@ from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.pruning import fewest_rounds, prune
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reading import read_feature_map, read_rounds
+from invariant_bandits.logs.rearranging import in_time_order
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.stored_rows import RowCollector
@@ -29,6 +30,7 @@ CHOSEN_ONLY = (
 )
 PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
 PER_ROW = ("offered", "all_rewards", "offered_arms")
+SORTED = "the rounds were not in the order of time and have been sorted by it"
 UNIFORM_LOG = "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
 
 
@@ -123,12 +125,13 @@ def read_feedback(
     Feedback(rounds=200, dim=2, 3 actions, without propensities)
     """
     schema, told = named_features(schema, features)
-    log = open_log(source, schema)
-    if not log.schema.has_offered:
+    given = open_log(source, schema)
+    if not given.schema.has_offered:
         raise InputError(CHOSEN_ONLY)
+    log = in_time_order(given)
     options = told or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = QualityReport(), list[str]()
+    quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not given else [])]
     gathered = _Gathered(latest)
     for batch in read_rounds(log, feature_map=expanding, report=quality):
         gathered.add(batch)
@@ -137,6 +140,7 @@ def read_feedback(
     if strict:
         quality.refuse_problems()
     quality.require_rounds(keep_going)
+    quality.require_choices()
     if latest is not None and quality.rounds > latest:
         notes.append(_price(latest, quality.rounds))
     raw = gathered.feedback(seed, notes)
@@ -251,5 +255,5 @@ def _time_order(times: Array | None, rounds: int, latest: int | None, notes: lis
     order = np.arange(rounds)[-latest if latest else 0 :]
     if times is None or not (times[order][1:] < times[order][:-1]).any():
         return order
-    notes.append("the rounds were not in the order of time and have been sorted by it")
+    notes.append(SORTED)
     return order[np.argsort(times[order], kind="stable")]

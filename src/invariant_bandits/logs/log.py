@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
@@ -15,6 +16,7 @@ from invariant_bandits.logs.catalogue import Catalogue, read_catalogue
 from invariant_bandits.logs.dates import with_timestamps
 from invariant_bandits.logs.offered_arms import arm_table
 from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.rearranging import with_whole_rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, toml_overrides
 from invariant_bandits.logs.schema_inference import infer_schema
 from invariant_bandits.logs.sources import Source, own_schema, sample_of
@@ -42,6 +44,8 @@ class Log:
     ----------
     schema : Schema
         All of it, patterns replaced by columns.
+    notes : tuple of str
+        What was done to the log.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Log:
         self.schema = self.resolved(schema)
         self._see_timestamps()
         self._survey: Survey | None = None
+        self.notes: tuple[str, ...] = ()
         self._catalogue, self._told_arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
             raise InputError("schema: arm is missing; a catalogue and arms need the column of their labels (--arm)")
@@ -119,7 +124,19 @@ class Log:
         """
         dates = (times or self.schema.labelled) and self.times_are_dates
         self._survey = survey(self.source, self.schema, dates=dates, times=times, rows=rows, known=self._survey)
-        return self._survey
+        if self._survey.torn is None:
+            return self._survey
+        self.source = with_whole_rounds(self.source, self.schema, self._survey.torn)
+        self.notes += (f"the rows of a round do not stand together; they were put together by {self.schema.round!r}",)
+        self._survey = None
+        return self.survey(times=times, rows=rows)
+
+    def with_source(self, source: Source) -> Log:
+        """This log with its rows in another order."""
+        other = copy(self)
+        other.source, other._survey = source, None
+        other.__dict__.pop("arms", None)
+        return other
 
     def __repr__(self) -> str:
         tasks = len(self.source.tasks)

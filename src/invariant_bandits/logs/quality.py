@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ IMPUTED = "imputed "
 """Begins the reason of rows whose missing value was filled in; the name of the column follows."""
 NOTED = "noted: "
 """Begins a reason of a format that leaves nothing out."""
+NEARLY_ALL = 0.99
+"""Share of rounds whose offered actions are all the same from which on a log has no choices."""
 KEPT = ("out of order in time", "unknown category", IMPUTED, NOTED)
 
 
@@ -112,6 +114,8 @@ class QualityReport:
         Rounds used.
     problems : dict of str to Problem
         What was found, by reason.
+    choices, identical : int
+        Rounds with several offered actions that were looked at, and those of them whose features are all the same.
 
     >>> report = QualityReport(rows=10, rounds=9)
     >>> report.add("missing reward", "log.csv", [7])
@@ -123,16 +127,19 @@ class QualityReport:
     rows: int = 0
     rounds: int = 0
     problems: dict[str, Problem] = field(default_factory=dict)
+    choices: int = 0
+    identical: int = 0
 
-    def add(self, reason: str, file: str, rows: Iterable[int]) -> None:
+    def add(self, reason: str, file: str, rows: Sequence[int] | Array) -> None:
         """Count `rows` of `file` under `reason`."""
-        rows = [int(row) for row in rows]
-        self._count(reason, len(rows), [(file, row) for row in rows])
+        self._count(reason, len(rows), [(file, int(row)) for row in rows[:EXAMPLES]])
 
     def merge(self, later: QualityReport) -> None:
         """Add what was found in a later part of the log."""
         self.rows += later.rows
         self.rounds += later.rounds
+        self.choices += later.choices
+        self.identical += later.identical
         for reason, found in later.problems.items():
             self._count(reason, found.count, found.examples)
 
@@ -186,13 +193,23 @@ class QualityReport:
                 f" keep_going=True (--keep-going):\n{self.describe()}"
             )
 
+    def require_choices(self) -> None:
+        """Raise InputError if the offered actions of nearly every round have the same features."""
+        if self.choices and self.identical >= NEARLY_ALL * self.choices:
+            raise InputError(
+                f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same features, so"
+                " nothing can tell them apart: the columns describe the round, not the action; say which column is the"
+                " action's label (--arm COLUMN), or give features of actions (--features)"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
         problems = {
             reason: {"count": problem.count, "examples": [list(pair) for pair in problem.examples]}
             for reason, problem in self.problems.items()
         }
-        return {"rows": self.rows, "rounds": self.rounds, "left_out": self.left_out, "problems": problems}
+        numbers = {"rows": self.rows, "rounds": self.rounds, "left_out": self.left_out}
+        return {**numbers, "choices": self.choices, "identical": self.identical, "problems": problems}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> QualityReport:
@@ -201,4 +218,4 @@ class QualityReport:
             reason: Problem(found["count"], [(file, row) for file, row in found["examples"]])
             for reason, found in values["problems"].items()
         }
-        return cls(values["rows"], values["rounds"], problems)
+        return cls(values["rows"], values["rounds"], problems, values.get("choices", 0), values.get("identical", 0))

@@ -24,6 +24,8 @@ from invariant_bandits.logs.schema import Schema, listed
 from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
 from invariant_bandits.logs.whole_rounds import whole_rounds
 
+ROUNDS_LOOKED_AT = 1000
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -63,6 +65,7 @@ class Reader:
             rounds = rounds.where(problems.usable)
             if len(rounds):
                 report.rounds += len(rounds)
+                _look_at_choices(rounds, report)
                 yield rounds
         for reason, skipped in skipped_by_reason(self.source, task).items():
             if skipped:
@@ -106,7 +109,8 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
         raise InputError(
             "centre: the log has no offered actions with features of their own, so a round has no mean to subtract"
         )
-    return Reader(log.source, _form(log, feature_map, offered), log.survey().duplicates)
+    duplicates = log.survey().duplicates  # first, because it may put torn rounds together
+    return Reader(log.source, _form(log, feature_map, offered), duplicates)
 
 
 def _require_same_arms(log: Log, features: ArmFeatures) -> None:
@@ -153,6 +157,19 @@ def _form(log: Log, feature_map: FeatureMap, offered: bool) -> Form:
     if schema.labelled:
         return LabelledRows(schema, feature_map, dates, flag, arms=log.arms, with_offered=offered)
     return RowPerAction(schema, feature_map, dates, flag)
+
+
+def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:
+    """Count, among the first rounds of a batch, those with several offered actions, and those with equal ones."""
+    if rounds.offered is None or rounds.offered_counts is None:
+        return
+    counts = rounds.offered_counts[:ROUNDS_LOOKED_AT]
+    offered = rounds.offered[: int(counts.sum())]
+    starts = np.cumsum(counts) - counts
+    same = (offered == np.repeat(offered[starts], counts, axis=0)).all(axis=1)
+    several = counts > 1
+    report.choices += int(several.sum())
+    report.identical += int((np.logical_and.reduceat(same, starts) & several).sum())
 
 
 def _count(rounds: Rounds, first_row: int, problems: RowProblems, report: QualityReport) -> None:

@@ -158,6 +158,11 @@ class Schema:
         """
         there = list(arrow_schema.names)
         self._require_roles(there)
+        if self.action is not None and not (self.has_offered or self.action in self.features):
+            raise InputError(
+                f"schema: action {self.action!r} reaches no feature, so no action could be told from another; if it"
+                " holds labels of arms, call it arm"
+            )
         found = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
         for name in self.categorical:
             if name not in found:

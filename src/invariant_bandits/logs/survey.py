@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
-
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.arm_uses import ArmUses
 from invariant_bandits.logs.arms import Arm
+from invariant_bandits.logs.round_ids import RoundIds, TornRounds
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Source, Task
 from invariant_bandits.logs.times_seen import TimeQuestion, TimesSeen
@@ -35,6 +34,8 @@ class Survey:
         More about them, where there is a usable one.
     duplicates : array or None
         Positions of the first row of every round whose id had come before.
+    torn : TornRounds or None
+        Where rounds began, if many of them are torn apart.
     categories : mapping of str to Counter
         Rows per category, by column.
     arm_uses : tuple of Arm
@@ -46,6 +47,7 @@ class Survey:
     time_span: tuple[Any, Any] | None = None
     times: TimesSeen | None = None
     duplicates: Array | None = None
+    torn: TornRounds | None = None
     categories: Mapping[str, Counter[str]] = field(default_factory=dict)
     arm_uses: tuple[Arm, ...] = ()
 
@@ -102,7 +104,7 @@ def _questions(schema: Schema, dates: bool, times: bool, known: Survey | None) -
     """What is not known yet: rounds and categories at the first time, times when they are asked for."""
     questions: list[_Question] = []
     if schema.round is not None and known is None:
-        questions.append(_RoundIds(schema.round, schema.one_row_per_action))
+        questions.append(RoundIds(schema))
     if schema.time is not None and times and (known is None or known.time_span is None):
         questions.append(TimeQuestion(schema.time, dates))
     if schema.categorical and known is None:
@@ -129,50 +131,6 @@ def _ask(source: Source, questions: Sequence[_Question], any_column: str) -> tup
     return tuple(tasks), total
 
 
-class _RoundIds:
-    """Which rounds come again; eight bytes per round are kept to find them."""
-
-    def __init__(self, column: str, several_rows: bool) -> None:
-        self.columns, self.several_rows = [column], several_rows
-        self.ids: list[Array] = []
-        self.starts: list[Array] = []
-        self._task: Task | None = None
-        self._previous: Any = None
-
-    def see(self, task: Task, row: int, batch: Any) -> None:
-        if not len(batch):
-            return
-        ids = _hashes(batch.column(self.columns[0]))
-        begins = np.ones(len(ids), dtype=bool)
-        if self.several_rows:
-            before = self._previous if task is self._task else ~ids[0]
-            begins = ids != np.concatenate([[before], ids[:-1]])
-        self.ids.append(ids[begins])
-        self.starts.append(task.position + row - task.first_row + np.flatnonzero(begins))
-        self._task, self._previous = task, ids[-1]
-
-    def answered(self, found: Survey) -> Survey:
-        return replace(found, duplicates=self._duplicates(found.tasks))
-
-    def _duplicates(self, tasks: Sequence[Task]) -> Array | None:
-        """Positions of the rounds whose id came before, None if there is none.
-
-        A round may continue in the next row group of its file; there it is no second round.
-        """
-        if not self.ids:
-            return None
-        ids, starts = np.concatenate(self.ids), np.concatenate(self.starts)
-        order = np.argsort(ids, kind="stable")
-        again = np.zeros(len(ids), dtype=bool)
-        again[order[1:]] = ids[order[1:]] == ids[order[:-1]]
-        if self.several_rows:
-            continued = np.zeros(len(ids), dtype=bool)
-            continued[1:] = ids[1:] == ids[:-1]
-            inner = [task.position for task in tasks if task.part > 0]
-            again &= ~(continued & np.isin(starts, inner))
-        return np.sort(starts[again]) if again.any() else None
-
-
 class _Categories:
     """How many rows each category of each column has."""
 
@@ -194,12 +152,3 @@ class _Categories:
 
     def answered(self, found: Survey) -> Survey:
         return replace(found, categories=self.counts)
-
-
-def _hashes(column: Any) -> Array:
-    """One int64 per value, equal for equal values; for text, different ones collide with probability 2⁻⁶⁴ a pair."""
-    import pyarrow as pa
-
-    if pa.types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    return np.fromiter((hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column))
