@@ -20,8 +20,8 @@ LOG = planted_log(seed=9, rounds=500)
 KINDS = pa.array(np.random.default_rng(0).choice(["red", "green"], len(LOG.offered)))
 LABELLED = rows_per_action(LOG).append_column("kind", KINDS)
 EVERYTHING = tuple(LABELLED.column_names)
-TO_SURVEY = ("round_id", "kind")
-WITH_TIMES = ("round_id", "time", "kind")
+TO_SURVEY = ("round_id", "chosen", "kind")
+WITH_TIMES = ("round_id", "chosen", "time", "kind")
 
 
 @pytest.fixture(params=[ParquetSource, CsvSource], ids=["Parquet", "CSV"])

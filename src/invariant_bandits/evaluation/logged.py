@@ -140,7 +140,7 @@ def read_feedback(
     if strict:
         quality.refuse_problems()
     quality.require_rounds(keep_going)
-    quality.require_choices()
+    quality.require_choices(keep_going)
     if latest is not None and quality.rounds > latest:
         notes.append(_price(latest, quality.rounds))
     raw = gathered.feedback(seed, notes)

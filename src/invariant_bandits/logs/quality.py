@@ -193,14 +193,15 @@ class QualityReport:
                 f" keep_going=True (--keep-going):\n{self.describe()}"
             )
 
-    def require_choices(self) -> None:
-        """Raise InputError if the offered actions of nearly every round have the same features."""
-        if self.choices and self.identical >= NEARLY_ALL * self.choices:
-            raise InputError(
-                f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same features, so"
-                " nothing can tell them apart: the columns describe the round, not the action; say which column is the"
-                " action's label (--arm COLUMN), or give features of actions (--features)"
-            )
+    def require_choices(self, keep_going: bool = False) -> None:
+        """Raise InputError if the offered actions of nearly every round are alike, unless the caller keeps going."""
+        if keep_going or not self.choices or self.identical < NEARLY_ALL * self.choices:
+            return
+        raise InputError(
+            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same features, so"
+            " nothing can tell them apart: the columns describe the round, not the action; say which column is the"
+            " action's label (--arm COLUMN), or give features of actions (--features)"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -162,7 +162,7 @@ def read_moments(
     if strict:
         total.report.refuse_problems()
     total.report.require_rounds(keep_going)
-    total.report.require_choices()
+    total.report.require_choices(keep_going)
     feature_map, dropped = _learned(told, reader.feature_map, total.moments)
     moments = feature_map.finish_moments(total.moments)
     return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
