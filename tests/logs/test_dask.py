@@ -17,7 +17,9 @@ import cluster_tasks
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs.engines import dask as dask_engine
 from invariant_bandits.logs.reading import read_moments
+from invariant_bandits.logs.reading_arms import read_arm_moments
 from invariant_bandits.logs.schema import Schema
+from labelled_logs import labelled_log
 from log_tables import planted_log, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +72,18 @@ def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
     assert here.moments == there.moments == by_address.moments
     assert here.quality == there.quality
     np.testing.assert_array_equal(here.edges, there.edges)
+
+
+def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
+    path = tmp_path / "log.parquet"
+    pq.write_table(labelled_log(seed=7, rounds=600).table(), path, row_group_size=101)
+    here = read_arm_moments(path, every="1mo")
+    there = read_arm_moments(path, every="1mo", engine=cluster[0])
+    assert there.moments.cells == here.moments.cells
+    assert there.quality == here.quality
+    known = {"every": "1mo", "features": here.features, "logit_at": np.linspace(-1.0, 1.0, here.features.dim)}
+    weighed = [read_arm_moments(path, **known, engine=engine).moments for engine in ("local", cluster[0])]
+    assert weighed[0].cells == weighed[1].cells
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +18,9 @@ import cluster_tasks
 from invariant_bandits import FileError
 from invariant_bandits.logs.engines import spark as spark_engine
 from invariant_bandits.logs.reading import read_moments
+from invariant_bandits.logs.reading_arms import read_arm_moments
 from invariant_bandits.logs.schema import Schema
+from labelled_logs import labelled_log
 from log_tables import planted_log, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +109,18 @@ def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
     here, there = (read_moments(path, every="1d", engine=engine) for engine in ("local", cluster[1]))
     assert there.moments == here.moments
     assert there.quality == here.quality
+
+
+def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
+    path = tmp_path / "log.parquet"
+    pq.write_table(labelled_log(seed=7, rounds=600).table(), path, row_group_size=101)
+    here = read_arm_moments(path, every="1mo")
+    there = read_arm_moments(path, every="1mo", engine=cluster[1])
+    assert there.moments.cells == here.moments.cells
+    assert there.quality == here.quality
+    known = {"every": "1mo", "features": here.features, "logit_at": np.linspace(-1.0, 1.0, here.features.dim)}
+    weighed = [read_arm_moments(path, **known, engine=engine).moments for engine in ("local", cluster[1])]
+    assert weighed[0].cells == weighed[1].cells
 
 
 def test_what_a_worker_cannot_read_is_named_here(cluster, tmp_path):
