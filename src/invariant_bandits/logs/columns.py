@@ -24,8 +24,8 @@ class Column:
     width : int or None
         How many numbers each row has, if it holds vectors.
     filler : tuple of float or None
-        What stands for a missing value: one number, `width` numbers, or () for a categorical column, where no category
-        does; None if a missing value cannot be used.
+        What stands for a missing value: one number, `width` numbers, or the shares of the categories, () for none of
+        them; None if a missing value cannot be used.
     marks_missing : bool
         Whether one more feature says that the value was missing.
 
@@ -86,7 +86,10 @@ class Column:
         block = np.zeros((len(places), len(self.categories)))
         known = np.flatnonzero(places >= 0)
         block[known, places[known]] = 1.0
-        return block, np.array([word is None or word != word for word in words], dtype=bool)
+        missing = np.array([word is None or word != word for word in words], dtype=bool)
+        if self.filler and missing.any():
+            block[missing] = self.filler
+        return block, missing
 
     @classmethod
     def rebuilt(cls, described: Mapping[str, Any]) -> Column:

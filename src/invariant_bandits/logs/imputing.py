@@ -1,8 +1,8 @@
 """What stands for a missing value of a column, and whether a feature of its own says that it was missing.
 
 With such a mark a linear model gives the same predictions whatever number is filled in; without one, the mean does the
-least harm. So the mean of the first rows is good enough, and rare gaps, which could not teach a coefficient anyway, get
-no mark.
+least harm. So the mean of the first rows is good enough, of categories their shares, and rare gaps, which could not
+teach a coefficient anyway, get no mark.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def imputing(column: Column, log: Log) -> Column:
     if column.categories is not None:
         survey = log.survey()
         rows = survey.total_rows or 0
-        missing = rows - survey.categories[column.name].total()
-        return replace(column, filler=(), marks_missing=missing > 0 and missing >= RARE * rows)
+        counts = survey.categories[column.name]
+        missing, shares = rows - counts.total(), tuple(counts[one] / counts.total() for one in column.categories)
+        return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
     values = _first_values(column, log)
     known = ~np.isnan(values)
     mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)

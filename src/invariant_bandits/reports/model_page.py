@@ -105,7 +105,11 @@ def _filled_in(model: Model) -> str:
     rows, words = max(model.quality.rows, 1), []
     for name, count in sorted(model.quality.imputed.items(), key=lambda pair: -pair[1]):
         column = columns.get(name)
-        filler = f", by {column.filler[0]:.4g}" if column is not None and column.filler and not column.width else ""
+        filler = (
+            f", by {column.filler[0]:.4g}"
+            if column is not None and column.filler and column.width is None and column.categories is None
+            else ""
+        )
         mark = "" if column is None or column.marks_missing else ", too rare for a feature that marks it"
         words.append(f"{name} in {count:,} rows ({100 * count / rows:.2g} %{filler}{mark})")
     return "; ".join(words)
