@@ -6,6 +6,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InputError
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
 from invariant_bandits.logs.columns import Column
 from invariant_bandits.logs.features import FeatureMap
@@ -116,3 +117,13 @@ def test_columns_that_only_end_in_the_labels_belong_to_nobody():
     assert matched_features(["x_0", "x_1"], ["0", "1"], "arm") == {}
     assert matched_features(["arm_x_0", "arm_x_1", "arm_x_2"], ["0", "1"], "arm") != {}
     assert matched_features(["arm_x_0"], ["0", "1"], "arm") == {}
+
+
+def test_statistics_come_from_features_whose_catalogue_has_no_products():
+    """Few rounds: slopes are shared, and the catalogue says something about arms, nothing about slopes."""
+    features = ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"))
+    codes = np.arange(60) % 3
+    z = np.column_stack([np.ones(60), np.random.default_rng(0).normal(size=(60, 3))])
+    statistics = ArmStatistics.from_features(features, features.crossed_with(z, codes), (codes == 1) * 1.0, 2)
+    np.testing.assert_array_equal(statistics.rounds.sum(axis=0), [20, 20, 20])
+    assert statistics.layout.dim == features.dim == 6

@@ -215,7 +215,7 @@ class ArmStatistics:
             windows=windows,
             coding=features.coding,
             count=layout.arms,
-            described=None if features.catalogue is None else features.catalogue[:, :crossed],
+            described=features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None,
         )
 
     @property
