@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from event_logs import event, rows_of, written
-from invariant_bandits.logs import event_source
+from invariant_bandits.logs import event_names, event_source
 from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockError
 from invariant_bandits.logs.events import NONE
 from invariant_bandits.logs.formats import dsjson
@@ -259,8 +259,9 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
 
 
 def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_source, "MOST_FEATURES", 6)
-    monkeypatch.setattr(event_source, "MANY_WORDS", 10)
+    for module in (event_names, event_source):
+        monkeypatch.setattr(module, "MOST_FEATURES", 6)
+        monkeypatch.setattr(module, "MANY_WORDS", 10)
     context = [
         {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]} for n in range(30)
     ]
@@ -271,8 +272,30 @@ def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_pa
     assert "27 features that are not among the 6 most frequent" in source.schema.describe()
 
 
+def drinks(n, **changed):
+    items = [{"_tag": tag, "item": {"id": tag, "hot": tag != "juice", **changed}} for tag in ("tea", "mocha", "juice")]
+    return event(n, chosen=n % 3, context={"user": {"age": float(n % 7)}, "_multi": items[: 2 + n % 5 % 2 if n else 3]})
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_actions_whose_features_depend_on_their_label_only_are_arms(at_once, tmp_path, monkeypatch):
+    if not at_once:
+        one_by_one(monkeypatch)
+    lines = [line for n in range(60) if (line := drinks(n))["_labelIndex"] < len(line["c"]["_multi"])]
+    path = written(tmp_path / "log.json", lines)
+    log = ib.open_log(path)
+    assert (log.schema.arm, log.schema.action, log.schema.features) == ("action", None, ("user.age",))
+    assert log.arms.labels == ("juice", "mocha", "tea")
+    assert ("ignored", "item.hot", "depends on the arm only") in log.schema.rows()
+    rows = ib.open_log(path, {"features": ["item.hot", "user.age"]}).schema
+    assert (rows.arm, rows.action, rows.features) == (None, "action", ("item.hot", "user.age"))
+    assert ib.open_log(path, {"arm": None}).schema.features == ("item.hot", "item.id", "user.age")
+    varied = written(tmp_path / "varied.json", [*lines, drinks(3, price=1.5)])
+    assert ib.open_log(varied).schema.arm is None
+
+
 def test_names_that_keep_coming_up_do_not_become_columns_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_source, "MOST_NAMES", 2000)
+    monkeypatch.setattr(event_names, "MOST_NAMES", 2000)
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
     lines = [event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)]
     path = written(tmp_path / "log.json", lines)

@@ -65,12 +65,13 @@ class BlockReader:
         counts: dict[str, int] = {}
         numbers: Columns = {}
         words: Columns = {}
+        shared: frozenset[str] = frozenset()
         if features:
             _walk(lines.context, "", lines.parents, numbers, words, counts)
+            shared = frozenset(counts)
             _walk(lines.actions, "", None, numbers, words, counts)
-        return EventColumns(
-            len(table), len(lines.sizes), len(lines.parents), lines.fixed(), numbers, words, counts, lines.problems
-        )
+        own, sizes = frozenset(counts) - shared, (len(table), len(lines.sizes), len(lines.parents))
+        return EventColumns(*sizes, lines.fixed(), numbers, words, own, counts, lines.problems)
 
     def _parsed(self, block: bytes) -> Any:
         """A table of a block; text stays text, whatever it looks like."""

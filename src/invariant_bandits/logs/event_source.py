@@ -7,90 +7,17 @@ columns. A feature that an action does not have is 0, or "(none)" where the colu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.events import NONE, OBSERVED, WEIGHT, Event, EventColumns, Feature
+from invariant_bandits.logs.event_names import MANY_WORDS, MOST_FEATURES, Names
+from invariant_bandits.logs.events import NONE, OBSERVED, Event, EventColumns, Feature
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Task
 
-MOST_FEATURES = 500
-MANY_WORDS = 100
-MOST_NAMES = 200_000
-"""How many names are counted before the rarer half of them is forgotten."""
 CELLS_AT_ONCE = 2_000_000
-
-
-@dataclass
-class _Names:
-    """What the first pass found."""
-
-    events: int = 0
-    numbers: Counter[str] = field(default_factory=Counter)
-    words: Counter[str] = field(default_factory=Counter)
-    distinct: dict[str, set[str]] = field(default_factory=dict)
-    several: set[str] = field(default_factory=set)
-    more: set[str] = field(default_factory=set)
-    timed: bool = False
-    forgotten: int = 0
-
-    def see(self, piece: Event | str | EventColumns) -> None:
-        """What has this piece of the log?"""
-        if isinstance(piece, Event):
-            self._see_event(piece)
-        elif not isinstance(piece, str):
-            self._see_columns(piece)
-        for counts in (self.numbers, self.words):
-            if len(counts) > MOST_NAMES:
-                self._forget_rare(counts)
-
-    def _forget_rare(self, counts: Counter[str]) -> None:
-        for name, _ in counts.most_common()[MOST_NAMES // 2 :]:
-            del counts[name]
-            self.distinct.pop(name, None)
-            self.several.discard(name)
-            self.forgotten += 1
-
-    def _see_columns(self, piece: EventColumns) -> None:
-        self.events += piece.events
-        self.timed = self.timed or "time" in piece.fixed
-        self.more.update({OBSERVED, WEIGHT} & set(piece.fixed))
-        for name in piece.numbers:
-            self.numbers[name] += piece.counts[name]
-        for name, column in piece.words.items():
-            self.words[name] += piece.counts[name]
-            known = self.distinct.setdefault(name, set())
-            if len(known) <= MANY_WORDS:
-                known.update(word for word in column.unique().slice(0, MANY_WORDS + 2).to_pylist() if word != NONE)
-
-    def _see_event(self, event: Event) -> None:
-        self.events += 1
-        self.timed = self.timed or event.time is not None
-        self.more.update(event.more)
-        shared: set[str] = set()
-        self._see_features(event.shared, shared)
-        for features in event.actions:
-            self._see_features(features, set(shared))
-
-    def _see_features(self, features: Sequence[Feature], here: set[str]) -> None:
-        """Count names; `here` has those that had a word before, and gets the others."""
-        for name, value in features:
-            if type(value) is str:
-                self._see_word(name, value, here)
-            else:
-                self.numbers[name] += 1
-
-    def _see_word(self, name: str, word: str, here: set[str]) -> None:
-        self.words[name] += 1
-        if name in here:
-            self.several.add(name)
-        here.add(name)
-        known = self.distinct.setdefault(name, set())
-        if len(known) <= MANY_WORDS:
-            known.add(word)
 
 
 @dataclass
@@ -121,7 +48,7 @@ class EventSource(ABC):
         return self.events(path, features=features)
 
     def __post_init__(self) -> None:
-        names = _Names()
+        names = Names()
         for path in self.paths:
             for _, piece in self.pieces(path, features=True):
                 names.see(piece)
@@ -130,29 +57,35 @@ class EventSource(ABC):
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
         self._settle(names)
 
-    def _settle(self, names: _Names) -> None:
+    def _settle(self, names: Names) -> None:
         """Columns, and what they mean."""
         import pyarrow as pa
 
         fixed = {"event_id": pa.string(), "action": pa.string(), "chosen": pa.bool_(), "reward": pa.float64()}
         fixed |= {"propensity": pa.float64()} | ({"time": pa.string()} if names.timed else {})
         fixed |= {name: pa.float64() for name in sorted(names.more)}
-        for name, kind, _ in _most_frequent(names):
-            taken = name in fixed or name in self.columns
-            self.columns[f"{name} ({kind})" if taken else name] = f"{kind}:{name}"
-        kinds = {"word": pa.string()}
-        features = {name: kinds.get(which.partition(":")[0], pa.float64()) for name, which in self.columns.items()}
+        features: dict[str, Any] = {}
+        reasons: dict[str, str] = {}
+        for name, kind, plain in names.most_frequent():
+            column = f"{name} ({kind})" if name in fixed or name in self.columns else name
+            self.columns[column] = f"{kind}:{name}"
+            features[column] = pa.string() if kind == "word" else pa.float64()
+            if names.are_of_arms and plain in names.own:
+                reasons[f"!{column}"] = "depends on the arm only"
+            elif kind == "word" and len(names.distinct[plain]) > MANY_WORDS:
+                reasons[f"!{column}"] = f"has more than {MANY_WORDS} different words"
+        if names.left_out(len(self.columns)) > 0:
+            left_out = f"{names.left_out(len(self.columns)):,} features"
+            reasons["!…"] = f"{left_out} that are not among the {MOST_FEATURES} most frequent"
+        if names.are_of_arms:
+            reasons["arm"] = f"{len(names.arms.known)} labels, each with the same features throughout"
         self.arrow_schema = pa.schema(list((fixed | features).items()))
-        too_many = {name for name, which in self.columns.items() if _many_words(which, names)}
-        left_out = names.forgotten + len(names.numbers) + len(names.words) - len(names.several) - len(self.columns)
-        reasons = {f"!{name}": f"has more than {MANY_WORDS} different words" for name in sorted(too_many)}
-        if left_out > 0:
-            reasons["!…"] = f"{left_out:,} features that are not among the {MOST_FEATURES} most frequent"
         self.schema = Schema(
             "reward",
-            tuple(name for name in features if name not in too_many),
+            tuple(name for name in features if f"!{name}" not in reasons),
             time="time" if names.timed else None,
-            action="action",
+            arm="action" if names.are_of_arms else None,
+            action=None if names.are_of_arms else "action",
             propensity="propensity",
             round="event_id",
             chosen="chosen",
@@ -218,25 +151,6 @@ def _strange(line: int, piece: Event | str | EventColumns) -> Iterator[tuple[str
     for reason, lines in piece.problems.items():
         if len(lines):
             yield reason, [line + int(one) for one in lines]
-
-
-def _most_frequent(names: _Names) -> list[tuple[str, str, int]]:
-    """(name, kind, count) of the features that become columns, in the order of the alphabet.
-
-    A name that has several words in one action is one number per word.
-    """
-    found = [(name, "number", count) for name, count in names.numbers.items()]
-    found += [(name, "word", count) for name, count in names.words.items() if name not in names.several]
-    for name in names.several:
-        share = names.words[name] // max(1, len(names.distinct[name]))
-        found += [(f"{name}={word}", "flag", share) for word in names.distinct[name]]
-    found.sort(key=lambda one: (-one[2], one[0], one[1]))
-    return sorted(found[:MOST_FEATURES])
-
-
-def _many_words(which: str, names: _Names) -> bool:
-    kind, _, name = which.partition(":")
-    return kind == "word" and len(names.distinct[name]) > MANY_WORDS
 
 
 def _feature_values(events: Sequence[Event], rows: int, wanted: Mapping[str, str]) -> dict[str, list[Any]]:

@@ -78,6 +78,8 @@ class EventColumns:
         What is known beside the features.
     numbers, words : mapping of str to array, shape (rows,)
         The features, 0 or NONE where an action has none.
+    own : frozenset of str
+        The features that are the actions', not the event's.
     counts : mapping of str to int
         By feature, how many events or actions have it.
     problems : mapping of str to array
@@ -90,6 +92,7 @@ class EventColumns:
     fixed: Columns
     numbers: Columns
     words: Columns
+    own: frozenset[str]
     counts: Mapping[str, int]
     problems: Mapping[str, Array]
 

@@ -68,8 +68,19 @@ class Log:
         own = own_schema(self.source)
         if own is not None:
             checked_overrides(told, "schema")
-            return replace(own, **told).resolved(self.source.arrow_schema)
+            return self._over(own, told)
         return infer_schema(self.source.arrow_schema, self.sample, **told)
+
+    def _over(self, own: Schema, told: dict[str, Any]) -> Schema:
+        """The schema of the source itself with what was told instead; who asks for features of arms wants no arms."""
+        names = self.source.arrow_schema.names
+        if own.labelled and "arm" in told and told["arm"] is None and "features" not in told:
+            free = set(names) - set(own.roles().values())
+            told = {"features": [name for name in names if name in free and not name.startswith("__")], **told}
+        schema = replace(own, **told).resolved(self.source.arrow_schema)
+        if own.labelled and schema.arm in (own.arm, None) and not set(schema.features) <= set(own.features):
+            return replace(schema, arm=None, action=own.arm)
+        return schema
 
     def _see_timestamps(self) -> None:
         """Have times since 1970, and dates with the day or the month first, as timestamps from here on."""
