@@ -65,5 +65,5 @@ from invariant_bandits.simulation.results import SimulationResult as SimulationR
 
 __version__: str
 from invariant_bandits.simulation.stress import StressEpisodes as StressEpisodes
-from invariant_bandits.updating import Update as Update
-from invariant_bandits.updating import update_model as update_model
+from invariant_bandits.updating.update import Update as Update
+from invariant_bandits.updating.update import update_model as update_model

@@ -52,7 +52,7 @@ def update(
     with words_on_stderr(as_json):
         from invariant_bandits.model import Model
         from invariant_bandits.reports import update_words
-        from invariant_bandits.updating import update_model
+        from invariant_bandits.updating.update import update_model
 
         loaded = Model.load(model)
         with reading() as progress:

@@ -131,6 +131,12 @@ def rewards_over_windows(model: Model) -> tuple[Array, Array]:
     return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played)
 
 
+def _around(low: Array, high: Array) -> tuple[float, float]:
+    """Limits of an axis that hold all bars; some room if there is none between them."""
+    ends = float(low.min()), float(high.max())
+    return ends if ends[1] > ends[0] else (ends[0] - 1.0, ends[1] + 1.0)
+
+
 def chart(model: Model, *, theme_name: str = "light") -> Figure:
     """Mean reward of the most played arms over the windows, with 95 % intervals."""
     assert model.arms is not None
@@ -154,6 +160,8 @@ def chart(model: Model, *, theme_name: str = "light") -> Figure:
                 ls=PATH_STYLES[order // len(PATH_COLOURS[theme_name])],
                 label=literal(model.arms.labels[place], 24),
             )
+        usual = error <= 4.0 * np.nanmedian(error)  # a window with one play must not flatten the others
+        axis.set_ylim(*_around(mean[usual] - 2.2 * error[usual], mean[usual] + 2.2 * error[usual]))
         axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
         axis.set_ylabel("mean reward")
         axis.set_xlabel("window" if edges is None else "begin of the window")

@@ -8,7 +8,8 @@ from typing import Any
 from invariant_bandits.reports import model_page, values
 from invariant_bandits.reports.html import Cell, Mark
 from invariant_bandits.reports.sections import WIDTH, Section, as_page, as_text, number
-from invariant_bandits.updating import ALARM_LEVEL, Move, Update, drifting
+from invariant_bandits.updating.changes import Move
+from invariant_bandits.updating.update import ALARM_LEVEL, Update, drifting
 
 NOTABLE = 4.0
 """Standard errors from which on a single coefficient is said to have moved: one in 16,000 does so by chance."""
@@ -52,7 +53,7 @@ def sentences(update: Update) -> list[str]:
     before, after = update.before, update.model
     more = after.moments.windows - before.moments.windows
     found = [
-        f"{update.new.rounds:,} new rounds, {more} window{'' if more == 1 else 's'} more;"
+        f"{update.new.rounds:,} new rounds, {_windows(more)};"
         f" {update.quality.left_out:,} rounds of the new log were left out.",
         _alarm(update),
         _drift(update),
@@ -66,6 +67,12 @@ def sentences(update: Update) -> list[str]:
     if gone:
         found.append(f"No longer estimated: {', '.join(sorted(gone))}.")
     return [*found, EXPLAINED]
+
+
+def _windows(more: int) -> str:
+    if more <= 0:
+        return "added to the last window"
+    return "1 window more" if more == 1 else f"{more} windows more"
 
 
 def _alarm(update: Update) -> str:

@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from invariant_bandits.arm_fitting import logistic_start, read_log_odds
+from invariant_bandits.arm_fitting import linear_statistics, logistic_start, logit_statistics, read_log_odds
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.log_odds import LogOdds
-from invariant_bandits.decomposition.silence import informed_directions
 from invariant_bandits.fitting import Settings, arm_prior_of, fitted_contender, model_of, model_of_arms
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.features import FeatureMap
@@ -29,27 +26,10 @@ from invariant_bandits.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.updating.changes import Move, moved, moved_arms, reward_shift
 
 ALARM_LEVEL = 0.01
 """What was stable is said to have moved if the new rounds were less likely than this without a move."""
-SILENT = 1e-9
-"""Share of a feature's variance before below which the new rounds do not vary it."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in these."""
-
-    name: str
-    before: float
-    before_error: float
-    now: float
-    now_error: float
-
-    @property
-    def z(self) -> float:
-        """Difference in standard errors."""
-        return (self.now - self.before) / float(np.hypot(self.before_error, self.now_error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +158,8 @@ def update_model(
         source=log,
     )
     after = replace(after, dropped=(*model.dropped, *after.dropped), ledger=model.ledger)
-    moves, p_value = _moved(model, read.moments)
-    return Update(after, model, read.moments, read.quality, moves, p_value, _reward_shift(old, read.moments))
+    moves, p_value = moved(model, read.moments)
+    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 
 
 def contender_of(model: Model, exploration: float | str | None) -> tuple[Contender, float]:
@@ -213,7 +193,7 @@ def _update_arms(
     places = np.full(end * own, (len(features.labels) - end) * own)
     old = model.moments.padded(places) if end else model.moments
     _require_new(old, read.moments, read.quality)
-    odds = None
+    odds, told = None, None
     if model.log_odds is not None:
         before, theta = model.log_odds, model.log_odds.theta
         if end:  # nothing was said about these arms so far: any point of expansion will do for the old windows
@@ -221,6 +201,7 @@ def _update_arms(
             theta = before.theta.copy()
             theta[of_new] = logistic_start(log, features)[of_new]
         new = read_log_odds(log, features, theta, **how)
+        told = logit_statistics(features, read.moments, new)
         odds = LogOdds(theta, _joined(before.moments, new.moments))
     quality = QualityReport.from_dict(model.quality.to_dict())
     quality.merge(read.quality)
@@ -239,7 +220,12 @@ def _update_arms(
         arms=table.followed_by(log.arms),
         ledger=model.ledger,
     )
-    return Update(after, model, read.moments, read.quality, (), None, _reward_shift(old, read.moments))
+    if told is None and read.moments.rounds > read.moments.windows * features.dim:
+        told = linear_statistics(features, read.moments)
+    nothing: tuple[tuple[Move, ...], float | None] = ((), None)
+    prior = arm_prior_of(model)
+    moves, p_value = nothing if told is None else moved_arms(prior, model.names, told, features.names)
+    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 
 
 def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:
@@ -281,56 +267,3 @@ def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
     last = old.stretch(old.windows - 1, old.windows) + new.stretch(0, 1)
     both = last if old.windows == 1 else old.stretch(0, old.windows - 1).followed_by(last)
     return both if new.windows == 1 else both.followed_by(new.stretch(1, new.windows))
-
-
-def _moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
-    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable part."""
-    fit = model.decomposition
-    before, covariance = fit.paths_.weighted_mean()
-    gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
-    varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal())
-    if not len(varied) or new.rounds <= new.windows + new.dim:
-        return (), None
-    inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
-    now = inverse @ (cross - gram @ before)[varied] + before[varied]
-    left = float(new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now)
-    noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
-    own, names = covariance[np.ix_(varied, varied)], model.names
-    moves = [
-        Move(
-            names[j], float(before[j]), float(np.sqrt(own[i, i])), float(now[i]), float(np.sqrt(noise * inverse[i, i]))
-        )
-        for i, j in enumerate(varied)
-    ]
-    p_value = None
-    if fit.split_.invariant_dim and len(varied) == new.dim:
-        p_value = _stable_p_value(fit, now - before, own + noise * inverse)
-    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
-
-
-def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
-    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved there.
-
-    The split is an estimate, so a little of the drift is in its stable part: the old windows say how much their
-    coefficients differ there beyond sampling error, and Fisher's F allows for how little they know about that.
-    """
-    stable = fit.split_.invariant
-    inside = fit.paths_.along(stable)
-    precisions, error = inside.precisions(), inside.coefficients - inside.weighted_mean()[0]
-    spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
-    dim = stable.shape[1]
-    freedom = informed_directions(precisions) - dim
-    moved = stable.T @ shift
-    if freedom < 1:
-        return 1.0
-    statistic = float(moved @ np.linalg.solve(stable.T @ covariance @ stable, moved))
-    return float(stats.f.sf(statistic / dim / max(spread / freedom, 1.0), dim, freedom))
-
-
-def _reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
-    """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
-    before, now = (float(one.counts @ one.reward_mean) / one.rounds for one in (old, new))
-    sampling = sum(float(one.reward_square.sum()) / one.rounds**2 for one in (old, new))
-    between = float(np.var(old.reward_mean[old.counts > 0], ddof=1)) if (old.counts > 0).sum() > 1 else 0.0
-    error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
-    return before, now, (now - before) / error if error > 0.0 else 0.0
