@@ -119,6 +119,23 @@ def test_the_names_of_arms_mean_nothing(link):
     assert played(one, 600) == played(other, 600, order=order)
 
 
+def test_the_unit_of_rewards_means_nothing():
+    log = arm_log(6, rounds=4000, clicks=False)
+    policies = []
+    for unit in (1.0, 1000.0):
+        log_in_units = ArmStatistics.from_rounds(log.contexts, log.arms, unit * log.rewards, windows=log.windows)
+        policies.append((unit, ib.AutoISD.from_arms(log_in_units)))
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        z = np.append(1.0, rng.normal(size=2))
+        features = policies[0][1].prior.layout.features(np.tile(z, (4, 1)), np.arange(4))
+        chosen = {policy.select(features) for _, policy in policies}
+        assert len(chosen) == 1
+        reward = rng.normal()
+        for unit, policy in policies:
+            policy.update(features[min(chosen)], unit * reward)
+
+
 @pytest.mark.parametrize("link", LINKS)
 def test_a_new_arm_that_is_best_is_found(link):
     policy = arm_policy(2, link=link)

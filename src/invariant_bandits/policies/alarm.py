@@ -55,7 +55,7 @@ def unsupported(prior: DriftPrior | ArmPrior) -> str:
     in a thousand).
     """
     if isinstance(prior, ArmPrior):
-        return "labelled arms that were not played in every window leave no limit of their drift"
+        return "how far labelled arms may drift has no limit that is known, they come and go"
     if len(prior.drift_limit) != len(prior.drift):
         return "how far they drift from window to window is not known"
     if prior.windows < FEWEST_WINDOWS:
