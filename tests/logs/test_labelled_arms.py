@@ -296,3 +296,25 @@ def test_a_column_with_too_many_labels_is_no_arm():
     table = TABLE.set_column(1, "banner", pa.array(labels))
     with pytest.raises(InputError, match="'banner' has more than 500 different labels"):
         read_arm_moments(table, {"arm": "banner"})
+
+
+def test_a_label_with_too_many_values_is_named_as_what_it_could_be():
+    table = LOG.table("item_id").set_column(1, "item_id", pa.array(np.arange(4000)))
+    shown = read_schema(table).describe()
+    assert "could be the arm, but 1000 different in the first 1000 rows; --arm item_id says that it is" in shown
+
+
+def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered():
+    """Rows sorted by the label, and no time: their order would pass for time, one arm for all that was offered."""
+    table = TABLE.drop(["ts"]).sort_by("banner")
+    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same stretch of rows \(is a time"):
+        read_arm_moments(table)
+    assert read_arm_moments(open_log(table, arms=LABELS)).moments.rounds.sum() == 4000
+    assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms
+
+
+def test_many_arms_are_shown_in_part():
+    shown = open_log(TABLE).arms.describe(2)
+    assert "banner_B" in shown
+    assert "banner_C" not in shown
+    assert shown.endswith("and 2 more")

@@ -30,6 +30,7 @@ from invariant_bandits.cli.progress import playing, reading
 if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log
 
+MOST_ARMS_SHOWN = 20
 Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Where the HTML report goes.")]
 
 
@@ -240,7 +241,7 @@ def _opened(log: LogOptions) -> Log:
         opened = open_log(
             log.source, log.overrides(), catalogue=log.catalogue, arms=split_words(log.arms) if log.arms else None
         )
-        arms = f"\n{opened.arms.describe()}\n" if opened.schema.labelled else ""
+        arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
     console.print(f"{opened.schema.describe()}\n{arms}")
     return opened
 

@@ -164,13 +164,14 @@ class ArmTable:
             for arm in self.arms
         ]
 
-    def describe(self) -> str:
-        """A table a person can read."""
+    def describe(self, most: int | None = None) -> str:
+        """A table a person can read, with at most so many arms."""
         head = ("arm", "plays", "first use", "last use", "")
-        shown = [head, *self.rows()]
+        shown = [head, *self.rows()[:most]]
         wide = [max(len(row[column]) for row in shown) for column in range(len(head))]
         lines = ["  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip() for row in shown]
-        return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines])
+        more = [] if most is None or len(self) <= most else [f"and {len(self) - most} more"]
+        return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines, *more])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from invariant_bandits.checks import InputError
@@ -39,7 +40,20 @@ def arm_table(
         return ArmTable(tuple(_catalogued(used, valid, label, begin, end) for label in names), "catalogue")
     if told is not None:
         return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(told, used)), "told")
+    _require_overlap(uses, schema)
     return ArmTable(tuple(replace(arm, active=is_active(arm, begin, end)) for arm in uses), "log")
+
+
+def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
+    """Raise InputError if no two arms were in use at the same time: then the log cannot say what was offered."""
+    in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
+    overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
+    if len(uses) > 1 and not overlap:
+        where = "at the same time" if schema.time is not None else "in the same stretch of rows (is a time missing?)"
+        raise InputError(
+            f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was offered; tell:"
+            " arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time (--time)"
+        )
 
 
 def _catalogued(used: Mapping[str, Arm], valid: Mapping[str, tuple[Any, Any]], label: str, begin: Any, end: Any) -> Arm:

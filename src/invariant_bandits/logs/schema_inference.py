@@ -192,11 +192,17 @@ class _Guess:
         if why_not is None and is_number(kind) and self._counts_rows(name):
             why_not = "it only counts the rows"
         if why_not is None and is_text(kind):
-            distinct = len(self.sample.column(name).unique())
-            why = f"{kind}, {distinct} different in the first {len(self.sample)} rows"
-            why_not = f"{kind} is no number and has many values" if distinct > MANY_CATEGORIES else None
+            why = f"{kind}, {self._distinct(name)}"
+            many = len(self.sample.column(name).unique()) > MANY_CATEGORIES
+            why_not = f"{kind} is no number and has many values" if many else None
+        if why_not is not None and name.lower() in NAMES["arm"].split() and self.fields.get("arm") is None:
+            why_not = f"could be the arm, but {self._distinct(name)}; --arm {name} says that it is"
         self.reasons[f"!{name}" if why_not else name] = why_not or why
         return why_not is None
+
+    def _distinct(self, name: str) -> str:
+        """How many different values the first rows have, in words."""
+        return f"{len(self.sample.column(name).unique())} different in the first {len(self.sample)} rows"
 
     def _counts_rows(self, name: str) -> bool:
         """Whether this is a first column without a name of its own, such as pandas writes its index."""
