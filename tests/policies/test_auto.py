@@ -362,3 +362,38 @@ def test_bad_settings_are_named():
         ib.AutoISD(prior()).explain(["only"])
     with pytest.raises(ib.InputError, match="hypothesis must be one of"):
         replace(one_filter()[0], hypothesis="other")
+
+
+@pytest.mark.parametrize("size", [1e7, 1e10])
+def test_actions_unlike_anything_in_the_logs_are_refused_and_change_nothing(size):
+    episode = episodes(1, logged=2000)[0]
+    policy = ib.AutoISD.from_history(episode.moments)
+    play(policy, episode)
+    before = policy.arrays()
+    offered = episode.offered[0] * [[size] if k == 1 else [1.0] for k in range(len(episode.offered[0]))]
+    with pytest.raises(ib.InputError, match=r"features of action 1 are .* other units"):
+        policy.select(offered)
+    with pytest.raises(ib.InputError, match="other units"):
+        policy.scores(offered)
+    with pytest.raises(ib.InputError, match="other units"):
+        policy.update(offered[1], 1.0)
+    for name, array in policy.arrays().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_variances_stay_positive_whatever_is_learned():
+    """Actions up to 10^5 times as large as in the logs, every second round, 2,000 of them; and rewards as wild."""
+    rng = np.random.default_rng(7)
+    policy = ib.AutoISD.from_history(episodes(1, logged=2000)[0].moments)
+    for t in range(2000):
+        scale = 10.0 ** rng.uniform(0, 5) if t % 2 else 1.0
+        policy.update(scale * rng.normal(size=10), float(scale * rng.normal()))
+    weights = policy.arrays()["weights"]
+    assert np.isfinite(weights).all()
+    assert weights.sum() == pytest.approx(1.0)
+    for lower in policy.arrays()["covariances"]:
+        whole = np.tril(lower) + np.tril(lower, -1).T
+        values = np.linalg.eigvalsh(whole / np.sqrt(np.outer(np.diagonal(whole), np.diagonal(whole))))
+        assert (np.diagonal(whole) > 0.0).all()
+        assert values.min() > -1e-6
+    assert np.isfinite(policy.scores(rng.normal(size=(5, 10))).width).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -295,7 +295,7 @@ class AutoISD(BasePolicy):
         self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         logs = np.append(self.prior.mean, self.prior.baseline)[: self._means.shape[1]]
-        others = (self._blend, self._noise, self._online, logs, self._reference)
+        others = (self._blend, self._noise, self._online, logs, self._usually, self._reference)
         self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
         self._learns_noise = self.noise == "learned"
         believed = temper(self.prior) if isinstance(self.prior, DriftPrior) else 1.0
@@ -327,7 +327,24 @@ class AutoISD(BasePolicy):
             )
         except TypeError:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
-        return action if action >= 0 else refuse_offered(features, self.dim)
+        return action if action >= 0 else self._refuse_offered(features)
+
+    def _refuse_offered(self, features: Any) -> NoReturn:
+        self._refuse_far(offered_array(features, self.dim))
+        refuse_offered(features, self.dim)
+
+    def _refuse_far(self, features: Array) -> None:
+        """Say which of the actions (K, p) is too far from anything in the logs, if one is."""
+        if not len(self._usually) or not np.abs(features).max() < 1e100:
+            return
+        z = features @ self._basis
+        z = np.column_stack([z, np.ones(len(z))]) if self.intercept else z
+        far = np.sqrt(np.einsum("kd,de,ke->k", z, self._usually, z) / z.shape[1])
+        if far.max() > np.sqrt(mixture_kernels.FARTHEST):
+            raise InputError(
+                f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in the logs, more"
+                " than a million times: are they in other units?"
+            )
 
     def scores(self, features: Any) -> Scores:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
@@ -338,7 +355,7 @@ class AutoISD(BasePolicy):
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
-            refuse_offered(features, self.dim)
+            self._refuse_offered(features)
         mean, width = parts[0], self._radius * parts[1]
         if self.link == "logit":
             mean, width = clicks.mean_and_width(mean, width, self.exploration)
@@ -380,6 +397,7 @@ class AutoISD(BasePolicy):
         if noise != noise:
             if self.link == "logit":
                 clicks.refuse(reward)
+            self._refuse_far(chosen_array(features, self.dim)[None])
             refuse_round(features, reward, self.dim)
         self._rounds += 1
         if self._learns_noise:

@@ -13,12 +13,13 @@ import numpy as np
 from numba import float64, int64, njit
 
 from invariant_bandits.policies.kernels import IN2, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
-from invariant_bandits.policies.mixture_kernels import INT1, coordinates, form
+from invariant_bandits.policies.mixture_kernels import FARTHEST, INT1, coordinates, form
 
 LAG_FROM, LAG_AFTER, LEAST_MOST = 3.0, 3.0, 16.0
 CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
 TEST_ROUNDS = 8.0
 LEAST_DOUBT = 0.01
+TOO_FAR = -3
 SMALLEST_GAP = 1e-6
 UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
@@ -59,6 +60,8 @@ def score(
             mean += blend[0, i] * z[i]
         parts[0, k] = mean
         usual = form(z, usually) if len(usually) else float(d)
+        if not usual <= FARTHEST * d:
+            return TOO_FAR
         parts[2, k] = rounds * max(form(z, P[reference]), 0.0) / (noise * max(usual, 1.0))
         parts[1, k] = max(form(z, blend[1:]), 0.0)
         least = min(least, parts[2, k])

@@ -23,6 +23,10 @@ REFUSED = np.nan
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
 LEVERAGE = 2.0
+FARTHEST = 1e12
+"""An action is refused if it is farther from 0 than a million times what is usual in the logs."""
+STEEPEST = 1e10
+"""One round lessens the variance along its action by this factor at most, far from where rounding matters."""
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
@@ -60,6 +64,12 @@ def form(z: Any, A: Any) -> Any:
                 row += A[i, j] * z[j]
             total += z[i] * (2.0 * row + A[i, i] * z[i])
     return total
+
+
+@njit(types.boolean(V1, IN2), **OPTIONS)
+def is_too_far(z: Any, usually: Any) -> Any:
+    """Whether zᵀQz, d on average over the logs, is above FARTHEST·d; not if Q = `usually` (d, d) is not known."""
+    return len(usually) > 0 and not form(z, usually) <= FARTHEST * len(z)
 
 
 @njit(types.void(V2, V3, V1, V2), **OPTIONS)
@@ -130,7 +140,10 @@ def _clicked(reward: float, odds: float, spread: float, temper: float) -> Any:
 
 
 @njit(
-    float64(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, int64, float64, float64, float64, int64, float64),
+    float64(
+        *(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, IN2),
+        *(int64, float64, float64, float64, int64, float64),
+    ),
     **OPTIONS,
 )
 def learn(
@@ -146,6 +159,7 @@ def learn(
     v: Any,
     online: Any,
     start: Any,
+    usually: Any,
     reference: int,
     share: float,
     freedom: float,
@@ -165,6 +179,9 @@ def learn(
     With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of `_clicked`, weights
     follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
 
+    Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything in the
+    logs, by `usually`, is refused.
+
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
     alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
     predicts, so that their weight stays (Freund et al. 1997).
@@ -176,6 +193,8 @@ def learn(
     if not coordinates(x, V, z) or not reward * reward < LARGEST_SQUARE:
         return REFUSED
     if link == LOGIT and not 0.0 <= reward <= 1.0:
+        return REFUSED
+    if is_too_far(z, usually):
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -189,13 +208,14 @@ def learn(
             continue
         g = G[c]
         _product(z, P[c], g)
-        S, e = v[c], reward
+        spread, e = 0.0, reward
         for i in range(d):
-            S += g[i] * z[i]
+            spread += g[i] * z[i]
             e -= M[c, i] * z[i]
+        S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
-            e, S, likelihood, h = _clicked(reward, reward - e, S - v[c], temper)
+            e, S, likelihood, h = _clicked(reward, reward - e, spread, temper)
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)

@@ -82,6 +82,6 @@ def rehearse(
             reward = 1.0 if luck[t] < own else 0.0
         learn(
             *(offered[chosen], reward, V, M, P, q, weights, prior_weights, blend, v, sums),
-            *(start, reference, share, freedom, temper, link, float(t)),
+            *(start, usually, reference, share, freedom, temper, link, float(t)),
         )
     return regret
