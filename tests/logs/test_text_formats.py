@@ -78,6 +78,32 @@ def test_thousands_in_a_table_with_decimal_commas():
     assert column.cast(pa.float64()).to_pylist() == [1234.5, 1234.0, 0.25, -12345678.75, 3.0, None]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        as_text().replace("\n", "\r"),
+        as_text().replace("\n", "\r\n"),
+        "sep=;\n" + as_text(";", ","),
+        "# made by a report\n# in two lines\n" + as_text(),
+    ],
+)
+def test_line_ends_and_what_stands_before_the_header(text, tmp_path):
+    (tmp_path / "log.csv").write_bytes(text.encode())
+    same_as_planted(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize(("delimiter", "between", "decimal"), [(",", ",", "."), (";", ".", ","), ("\t", ",", ".")])
+def test_signs_between_thousands(delimiter, between, decimal, tmp_path):
+    """In a table with decimal commas 1.234 is a thousand and more; its rewards say that commas are decimal."""
+    numbers = [1234 + 1000 * i for i in range(60)]
+    words = [f"{number:,}".replace(",", between) for number in numbers]
+    rows = [delimiter.join([f'"{i % 7}{decimal}5"', f'"{word}"']) for i, word in enumerate(words)]
+    (tmp_path / "log.csv").write_text("\n".join([f"reward{delimiter}spent", *rows]))
+    batches = list(ib.read_rounds(tmp_path / "log.csv"))
+    assert [value for batch in batches for value in batch.features[:, 0]] == numbers
+    assert [value for batch in batches for value in batch.rewards] == [i % 7 + 0.5 for i in range(60)]
+
+
 def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
     assert Dialect.of(b"note,reward\na;b;c,1\nd;e;f,2\n") == Dialect(",", ".")
     assert Dialect.of(b"reward\n1\n2\n") == Dialect(",", ".")
@@ -233,6 +259,8 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
         ("log.json", b'[{"reward": 1}]', "is one JSON array; what is needed is one object per line"),
         ("log.json", b"reward,x\n1,2", "does not begin with a JSON object"),
         ("log.json", b" \n", "it is empty"),
+        ("log.json", b'{"a":' * 2000 + b"1" + b"}" * 2000, "has objects within objects, deeper than 16"),
+        ("log.csv", b"a report\nreward,x\n1,2\n3,4\n", r"none of its first rows has as many values as its header"),
         ("log.csv", b"x,reward,x,y,y\n1,2,3,4,5\n", "several columns of the same name: x, y"),
         ("log.csv", b"x,reward,,\n1,2,,\n", r"several columns of the same name: \(no name\)"),
         (
@@ -278,7 +306,8 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
     (tmp_path / "log.csv").write_text("reward,x\n" + "1,2\n1,2,3\n" * 1000)
     source = open_source(tmp_path / "log.csv")
     assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 1000
-    assert threads == [threading.get_ident()] * 1000
+    assert set(threads) == {threading.get_ident()}
+    assert len(threads) == 2000  # 1,000 when it was opened, 1,000 when it was read
 
 
 EARLY_ERROR = """

@@ -13,7 +13,9 @@ DELIMITERS = (",", ";", "\t", "|")
 LINES = 200
 DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
 DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
-THOUSANDS = r"^([+-]?\d{1,3}(\.\d{3})+)(,\d*)?$"
+THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
+"""Numbers with signs between thousands, by the sign of decimals."""
+TOLD = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
 
 
 @dataclass(frozen=True)
@@ -26,40 +28,55 @@ class Dialect:
         What separates values.
     decimal : str
         "." or ",".
+    before : int
+        Bytes before the header: a line such as sep=; and comments (#).
 
     >>> Dialect.of(b"price;reward\\n1,5;0\\n2,25;1\\n")
-    Dialect(delimiter=';', decimal=',')
+    Dialect(delimiter=';', decimal=',', before=0)
     """
 
     delimiter: str = ","
     decimal: str = "."
+    before: int = 0
 
     @classmethod
     def of(cls, sample: bytes, likely: str = ",") -> Dialect:
         """The dialect of a table that begins with `sample`; `likely` is tried first."""
-        lines = sample.decode(errors="replace")
+        told = TOLD.match(sample)
+        before = len(told.group()) if told else 0
+        if told and told["sign"]:
+            likely = told["sign"].decode()
+        lines = sample[before:].decode(errors="replace")
         tables = {one: _table(lines, one) for one in dict.fromkeys((likely, *DELIMITERS))}
         delimiter = max(tables, key=lambda one: _regularity(tables[one]))
         if len(tables[delimiter][0]) < 2:
-            return cls(likely)
+            return cls(likely, before=before)
         values = [value.strip() for row in tables[delimiter][1:] for value in row]
-        commas = sum(DECIMAL_COMMA.match(value) is not None for value in values)
-        points = sum(DECIMAL_POINT.match(value) is not None for value in values)
-        return cls(delimiter, "," if delimiter != "," and commas > points else ".")
+        return cls(delimiter, "," if delimiter != "," and _has_decimal_commas(values) else ".", before)
 
     def header(self, sample: bytes) -> list[str]:
         """Names of the columns of a table that begins with `sample`."""
-        return next(iter(_table(sample.decode(errors="replace"), self.delimiter)), [])
+        return next(iter(_table(sample[self.before :].decode(errors="replace"), self.delimiter)), [])
 
     def with_points(self, column: Any) -> Any:
         """A column of text numbers with decimal points and nothing between thousands."""
         from pyarrow import compute
 
-        if self.decimal == ".":
-            return column
-        grouped = compute.match_substring_regex(column, THOUSANDS)
-        column = compute.if_else(grouped, compute.replace_substring(column, ".", ""), column)
-        return compute.replace_substring(column, ",", ".")
+        between = "," if self.decimal == "." else "."
+        grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
+        column = compute.if_else(grouped, compute.replace_substring(column, between, ""), column)
+        return column if self.decimal == "." else compute.replace_substring(column, ",", ".")
+
+
+def _has_decimal_commas(values: list[str]) -> bool:
+    """Whether commas stand before decimals; three digits behind a sign tell only if nothing else does."""
+    commas = [value for value in values if DECIMAL_COMMA.match(value)]
+    points = [value for value in values if DECIMAL_POINT.match(value)]
+    sure_commas = sum(re.match(THOUSANDS["."], value) is None for value in commas)
+    sure_points = sum(re.match(THOUSANDS[","], value) is None for value in points)
+    if sure_commas or sure_points:
+        return sure_commas > sure_points
+    return len(commas) > len(points)
 
 
 def _table(lines: str, delimiter: str) -> list[list[str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.logs.arrow_types import is_number
 from invariant_bandits.logs.events import NONE, OBSERVED, WEIGHT, Columns, EventColumns
-from invariant_bandits.logs.formats.json_lines import as_written, read_json
+from invariant_bandits.logs.formats.json_lines import DEEPEST, as_written, depth_of, read_json
 
 SLOTS = ("_slots", "_slot")
 LONGEST_LIST = 64
@@ -103,6 +103,8 @@ class _Lines:
         if not {"c", "EventId", "_label_cost", "_labelIndex", "_label_probability"} <= self.names:
             raise IrregularBlockError
         kind = table.schema.field("c").type
+        if depth_of(kind) > DEEPEST:
+            raise IrregularBlockError
         if not pa.types.is_struct(kind) or "_outcomes" in self.names or any(one.name in SLOTS for one in kind):
             raise IrregularBlockError
         context = _single(table.column("c"))

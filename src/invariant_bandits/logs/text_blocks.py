@@ -44,12 +44,12 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
             held += part
             cut = _end_of_lines(held, quoted)
             if cut:
-                yield held[:cut]
+                yield _with_newlines(held[:cut])
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
                 raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is no log of rows")
         if held:
-            yield held
+            yield _with_newlines(held)
 
 
 def first_lines(path: str, *, quoted: bool = False) -> bytes:
@@ -124,6 +124,11 @@ def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("invariant-bandits-cp1252", _as_cp1252)
+
+
+def _with_newlines(block: bytes) -> bytes:
+    """The block with newlines where it has carriage returns only."""
+    return block if b"\n" in block else block.replace(b"\r", b"\n")
 
 
 def _end_of_lines(text: bytes, quoted: bool) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.files import FileError
-from invariant_bandits.logs.arrow_types import is_list
+from invariant_bandits.logs.arrow_types import is_list, is_time
 from invariant_bandits.logs.dialect import Dialect
 from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     Task,
@@ -35,6 +36,13 @@ class CsvSource:
     ----------
     paths : tuple of str
         The files in the order of the log; all have the columns of the first.
+
+    Attributes
+    ----------
+    dialects, headers : dict
+        By file, how it is written, and the names of its columns.
+    grouped : dict of str to set of str
+        By file, columns of numbers with signs between thousands, or with decimal commas.
     """
 
     paths: tuple[str, ...]
@@ -44,6 +52,7 @@ class CsvSource:
     in_files: bool = field(init=False, default=True)
     dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
     headers: dict[str, list[str]] = field(init=False, default_factory=dict, repr=False)
+    grouped: dict[str, set[str]] = field(init=False, default_factory=dict, repr=False)
     _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,11 +71,25 @@ class CsvSource:
         dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
         self.headers[path] = dialect.header(sample)
         require_usable_names(path, self.headers[path])
+        bad: list[int] = []
         with naming_file(path):
-            table = _parsed(sample, dialect, None, lambda row: "skip")
-        schema = table.schema
+            table = _parsed(sample[dialect.before :], dialect, None, _noting(bad, 0))
+        if bad and not len(table):
+            raise FileError(
+                f"{path} is not readable: none of its first rows has as many values as its header"
+                f" ({listed(self.headers[path])})"
+            )
+        schema, grouped = table.schema, self.grouped.setdefault(path, set())
         for index, one in enumerate(schema):
-            if pa.types.is_string(one.type) and _mostly_numbers(dialect.with_points(table.column(index))):
+            column, commas = table.column(index), dialect.decimal == ","
+            if not pa.types.is_string(one.type):
+                if commas and not is_time(one.type):
+                    grouped.add(one.name)
+                continue
+            plain = not commas and _mostly_numbers(column)
+            if not plain and _mostly_numbers(dialect.with_points(column)):
+                grouped.add(one.name)
+            if plain or one.name in grouped:
                 schema = schema.set(index, one.with_type(pa.float64()))
         return schema
 
@@ -81,27 +104,15 @@ class CsvSource:
             if block.isspace():
                 continue
             before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
+            block = block if names else block[dialect.before :]
             bad: list[int] = []
             with naming_file(task.file):
                 table = _parsed(block, dialect, columns, _noting(bad, before), names)
             names = self.headers[task.file]
             for first, batch in cut_at(table, bad):
-                yield row + first, self._with_points(batch, dialect)
+                yield row + first, _with_points(batch, dialect, self.grouped[task.file])
             skipped.extend(row + one for one in bad)
             row += len(table) + len(bad)
-
-    def _with_points(self, batch: Any, dialect: Dialect) -> Any:
-        """The batch with decimal points in the columns of numbers."""
-        import pyarrow as pa
-
-        if dialect.decimal == ".":
-            return batch
-        numbers = {name for name in batch.schema.names if pa.types.is_floating(self.arrow_schema.field(name).type)}
-        columns = [
-            dialect.with_points(batch.column(name)) if name in numbers else batch.column(name)
-            for name in batch.schema.names
-        ]
-        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
@@ -120,6 +131,14 @@ class CsvSource:
     def skipped(self, task: Task) -> Sequence[int]:
         """Rows with more or fewer values than the header."""
         return self._skipped.get(task.file, ())
+
+
+def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
+    """The batch with decimal points and nothing between thousands in these columns."""
+    for index, name in enumerate(batch.schema.names):
+        if name in names:
+            batch = batch.set_column(index, name, dialect.with_points(batch.column(index)))
+    return batch
 
 
 def _parsed(

@@ -82,7 +82,7 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
     try:
         given = json.loads(text)
         context = given.get("c")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return DAMAGED
     if "_outcomes" in given or (type(context) is dict and ("_slots" in context or "_slot" in context)):
         raise FileError(

@@ -14,6 +14,9 @@ from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_usable_names
 from invariant_bandits.logs.text_blocks import first_lines, text_blocks
 
+DEEPEST = 16
+"""How deep objects may stand within objects."""
+
 
 @log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
 @dataclass
@@ -98,13 +101,26 @@ def _seen_schema(path: str) -> Any:
     if start != b"{":
         raise FileError(f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}")
     try:
-        return read_json(sample, None, others="infer").schema
+        schema = read_json(sample, None, others="infer").schema
+        if max(map(depth_of, schema.types), default=0) > DEEPEST:
+            raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
+        return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(one) for one in _objects(sample) if one is not None]
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for one in objects for name in one)
     return pa.schema([(name, _usual_type([one.get(name) for one in objects])) for name in names])
+
+
+def depth_of(kind: Any) -> int:
+    """How deep objects and lists stand within one another; counted to just above DEEPEST."""
+    depth, inside = 0, [kind]
+    while inside and depth <= DEEPEST:
+        fields = [[one.field(index).type for index in range(one.num_fields)] for one in inside]
+        inside = [one for several in fields for one in several]
+        depth += bool(inside)
+    return depth
 
 
 def _both(path: str, known: Any, more: Any) -> Any:
@@ -225,7 +241,7 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
