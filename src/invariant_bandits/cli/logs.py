@@ -176,6 +176,10 @@ def evaluate(
     ] = False,
     latest: Annotated[int | None, typer.Option(min=20, help="Only so many of the last rounds.")] = None,
     windows: Annotated[int, typer.Option(min=2, help="Windows of the rounds that policies are fitted on.")] = 8,
+    policy_log: Annotated[
+        Path | None,
+        typer.Option(help="Another log with the same labels: what the policy that wrote it would have earned here."),
+    ] = None,
     report: Report = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = PROCESSORS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
@@ -189,6 +193,9 @@ def evaluate(
     if report is not None:
         check_target(report, "--report")
     opened = _opened(log)
+    if policy_log is not None:
+        _evaluate_policy_log(opened, policy_log, log, as_json)
+        return
     with reading() as progress:
         from invariant_bandits.evaluation.logged import read_feedback
 
@@ -227,6 +234,22 @@ def evaluate(
     if report is not None and written is None:
         raise typer.Exit(FAILED)
     if not values.concludes(result):
+        raise typer.Exit(NO_ANSWER)
+
+
+def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json: bool) -> None:
+    """What the policy that wrote another log would have earned in this one."""
+    with console.status("reading both logs"):
+        from invariant_bandits.evaluation.logged_policy import value_of_logged
+        from invariant_bandits.logs.log import open_log
+        from invariant_bandits.reports import values
+
+        own = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
+        result = value_of_logged(own, opened, features=log.feature_options())
+    console.print(result.summary())
+    if as_json:
+        print_json(values.of_logged_policy(result))
+    if not result.concludes:
         raise typer.Exit(NO_ANSWER)
 
 

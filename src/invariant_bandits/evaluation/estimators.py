@@ -40,7 +40,7 @@ DIRECT_ASSUMPTION = (
 
 
 @estimator("IPS", rank=2)
-def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
+def ips(feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95) -> Estimate:
     """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
 
     Unbiased if the propensities are right. Its variance grows with the weights and with the mean reward.
@@ -51,6 +51,8 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
         n rounds with propensities.
     target : array, shape (rows,)
         Probabilities of all offered actions under the target policy.
+    weights : array, shape (n,), optional
+        Their `importance_weights`, if they are known.
     confidence : float
         Coverage of the interval.
 
@@ -59,11 +61,11 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
     Estimate
         Reward per round.
     """
-    weights = importance_weights(feedback, target)
+    weights = importance_weights(feedback, target) if weights is None else weights
     effective, reasons = support(weights)
     return estimated(
         weights * feedback.rewards,
-        np.ones(feedback.rounds),
+        ones(feedback.rounds),
         effective_sample=effective,
         confidence=confidence,
         reasons=reasons,
@@ -74,12 +76,12 @@ def ips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estim
 
 
 @estimator("SNIPS", rank=1)
-def snips(feedback: Feedback, target: Array, *, confidence: float = 0.95) -> Estimate:
+def snips(feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95) -> Estimate:
     """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w. Parameters as in `ips`.
 
     Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that constant.
     """
-    weights = importance_weights(feedback, target)
+    weights = importance_weights(feedback, target) if weights is None else weights
     effective, reasons = support(weights)
     return estimated(
         weights * feedback.rewards,
@@ -99,6 +101,7 @@ def doubly_robust(
     *,
     earlier: Feedback | None = None,
     predictions: Predictions | None = None,
+    weights: Array | None = None,
     confidence: float = 0.95,
 ) -> Estimate:
     """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
@@ -115,6 +118,8 @@ def doubly_robust(
         Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
     predictions : Predictions, optional
         What `predict_rewards` made of both, if that was done before.
+    weights : array, shape (n,), optional
+        Their `importance_weights`, if they are known.
     confidence : float
         Coverage of the interval.
 
@@ -123,13 +128,13 @@ def doubly_robust(
     Estimate
         Reward per round.
     """
-    weights = importance_weights(feedback, target)
+    weights = importance_weights(feedback, target) if weights is None else weights
     effective, reasons = support(weights)
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
     expected = model.logged
     return estimated(
         model.under(feedback, target) + weights * (feedback.rewards - expected),
-        np.ones(feedback.rounds),
+        ones(feedback.rounds),
         effective_sample=effective,
         confidence=confidence,
         reasons=reasons,
@@ -284,8 +289,13 @@ def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
 
 def _mean_reward(rewards: Array, confidence: float) -> Estimate:
     """Of rewards (n,) that the policy in question earned itself."""
-    n, ones = len(rewards), np.ones(len(rewards))
-    return estimated(rewards, ones, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=ones)
+    n, once = len(rewards), ones(len(rewards))
+    return estimated(rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once)
+
+
+def ones(rounds: int) -> Array:
+    """The weight 1 of every round (n,), in no memory."""
+    return np.broadcast_to(np.float64(1.0), (rounds,))
 
 
 def importance_weights(feedback: Feedback, target: Array) -> Array:

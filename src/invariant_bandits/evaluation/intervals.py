@@ -186,9 +186,12 @@ def estimated(
     probability("confidence", confidence)
     gains, weights = _only_array("gains", gains), _only_array("weights", weights)
     whole = Contributions(gains, weights, gains, None)
-    whole = replace(whole, residuals=gains - whole.value * weights)
-    if rewards is not None and reach is not None:
-        whole = replace(whole, residuals=rewards - (whole.value if expected is None else expected), reach=reach)
+    if rewards is None or reach is None:
+        whole = replace(whole, residuals=gains - whole.value * weights)
+    else:
+        expected = whole.value if expected is None else expected
+        residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
+        whole = replace(whole, residuals=residuals, reach=reach)
     if any(array.shape != gains.shape for array in (weights, whole.residuals, gains if reach is None else reach)):
         raise InputError(f"weights, rewards, expected and reach must have the shape of gains, {gains.shape}")
     return _concluded(

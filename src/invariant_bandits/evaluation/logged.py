@@ -21,7 +21,7 @@ from invariant_bandits.logs.reading import read_feature_map, read_rounds
 from invariant_bandits.logs.rearranging import in_time_order
 from invariant_bandits.logs.rounds import Rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
-from invariant_bandits.logs.stored_rows import RowCollector
+from invariant_bandits.logs.stored_rows import RowCollector, release_memory
 
 CHOSEN_ONLY = (
     "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what another"
@@ -144,6 +144,7 @@ def read_feedback(
     if latest is not None and quality.rounds > latest:
         notes.append(_price(latest, quality.rounds))
     raw = gathered.feedback(seed, notes)
+    release_memory()
     earlier, _ = raw.split(fit_fraction)
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
     if isinstance(expanding, ArmFeatures):

@@ -55,6 +55,11 @@ class LoggedPolicyValue:
         one = self.estimates[estimator]
         return bool(one.concludes and one.low <= self.earned.value <= one.high)
 
+    @property
+    def concludes(self) -> bool:
+        """Whether any of the estimates may be used."""
+        return any(one.concludes for one in self.estimates.values())
+
     def summary(self) -> str:
         """A table a person can read."""
         lines = [f"In its own log the policy earned {self.earned} per round ({self.earned.rounds:,} rounds)."]

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from invariant_bandits.checks import one_of
+import numpy as np
+
+from invariant_bandits.checks import Array, one_of
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.playing import Player, target_probabilities
 from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
@@ -21,7 +23,7 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NEEDS = ("rewards", "propensities", "nothing")
 TAKES = ("target", "policy")
-GIVEN = ("earlier", "predictions", "baseline", "seed", "confidence", "progress")
+GIVEN = ("earlier", "predictions", "weights", "baseline", "seed", "confidence", "progress")
 """What of a Question an estimator is given if it takes a parameter of that name."""
 
 
@@ -83,6 +85,11 @@ class Question:
     def target(self) -> Any:
         """Its probability of every offered action (rows,), following the log."""
         return target_probabilities(self.policy(), self.later, baseline=self.baseline, progress=self.progress)
+
+    @cached_property
+    def weights(self) -> Array:
+        """Importance weights (n,) of the logged actions."""
+        return np.asarray(self.later.of_logged(self.target) / self.later.propensities)
 
 
 @dataclass(frozen=True, eq=False)

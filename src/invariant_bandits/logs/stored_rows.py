@@ -193,3 +193,10 @@ def collected(batches: Iterable[Array]) -> Array | StoredRows:
     for rows in batches:
         found.append(rows)
     return found.rows()
+
+
+def release_memory() -> None:
+    """Give back what reading a log has left in Arrow's pool."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

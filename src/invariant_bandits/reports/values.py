@@ -12,6 +12,7 @@ import numpy as np
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
+from invariant_bandits.evaluation.logged_policy import LoggedPolicyValue
 from invariant_bandits.fitting import arm_prior_of
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
@@ -85,6 +86,17 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "schema": read.schema.to_dict(),
         "left_out": [{"feature": one.name, "why": str(one)} for one in read.dropped],
         "notes": [*result.notes, *read.notes],
+    }
+
+
+def of_logged_policy(result: LoggedPolicyValue) -> dict[str, Any]:
+    """What `evaluate --policy-log` says."""
+    return {
+        "earned": _estimate(result.earned),
+        "estimates": {
+            name: _estimate(one) | {"holds_earned": result.covers(name)} for name, one in result.estimates.items()
+        },
+        "notes": list(result.notes),
     }
 
 
