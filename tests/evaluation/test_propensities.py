@@ -195,3 +195,18 @@ def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
     assert right.harmless is None
     assert right.words.startswith("nothing speaks against them (p =")
     assert [one.name for one in right.named(["price"]).checks][-1] == "price"
+
+
+def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():
+    """φ = e_a ⊗ [1, x], all arms offered: a multinomial logistic model, whose coefficients are known up to a vector."""
+    rng = np.random.default_rng(7)
+    n, arms = 6000, 8
+    x = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    offered = np.einsum("ab,nd->nabd", np.eye(arms), x).reshape(n, arms, arms * 3)
+    scores = x @ rng.normal(size=(3, arms)) * 0.7
+    right = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    actions = (scores + rng.gumbel(size=(n, arms))).argmax(axis=1)
+    log = ib.Feedback.from_arrays(offered, actions, rng.normal(size=n))
+    found = estimate_propensities(log, blocks=2).reshape(n, arms)
+    assert np.abs(found[n // 2 :] - right[n // 2 :]).mean() < 0.02
+    assert not calibration(log.with_propensities(found).between(n // 2, n)).flagged
