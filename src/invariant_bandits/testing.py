@@ -17,6 +17,8 @@ A class may say that a law cannot hold for it: `exempt_laws = {"the law": "why"}
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -215,6 +217,18 @@ def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
     assert bits(loaded) == bits(policy)
     assert play(loaded, 1000, seed=1) == play(policy, 1000, seed=1)
     assert bits(loaded) == bits(policy)
+
+
+@law("a copy goes on by itself")
+def a_copy_goes_on_by_itself(make: Make) -> None:
+    """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that alone."""
+    policy, twin = _played(make, 25), _played(make, 25)
+    wanted = play(twin, 25, seed=5)
+    before = bits(policy)
+    for copied in (copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
+        assert play(copied, 25, seed=5) == wanted
+        assert bits(copied) == bits(twin)
+        assert bits(policy) == before
 
 
 @law("many rounds are learned like one after another")

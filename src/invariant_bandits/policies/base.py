@@ -135,6 +135,10 @@ class BasePolicy:
             self.__dict__.update(before)
             raise
 
+    def __copy__(self) -> Self:
+        """A policy of its own: two that share arrays would learn from each other's rounds."""
+        return copy.deepcopy(self)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
         from invariant_bandits.policies.state import save
