@@ -35,7 +35,7 @@ def test_a_week_is_added_to_the_model_and_what_changed_is_said(run, tmp_path):
     table = pq.read_table("logs/chosen.parquet")
     pq.write_table(table.slice(0, 1750), "old.parquet")
     pq.write_table(table.slice(1750), "new.parquet")
-    assert run("fit", "old.parquet", "-o", "m.model", "--every", "7d")[0] == 0
+    assert run("fit", "old.parquet", "-o", "m.model", "--every", "7d", "--no-value", "--policy", "linucb")[0] == 0
     before = (tmp_path / "m.model").read_bytes()
     code, out, words = run("update", "m.model", "new.parquet", "-o", "n.model")
     assert code == 0, words

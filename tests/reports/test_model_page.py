@@ -30,7 +30,12 @@ def model():
     return ib.fit_logs(pa.table({"time": times, "reward": reward} | columns), every="7d", policy="linucb")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def page(model):
+    return model_page.report(model)
+
+
+@pytest.fixture(scope="module")
 def overview(model):
     figure = plots.overview(model.decomposition, edges=model.moments.edges)
     figure.canvas.draw()
@@ -59,7 +64,7 @@ def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, ove
     assert sorted(one.number for one in findings.blocks(model.decomposition)) == sorted(map(int, table))
 
 
-def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(model, overview):
+def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(model, overview, page):
     def labels(figure):
         axis = panels(figure)[-1][0]
         return [label.get_text() for label in axis.get_xticklabels() if label.get_text()]
@@ -71,7 +76,7 @@ def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(mo
     plt.close(plain)
     begins = [one.begins for one in findings.windows(model.moments)]
     assert begins[1] == np.datetime64("2024-01-08")
-    assert "2024-01-08 00:00:00" in model_page.report(model)
+    assert "2024-01-08 00:00:00" in page
 
 
 def test_no_two_labels_overlap(overview):
@@ -90,8 +95,7 @@ def test_a_column_with_hundreds_of_levels_that_is_left_out_is_one_line():
     assert str(one) == "city=299 = -1·city=0 -1·city=1 -1·city=2 -1·city=3 … and 295 more + a constant per window"
 
 
-def test_every_table_scrolls_inside_its_own_box_and_pictures_follow_the_screen(model):
-    page = model_page.report(model)
+def test_every_table_scrolls_inside_its_own_box_and_pictures_follow_the_screen(page):
     assert page.count("<table>") == page.count('<div class="scroll" tabindex="0"><table>') > 3
     assert "var(--stable)" in page
     assert "#0072b2" not in page.replace("--stable: #0072b2", "")
@@ -101,3 +105,9 @@ def test_the_words_in_the_terminal_say_the_same(model):
     said = as_text("t", "h", model_page.sections(model))
     assert re.search(r"block\s+verdict\s+dim\s+p-value", said)
     assert "2024-01-08 00:00:00" in said
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_words_and_tables_fit_the_terminal(model, width):
+    lines = model_page.text(model, width=width).splitlines()
+    assert 0.6 * width < max(map(len, lines)) <= width

@@ -130,7 +130,7 @@ def update_model(
     edges, count = _windows(model, log, windows, every)
     if not isinstance(model.feature_map, FeatureMap):
         how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-        return _update_arms(model, log, contender_of(model, exploration), horizon, strict, how)
+        return _update_arms(model, log, contender_of(model, exploration), horizon, strict, how, progress)
     read = read_moments(
         log,
         windows=count,
@@ -178,6 +178,7 @@ def _update_arms(
     horizon: int | None,
     strict: bool,
     how: dict[str, Any],
+    progress: Progress | None,
 ) -> Update:
     """The same for a model of labelled arms: new labels become arms, retired ones stay retired."""
     assert model.arms is not None
@@ -187,7 +188,7 @@ def _update_arms(
         if label not in table.labels:
             table, features = table.with_arm(label), features.with_arm(label)
     log = open_log(log.source, log.schema, arms=table.labels)
-    read = read_moments(log, features=features, strict=strict, **how)
+    read = read_moments(log, features=features, strict=strict, progress=progress, **how)
     own = features.width if features.coding == "own" else 1
     end = (features.dim - model.moments.dim) // own  # arms that the moments of the model do not know yet
     places = np.full(end * own, (len(features.labels) - end) * own)
