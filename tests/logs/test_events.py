@@ -228,6 +228,25 @@ def test_what_is_no_event_is_counted_by_its_reason(tmp_path):
     assert [row["__weight"] for row in chosen] == [1.0, 1.0, 4.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"_label_cost": "much"},
+        {"_labelIndex": "1"},
+        {"_label_probability": [0.5]},
+        {"pdrop": "x"},
+        {"c": {"_multi": [None, {}]}},
+        {"c": {"_multi": [3, {}]}},
+        {"c": {"U": {"age": 10**400}, "_multi": [{}, {}]}},
+        {"c": [1]},
+    ],
+)
+def test_values_of_a_wrong_kind_cost_their_event_only(changed, tmp_path):
+    path = written(tmp_path / "log.json", [event(n, **(changed if n == 5 else {})) for n in range(20)])
+    quality = ib.read_moments(path, {"features": ["U.age"]}, windows=1, keep_going=True).quality
+    assert (quality.rounds, quality.left_out) == (19, 1)
+
+
 def test_the_reward_that_was_observed_can_be_asked_for(tmp_path):
     path = written(tmp_path / "log.json", [event(n, _original_label_cost=-float(n)) for n in range(2, 9)])
     batches = ib.read_rounds(path, {"reward": "__observed_reward", "features": ["A.price"]})
@@ -356,5 +375,5 @@ def test_vowpal_text_is_one_row_per_action(tmp_path):
 
 def test_vowpal_text_without_a_usable_event_is_refused(tmp_path):
     (tmp_path / "log.vw").write_text("hello\n\nworld\n")
-    with pytest.raises(ib.FileError, match=r"log\.vw is not readable: it has no event that can be used"):
+    with pytest.raises(ib.FileError, match=r"log\.vw is not readable: .* used: 2 × event without a label"):
         open_source(tmp_path / "log.vw")

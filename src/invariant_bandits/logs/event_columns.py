@@ -145,7 +145,7 @@ class _Lines:
             reasons.not_learned: self._numbers("_skipLearn", 0.0) != 0.0,
             reasons.unlabelled: np.isnan(needed).any(axis=0),
             reasons.all_dropped: self._numbers("pdrop", 0.0) >= 1.0,
-            reasons.outside: ~((index >= 0) & (index < sizes)),
+            reasons.outside: ~((index >= 0) & (index < sizes) & (index == np.floor(index))),
         }
         used = np.ones(len(self.table), dtype=bool)
         for reason, bad in checks.items():

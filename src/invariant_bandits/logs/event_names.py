@@ -71,6 +71,8 @@ class Names:
     ----------
     events : int
         Events seen.
+    unusable : Counter of str
+        Lines without one, by the reason; of many at once, with what is merely strange.
     numbers, words : Counter of str
         By name, in how many events or actions it has a number, or a word.
     distinct : dict of str to set of str
@@ -92,6 +94,7 @@ class Names:
     """
 
     events: int = 0
+    unusable: Counter[str] = field(default_factory=Counter)
     numbers: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
     distinct: dict[str, set[str]] = field(default_factory=dict)
@@ -112,7 +115,9 @@ class Names:
         """What has this piece of the log?"""
         if isinstance(piece, Event):
             self._see_event(piece)
-        elif not isinstance(piece, str):
+        elif isinstance(piece, str):
+            self.unusable[piece] += 1
+        else:
             self._see_columns(piece)
         for counts in (self.numbers, self.words):
             if len(counts) > MOST_NAMES:
@@ -128,6 +133,7 @@ class Names:
 
     def _see_columns(self, piece: EventColumns) -> None:
         self.events += piece.events
+        self.unusable.update({reason: len(lines) for reason, lines in piece.problems.items()})
         self.timed = self.timed or "time" in piece.fixed
         self.more.update({OBSERVED, WEIGHT} & set(piece.fixed))
         self.own |= piece.own

@@ -53,7 +53,8 @@ class EventSource(ABC):
             for _, piece in self.pieces(path, features=True):
                 names.see(piece)
         if not names.events:
-            raise FileError(f"{self.paths[0]} is not readable: it has no event that can be used")
+            why = ", ".join(f"{count:,} × {reason}" for reason, count in names.unusable.most_common(3)) or "it is empty"
+            raise FileError(f"{self.paths[0]} is not readable: it has no event that can be used: {why}")
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
         self._settle(names)
 

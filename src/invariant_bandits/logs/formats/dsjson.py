@@ -8,6 +8,7 @@ object that holds a feature is its namespace.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,14 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
             f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is another"
             " form; one decision per event is needed"
         )
+    try:
+        return _usable(given, context, f"{which}:{line}", features)
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return DAMAGED
+
+
+def _usable(given: dict[str, Any], context: Any, name: str, features: bool) -> Event | str:
+    """The event of an object, or why it is none; `name` is what it is called if it has no id."""
     if type(context) is not dict or type(context.get("_multi")) is not list:
         return DANGLING if "EventId" in given else DAMAGED
     cost, index = given.get("_label_cost"), given.get("_labelIndex")
@@ -100,13 +109,13 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
     if drop >= 1.0:
         return ALL_DROPPED
     actions = context["_multi"]
-    if not 0 <= index < len(actions):
+    if not 0 <= index < len(actions) or index != int(index):
         return OUTSIDE
     original = given.get("_original_label_cost", cost)
     return Event(
-        str(given.get("EventId") or f"{which}:{line}"),
+        str(given.get("EventId") or name),
         [str(one.get("_tag", place)) for place, one in enumerate(actions, start=1)],
-        index,
+        int(index),
         0.0 - float(cost),
         float(given["_label_probability"]),
         _features(context, "") if features else [],
@@ -186,8 +195,16 @@ def _features(given: dict[str, Any], namespace: str) -> list[Feature]:
         elif kind is list:
             found += _listed(value, key, namespace)
         elif value:
-            found.append((f"{namespace}{key}", float(value)))
+            found.append((f"{namespace}{key}", value if kind is float else _float(value)))
     return found
+
+
+def _float(value: Any) -> float:
+    """A whole number or truth value as a float; infinite where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
@@ -201,5 +218,5 @@ def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
         elif type(value) is list:
             found += _listed(value, f"{key}[{place}]", namespace)
         elif value:
-            found.append((f"{key}[{place}]", float(value)))
+            found.append((f"{key}[{place}]", _float(value)))
     return found
