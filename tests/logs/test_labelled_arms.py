@@ -318,3 +318,13 @@ def test_many_arms_are_shown_in_part():
     assert "banner_B" in shown
     assert "banner_C" not in shown
     assert shown.endswith("and 2 more")
+
+
+def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path):
+    path = as_parquet(tmp_path)
+    features = read_arm_moments(path).features
+    batches = list(read_rounds(path, feature_map=features, latest=500))
+    assert 500 <= sum(len(batch) for batch in batches) < 500 + 371
+    np.testing.assert_array_equal(np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:])
+    feedback = ib.read_feedback(path, latest=500).feedback
+    np.testing.assert_array_equal(feedback.rewards, LOG.rewards[-500:])

@@ -133,7 +133,7 @@ def read_feedback(
     expanding = read_feature_map(log, options=options)
     quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not given else [])]
     gathered = _Gathered(latest)
-    for batch in read_rounds(log, feature_map=expanding, report=quality):
+    for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
         gathered.add(batch)
         if progress is not None:
             progress(quality.rows)

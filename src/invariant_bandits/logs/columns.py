@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
+
+MANY_ROWS = 1000
+"""More rows than these come from a file, and are looked up at once."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,10 @@ class Column:
     def _indicators(self, values: Any) -> tuple[Array, Array]:
         """Indicators (rows, categories), zeros where the category is unknown, and a mask (rows,) of missing values."""
         assert self.categories is not None
-        words: list[Any] = np.asarray(values).tolist()
-        index = {category: place for place, category in enumerate(self.categories)}
-        places = np.array([index.get(w if isinstance(w, str) else str(w), -1) for w in words], dtype=np.int64)
+        places, missing = _places(values, self.categories)
         block = np.zeros((len(places), len(self.categories)))
         known = np.flatnonzero(places >= 0)
         block[known, places[known]] = 1.0
-        missing = np.array([word is None or word != word for word in words], dtype=bool)
         if self.filler and missing.any():
             block[missing] = self.filler
         return block, missing
@@ -96,3 +96,30 @@ class Column:
         """The column that these fields, from JSON, came from; those that older files lack have their defaults."""
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in described.items()}
         return cls(**fields)
+
+
+def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
+    """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
+    array = np.asarray(values)
+    if len(array) > MANY_ROWS and array.dtype == object:
+        found = _places_of_texts(array, categories)
+        if found is not None:
+            return found
+    words: list[Any] = array.tolist()
+    index = {category: place for place, category in enumerate(categories)}
+    places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
+    missing = [word is None or word != word for word in words]
+    return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
+
+
+def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Array] | None:
+    """The same for many rows of text, as they come from files; None if something else is among them."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:
+        column = pa.array(texts, type=pa.string(), from_pandas=True)
+    except pa.ArrowException:
+        return None
+    places = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string())).fill_null(-1)
+    return np.asarray(places).astype(np.int64), np.asarray(column.is_null())

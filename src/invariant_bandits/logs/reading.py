@@ -17,7 +17,7 @@ from invariant_bandits.logs.passes import Pass, Progress
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import AnyFeatures, reader_of
 from invariant_bandits.logs.reading_arms import ArmLogMoments, read_arm_moments, with_features
-from invariant_bandits.logs.rounds import Rounds
+from invariant_bandits.logs.rounds import Rounds, last_rounds
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -193,6 +193,7 @@ def read_rounds(
     feature_map: AnyFeatures | None = None,
     *,
     report: QualityReport | None = None,
+    latest: int | None = None,
 ) -> Iterator[Rounds]:
     """Batches of rounds in the order of the log, features mapped.
 
@@ -206,6 +207,8 @@ def read_rounds(
         As learned by `read_moments`; options without scaling, or None, are enough for a first look.
     report : QualityReport, optional
         Where problems are counted while rounds are read.
+    latest : int, optional
+        The caller needs only so many of the last rounds; those of labelled arms long before them are not given.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})
@@ -219,11 +222,13 @@ def read_rounds(
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
     reader = reader_of(log, feature_map or FeatureOptions())
     report = QualityReport() if report is None else report
+    if isinstance(feature_map, ArmFeatures):
+        contexts = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
+        for rounds in contexts if latest is None else last_rounds(contexts, latest):
+            yield from with_features(rounds, feature_map)
+        return
     for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
-            if isinstance(feature_map, ArmFeatures):
-                yield from with_features(rounds, feature_map)
-                continue
             offered = None if rounds.offered is None else reader.feature_map.finish(rounds.offered)
             yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
 

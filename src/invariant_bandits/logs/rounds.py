@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,3 +99,15 @@ class Rounds:
             offered_counts=mask.sum(axis=1),
             action=mask.cumsum(axis=1)[chosen] - 1,
         )
+
+
+def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
+    """The batches that hold the last `latest` rounds; earlier ones are let go as soon as they are not needed."""
+    kept: deque[Rounds] = deque()
+    total = 0
+    for batch in batches:
+        kept.append(batch)
+        total += len(batch)
+        while total - len(kept[0]) >= latest:
+            total -= len(kept.popleft())
+    return kept
