@@ -70,6 +70,12 @@ def report(outcome: Outcome) -> str:
         " width times 0.25; logistic regression has one per arm, ridge 1 towards that of all arms, is fitted again"
         " every 500 rounds and plays greedily.",
         "",
+        "The members of AutoISD, when it tests arms and the test of drift were settled on other seeds, about ten"
+        " configurations of 6 to 16 repetitions; so were the sizes of the world, so that disjoint LinUCB on all logs"
+        " loses about as much as a cold one. In the world tried before, with slopes a quarter larger and walks of 0.2 a"
+        " month, the same AutoISD has 1.6, 2.0, 5.7 and 5.7 in the first four rows (20 repetitions, standard errors 0.1"
+        " to 0.4). This page is one run.",
+        "",
         "## What must be true",
         "",
         f"{sum(one.reached for one in judged)} of {len(judged)} reached.",
