@@ -115,6 +115,7 @@ def fit_logs(
         confidence=confidence,
         horizon=horizon,
         source=log,
+        notes=log.notes,
     )
 
 
@@ -130,6 +131,7 @@ def model_of(
     confidence: float,
     horizon: int | None,
     source: Any,
+    notes: tuple[str, ...] = (),
 ) -> Model:
     """The model of moments that were read: pruned, decomposed, the policy started.
 
@@ -147,6 +149,8 @@ def model_of(
         As in `fit_logs`.
     source : Any
         Where the offered actions of a rehearsal can be read, if the policy asks for them.
+    notes : tuple of str
+        What was done to the log.
     """
     usable = prune(moments, feature_map, options)
     moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
@@ -175,7 +179,7 @@ def model_of(
         quality=quality,
         baseline=baseline,
         dropped=usable.dropped,
-        notes=usable.notes,
+        notes=(*notes, *usable.notes),
         fit=fit,
     )
 
@@ -210,7 +214,11 @@ def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settin
         schema=read.schema,
         quality=read.quality,
         dropped=read.dropped,
-        notes=(f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}", SOURCES[of_arms.arms.source]),
+        notes=(
+            *log.notes,
+            f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}",
+            SOURCES[of_arms.arms.source],
+        ),
         arms=of_arms.arms,
     )
 

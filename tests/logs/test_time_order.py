@@ -155,6 +155,7 @@ def test_rounds_that_are_torn_apart_are_put_together(as_text, few_rows_at_once, 
     np.testing.assert_allclose(read.moments.gram, expected.gram, rtol=1e-9)
     feedback = ib.read_feedback(log).feedback
     np.testing.assert_allclose(np.sort(feedback.rewards), np.sort(LOG.rewards))
+    assert ib.fit_logs(log, windows=4).notes[0] == log.notes[0]
 
 
 def test_rounds_that_were_logged_twice_are_not_taken_for_torn_ones():
