@@ -292,6 +292,7 @@ class AutoISD(BasePolicy):
         scored = (self._basis, self._blend, self._covariances, self._usually)
         self._scoring: Any = (*scored, self._reference, most_lag)
         self._testing: Any = (self._means, self._process, self._weights, self._settled)
+        self._sharing = float(self.prior.layout.own) if isinstance(self.prior, ArmPrior) else 1.0
         self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         logs = np.append(self.prior.mean, self.prior.baseline)[: self._means.shape[1]]
@@ -313,10 +314,9 @@ class AutoISD(BasePolicy):
         What a test tells of an arm with several coefficients of its own pays in contexts like this one alone: the
         rounds are shared among them.
         """
-        shared = self.prior.layout.own if isinstance(self.prior, ArmPrior) else 1
         if self.horizon is not None and self._rounds < self.horizon:
-            return (self.horizon - self._rounds) / shared
-        return max(LONG_ENOUGH, self._rounds) / shared
+            return (self.horizon - self._rounds) / self._sharing
+        return max(LONG_ENOUGH, self._rounds) / self._sharing
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
