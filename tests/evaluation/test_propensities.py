@@ -6,6 +6,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.evaluation.calibration import calibration
 from invariant_bandits.evaluation.propensities import estimate_propensities, fit_choices
+from invariant_bandits.logs import stored_rows
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, World, of_rounds, softmax
 
@@ -210,3 +211,19 @@ def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():
     found = estimate_propensities(log, blocks=2).reshape(n, arms)
     assert np.abs(found[n // 2 :] - right[n // 2 :]).mean() < 0.02
     assert not calibration(log.with_propensities(found).between(n // 2, n)).flagged
+
+
+def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
+    """φ = [e_a, x], x the same for all actions of a round, in many parts: what is left are the arms' own shares."""
+    rng = np.random.default_rng(8)
+    n, arms = 2000, 34
+    shares = np.arange(1.0, arms + 1.0) / (arms * (arms + 1) / 2)
+    context = np.repeat(np.exp(6.0 * rng.normal(size=(n, 1, 20))), arms, axis=1)
+    offered = np.concatenate([np.broadcast_to(np.eye(arms), (n, arms, arms)), context / 3.0], axis=2)
+    log = ib.Feedback.from_arrays(offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n))
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
+    monkeypatch.setattr(stored_rows, "AT_ONCE", 40_000)
+    found = np.asarray(estimate_propensities(log, blocks=2)).reshape(n, arms)
+    np.testing.assert_allclose(found[-1], shares, atol=0.03)
+    assert np.corrcoef(found[-1], shares)[0, 1] > 0.8
+    np.testing.assert_allclose(found[-1], found[-2], atol=1e-6)

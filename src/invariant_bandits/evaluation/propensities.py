@@ -13,6 +13,9 @@ from invariant_bandits.logs.stored_rows import RowCollector
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
 BENDING_PARTS = 8
+CONSTANT = (
+    1e-20  # of its mean square: a feature that varies less within rounds, such as one of the context, says nothing
+)
 
 
 def estimate_propensities(
@@ -93,9 +96,11 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     """
     p = parts[0].dim
     rows = sum(len(part.offered) for part in parts)
-    spreads = (((part.offered - _round_means(part)) ** 2).sum(axis=0) for whole in parts for part in whole.parts())
-    penalty = sum(spreads) / rows
-    penalty = np.where(penalty > 0.0, penalty, 1.0)
+    spread, squares = np.zeros(p), np.zeros(p)
+    for part in (part for whole in parts for part in whole.parts()):
+        spread = spread + ((part.offered - _round_means(part)) ** 2).sum(axis=0)
+        squares = squares + np.einsum("np,np->p", part.offered, part.offered)
+    penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
     value, gradient, curvature = _likelihood(parts, theta, penalty)
     for _ in range(MOST_STEPS):
@@ -137,15 +142,17 @@ def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[fl
     rows, seen, bent = sum(len(part.offered) for part in parts), 0, 0
     for part in (part for whole in parts for part in whole.parts()):
         chances = _choice_chances(part, theta)
-        mean = part.sums_per_round(chances[:, None] * part.offered)
         with np.errstate(divide="ignore"):
             value += float(np.log(chances[part.logged_rows]).sum())
-        gradient = gradient + (part.features - mean).sum(axis=0)
         before, seen = seen, seen + len(part.offered)
-        if before * BENDING_PARTS // rows < seen * BENDING_PARTS // rows:
-            away = part.offered - np.repeat(mean, part.counts, axis=0)
-            curvature = curvature + away.T @ (chances[:, None] * away)
-            bent += len(part.offered)
+        if before * BENDING_PARTS // rows == seen * BENDING_PARTS // rows:
+            gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
+            continue
+        mean = part.sums_per_round(chances[:, None] * part.offered)
+        away = part.offered - np.repeat(mean, part.counts, axis=0)
+        gradient = gradient + (part.features - mean).sum(axis=0)
+        curvature = curvature + away.T @ (chances[:, None] * away)
+        bent += len(part.offered)
     if bent < rows:
         curvature = curvature + (curvature - np.diag(penalty)) * (rows / bent - 1.0)
     return value, gradient, curvature
