@@ -120,13 +120,29 @@ def test_without_offered_features_the_chosen_ones_stand_in():
     assert not np.array_equal(policy.component, before)
 
 
-def test_a_window_that_cannot_be_used_is_announced_and_kept_for_later():
+def test_a_window_that_tells_nothing_changes_next_to_nothing():
+    """The same action over and over: such a window is silent about every direction; only the noise it pools moves."""
+    policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=10)
+    before, split = policy.component.copy(), policy.split
+    for _ in range(10):
+        policy.update(np.ones(4), 1.0)
+    np.testing.assert_allclose(policy.component, before, atol=2e-3)
+    assert policy.split.distance(split) < 2e-3
+
+
+def test_a_window_that_cannot_be_used_is_announced_and_kept_for_later(monkeypatch):
     policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=10)
     before = policy.component.copy()
-    for _ in range(9):
-        policy.update(np.ones(4), 1.0)
-    with pytest.warns(ib.RecomputeWarning, match="not recomputed"):
-        policy.update(np.ones(4), 1.0)
+
+    def failing(*_):
+        raise ib.InputError("windows cannot be used")
+
+    with monkeypatch.context() as fault:
+        fault.setattr(ib.InvariantSubspaceDecomposition, "fit", failing)
+        for _ in range(9):
+            policy.update(np.ones(4), 1.0)
+        with pytest.warns(ib.RecomputeWarning, match="not recomputed: windows cannot be used"):
+            policy.update(np.ones(4), 1.0)
     assert np.array_equal(policy.component, before)
     rng = np.random.default_rng(2)
     for _ in range(10):

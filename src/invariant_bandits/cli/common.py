@@ -41,7 +41,10 @@ def one_thread_each() -> None:
 
 def width() -> int:
     """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
-    return max(60, min(plain_console.width, 140)) if plain_console.is_terminal or "COLUMNS" in os.environ else 100
+    told = os.environ.get("COLUMNS", "")
+    if not told.isdigit() and not plain_console.is_terminal:
+        return 100
+    return max(60, min(int(told) if told.isdigit() else plain_console.width, 140))
 
 
 @contextmanager
