@@ -23,6 +23,7 @@ from invariant_bandits.checks import InputError
 
 PRODUCT = "invariant-bandits"
 FORMAT_VERSION = 1
+LONGEST_HEADER = 1 << 28
 
 
 class FileError(InputError):
@@ -175,6 +176,20 @@ def decode(content: bytes, kind: str, name: str) -> tuple[dict[str, np.ndarray[A
     if not _is_compact(content):
         raise FileError(f"{name} is damaged: its header has been rearranged")
     return arrays, about
+
+
+def kind_of(path: str | PathLike[str]) -> str | None:
+    """What a file that was written here holds, such as "model"; None for any other file. Its content is not checked."""
+    with Path(path).open("rb") as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or not 0 < length <= LONGEST_HEADER:
+            return None
+        try:
+            header = _header(str(path), start + file.read(length))
+        except FileError:
+            return None
+    return header.get("kind") if header.get("product") == PRODUCT else None
 
 
 def _header(name: str, content: bytes) -> dict[str, str]:

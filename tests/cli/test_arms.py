@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import cli
@@ -51,3 +52,28 @@ def test_arms_are_listed_added_and_retired(run, tmp_path):
         assert code == 2
         assert message in errors
     assert path.read_bytes() == before
+
+
+def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run, tmp_path):
+    log, model, page = tmp_path / "log.csv", tmp_path / "shop.model", tmp_path / "page.html"
+    csv.write_csv(labelled_log(0, 1500).table(), log)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("keep me")
+    before = log.read_bytes()
+    for words in (
+        ("fit", log, "-o", log),
+        ("fit", log, "-o", model, "--report", log),
+        ("fit", log, "-o", notes),
+        ("evaluate", log, "--report", log),
+    ):
+        code, _, errors = run(*words)
+        assert code == 2
+        assert "it is not written over" in errors
+    assert log.read_bytes() == before
+    assert notes.read_text() == "keep me"
+    for _ in range(2):  # a model and a page may be replaced by others
+        assert run("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
+    code, _, errors = run("arms", model, "--retire", "banner_A", "-o", page)
+    assert code == 2
+    assert "is no model; it is not written over" in errors
+    assert page.read_text().lower().startswith("<!doctype html")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import cli
+from invariant_bandits import cli, files
 from invariant_bandits.simulation.paper import PaperWorld
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
@@ -306,7 +306,8 @@ os.fsync = slowly
 def test_an_interrupted_fit_leaves_the_folder_as_it_was(moment, how, folder, tmp_path):
     target = tmp_path / "models"
     target.mkdir()
-    (target / "m.model").write_bytes(b"the model of yesterday")
+    yesterdays = files.encode("model", {"any": np.zeros(1)}, {})
+    (target / "m.model").write_bytes(yesterdays)
     process = start(PAUSE[moment], "fit", folder / "rows.parquet", "-o", "m.model", "--no-value", cwd=target)
     patience = time.monotonic() + 120.0
     while not (tmp_path / "reached").exists():
@@ -318,4 +319,4 @@ def test_an_interrupted_fit_leaves_the_folder_as_it_was(moment, how, folder, tmp
     assert process.returncode not in (0, None)
     assert "Traceback" not in said
     assert os.listdir(target) == ["m.model"]
-    assert (target / "m.model").read_bytes() == b"the model of yesterday"
+    assert (target / "m.model").read_bytes() == yesterdays

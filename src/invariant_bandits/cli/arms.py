@@ -36,7 +36,7 @@ def arms(
     if feature and add is None:
         raise InputError("--feature describes a new arm: give --add, too")
     target = model if out is None else out
-    check_target(target, "--out")
+    check_target(target, "--out", "model")
     with words_on_stderr(as_json):
         from invariant_bandits.model import Model
         from invariant_bandits.reports import values

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import replace_file
+from invariant_bandits.files import kind_of, replace_file
 
 console = Console()
 plain_console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -98,14 +98,26 @@ class Bar:
         self._progress.stop()
 
 
-def check_target(path: Path, option: str) -> None:
-    """Fail before hours of reading, not after."""
+def check_target(path: Path, option: str, what: str) -> None:
+    """Fail before hours of reading, not after; and never write over what is not a "model" or a "page" itself."""
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder")
     if not path.parent.is_dir():
         raise InputError(f"{option}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{option}: the folder {path.parent} cannot be written to")
+    if path.exists() and not _may_be_replaced(path, what):
+        raise InputError(f"{option}: {path} is there already and is no {what}; it is not written over")
+
+
+def _may_be_replaced(path: Path, what: str) -> bool:
+    """Whether a file is empty, or of the kind that would replace it."""
+    if not path.is_file() or not path.stat().st_size:
+        return path.is_file()
+    if what == "model":
+        return kind_of(path) == what
+    with path.open("rb") as file:
+        return file.read(200).lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def write_page(page: str, path: Path) -> None:

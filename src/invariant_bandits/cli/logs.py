@@ -80,8 +80,8 @@ def fit(
     The meaning of the columns is guessed from names and types, and shown; options correct it.
     """
     page_path = out.with_suffix(".html") if report is None else report
-    check_target(out, "--out")
-    check_target(page_path, "--report")
+    check_target(out, "--out", "model")
+    check_target(page_path, "--report", "page")
     if page_path == out:
         raise InputError(f"--out and --report must be different files, got {out} for both")
     factor = None if exploration is None else _factor(exploration)
@@ -147,7 +147,7 @@ def inspect(
     from invariant_bandits.reports import model_page, values
 
     if report is not None:
-        check_target(report, "--report")
+        check_target(report, "--report", "page")
     say_when_compiling()
     loaded = Model.load(model)
     with words_on_stderr(as_json):
@@ -191,7 +191,7 @@ def evaluate(
     known about any policy, the exit code is 3.
     """
     if report is not None:
-        check_target(report, "--report")
+        check_target(report, "--report", "page")
     opened = _opened(log)
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)

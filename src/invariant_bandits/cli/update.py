@@ -43,8 +43,8 @@ def update(
     """
     target = model if out is None else out
     page_path = target.with_suffix(".html") if report is None else report
-    check_target(target, "--out")
-    check_target(page_path, "--report")
+    check_target(target, "--out", "model")
+    check_target(page_path, "--report", "page")
     if page_path == target:
         raise InputError(f"--out and --report must be different files, got {target} for both")
     began = time.perf_counter()
