@@ -54,8 +54,7 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, *
 
 def _sums(moments: WindowedMoments) -> tuple[Array, Array, float]:
     """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
-    sums = moments.chosen
-    whole = sums.scatter + sums.count[:, None, None] * sums.mean[:, :, None] * sums.mean[:, None, :]
+    whole = moments.chosen.products()
     return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
 
 

@@ -1,40 +1,23 @@
 """`invariant-bandits arms`: list, add, retire."""
 
 import json
-import sys
 
-import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits import cli
 from labelled_logs import labelled_log
 
 
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process: (exit code, output, errors)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return ended.value.code, shown.out, " ".join(shown.err.split())
-
-    return call
-
-
-def test_arms_are_listed_added_and_retired(run, tmp_path):
+def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     path, out = tmp_path / "model", tmp_path / "changed"
     ib.fit_logs(labelled_log(0, 4000).table()).save(path)
     before = path.read_bytes()
-    code, shown, _ = run("arms", path)
+    code, shown, _ = run_apart("arms", path)
     assert code == 0
     assert "banner_C" in shown
     assert "retired" in shown
     assert path.read_bytes() == before
-    code, shown, _ = run("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
+    code, shown, _ = run_apart("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
     assert code == 0
     active = {one["label"]: one["active"] for one in json.loads(shown)["arms"]}
     assert active == {"banner_A": False, "banner_B": True, "banner_C": False, "banner_D": True, "banner_E": True}
@@ -48,13 +31,13 @@ def test_arms_are_listed_added_and_retired(run, tmp_path):
         (("--add", "x", "--feature", "size"), "must be NAME=VALUE"),
         (("--add", "x", "--feature", "size=1"), "without a catalogue"),
     ):
-        code, _, errors = run("arms", path, *words)
+        code, _, errors = run_apart("arms", path, *words)
         assert code == 2
         assert message in errors
     assert path.read_bytes() == before
 
 
-def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run, tmp_path):
+def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run_apart, tmp_path):
     log, model, page = tmp_path / "log.csv", tmp_path / "shop.model", tmp_path / "page.html"
     csv.write_csv(labelled_log(0, 1500).table(), log)
     notes = tmp_path / "notes.txt"
@@ -66,14 +49,14 @@ def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run, tmp_pat
         ("fit", log, "-o", notes),
         ("evaluate", log, "--report", log),
     ):
-        code, _, errors = run(*words)
+        code, _, errors = run_apart(*words)
         assert code == 2
         assert "it is not written over" in errors
     assert log.read_bytes() == before
     assert notes.read_text() == "keep me"
     for _ in range(2):  # a model and a page may be replaced by others
-        assert run("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
-    code, _, errors = run("arms", model, "--retire", "banner_A", "-o", page)
+        assert run_apart("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
+    code, _, errors = run_apart("arms", model, "--retire", "banner_A", "-o", page)
     assert code == 2
     assert "is no model; it is not written over" in errors
     assert page.read_text().lower().startswith("<!doctype html")

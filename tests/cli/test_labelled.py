@@ -1,28 +1,11 @@
 """The command with labelled arms: what was offered is said, told, or looked up; too much that is lost is refused."""
 
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from invariant_bandits import cli
 from labelled_logs import LABELS, labelled_log
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process: (exit code, what it printed, in one line of single spaces)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return ended.value.code, " ".join((shown.out + shown.err).split())
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import cli, files
+from invariant_bandits import files
 from invariant_bandits.simulation.paper import PaperWorld
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
@@ -36,20 +36,6 @@ def paper_table(rounds=2000, seed=5):
         "reward": pa.array(np.where(chosen, np.repeat(logs.rewards, K), np.nan), from_pandas=True),
     }
     return pa.table(columns | {name: logs.offered[:, :, j].reshape(-1) for j, name in enumerate(FEATURES)}), logs
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Run the command in this process: (exit code, what it printed, in one line of single spaces)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        shown = capsys.readouterr()
-        return ended.value.code, " ".join((shown.out + shown.err).split())
-
-    return call
 
 
 @pytest.fixture(scope="module")

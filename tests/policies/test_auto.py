@@ -397,3 +397,14 @@ def test_variances_stay_positive_whatever_is_learned():
         assert (np.diagonal(whole) > 0.0).all()
         assert values.min() > -1e-6
     assert np.isfinite(policy.scores(rng.normal(size=(5, 10))).width).all()
+
+
+def test_even_where_nothing_is_refused_no_round_makes_a_variance_negative():
+    """A prior that does not know the logs' features refuses none: ten rounds 10^10 times as large as any of them."""
+    policy, rng = ib.AutoISD(prior()), np.random.default_rng(9)
+    for _ in range(10):
+        policy.update(1e10 * rng.normal(size=P), float(rng.normal()))
+    state = policy.arrays()
+    assert np.isfinite(state["weights"]).all()
+    assert (np.diagonal(state["covariances"], axis1=1, axis2=2) > 0.0).all()
+    assert np.isfinite(policy.scores(rng.normal(size=(5, P))).width).all()

@@ -80,9 +80,8 @@ class ArmMoments:
 
     def _own_products(self) -> Array:
         """Σ [z, r] [z, r]ᵀ (m, A, d + 1, d + 1)."""
-        sums, shape = self.cells.chosen, (self.windows, self.arms)
-        whole = sums.scatter + sums.count[:, None, None] * sums.mean[:, :, None] * sums.mean[:, None, :]
-        whole = whole.reshape(*shape, *whole.shape[1:])
+        whole = self.cells.chosen.products()
+        whole = whole.reshape(self.windows, self.arms, *whole.shape[1:])
         own = np.column_stack([self.features.own_entries, np.full(self.arms, self.cells.dim)])
         return np.stack([whole[:, arm][:, entries[:, None], entries] for arm, entries in enumerate(own)], axis=1)
 

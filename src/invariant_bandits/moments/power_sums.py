@@ -143,6 +143,10 @@ class PowerSums:
 
     # -- reading --
 
+    def products(self) -> Array:
+        """Sums of products (m, d, d), not about the means."""
+        return np.asarray(self.scatter + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :])
+
     def padded(self, places: Array) -> PowerSums:
         """The same rows with variables that are always 0 before the variables at `places`, as in numpy.insert."""
         grown = {name: np.insert(array, places, 0.0, axis=1) for name, array in self.arrays().items() if array.ndim > 1}

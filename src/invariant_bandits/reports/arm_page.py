@@ -125,7 +125,7 @@ def rewards_over_windows(model: Model) -> tuple[Array, Array]:
     own = features.width if features.coding == "own" else 1
     added = (features.dim - model.moments.dim) // own  # arms that came later are not in the moments
     levels = np.arange(len(features.labels) - added) * own
-    whole = sums.scatter + sums.count[:, None, None] * sums.mean[:, :, None] * sums.mean[:, None, :]
+    whole = sums.products()
     plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
     played = np.where(plays > 0.5, plays, np.nan)
     return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played)

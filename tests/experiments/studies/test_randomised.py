@@ -80,13 +80,13 @@ def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play
 def planted(regret, half, held, logs=100):
     """A setting whose intervals all have this half width, and of which `held` hold the truth 0."""
     centre = np.where(np.arange(logs) < held, 0.0, 9.0)[:, None] * np.ones(len(LINES))
-    return Measured(np.full(logs, regret) + 1e-3 * np.arange(logs), centre - half, centre + half, 0.0 * centre)
+    return Measured(centre - half, centre + half, 0.0 * centre, regret=np.full(logs, regret) + 1e-3 * np.arange(logs))
 
 
 def test_the_page_says_what_was_planted(tmp_path):
     nothing = np.full((100, len(LINES)), np.nan)
     results = {
-        study.SETTINGS[0]: Measured(0.1 + 1e-3 * np.arange(100), nothing, nothing, 0.0 * nothing),
+        study.SETTINGS[0]: Measured(nothing, nothing, 0.0 * nothing, regret=0.1 + 1e-3 * np.arange(100)),
         study.DEFAULTS[0]: planted(0.15, 0.2, 95),
         study.DEFAULTS[1]: planted(0.12, 0.1, 91),
     }

@@ -11,6 +11,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.evaluation import estimators
+from invariant_bandits.experiments.studies.intervals import Ends
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.auto import AutoISD
@@ -56,27 +57,13 @@ DEFAULTS = (Setting(UNIFORM, DEFAULT_FLOOR[UNIFORM]), Setting(INVERSE_GAP, DEFAU
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """One setting over all logs.
+class Measured(Ends):
+    """One setting over all logs, (n, 4): DR and SNIPS, each of the challenger's value and of its difference to the log.
 
-    regret (n,): per round; low, high (n, 4): ends of the intervals of DR and SNIPS, each of the challenger's value and
-    of its difference to the log, NaN where there is none; truth (n, 4): what they should cover.
+    regret (n,): per round.
     """
 
     regret: Array
-    low: Array
-    high: Array
-    truth: Array
-
-    @property
-    def concludes(self) -> Array:
-        """Where there is an interval (n, 4)."""
-        return ~np.isnan(self.low)
-
-    @property
-    def covers(self) -> Array:
-        """Where it holds the truth (n, 4)."""
-        return np.asarray((self.low <= self.truth) & (self.truth <= self.high))
 
 
 def run(
@@ -108,7 +95,7 @@ def run(
     for setting in settings:
         played = [outcome[setting] for outcome in found if setting in outcome]
         ends = np.stack([intervals for _, intervals in played])
-        result[setting] = Measured(np.array([regret for regret, _ in played]), *np.moveaxis(ends, 2, 0))
+        result[setting] = Measured(*np.moveaxis(ends, 2, 0), regret=np.array([regret for regret, _ in played]))
     return result
 
 
