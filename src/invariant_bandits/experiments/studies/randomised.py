@@ -95,7 +95,8 @@ def run(
     for setting in settings:
         played = [outcome[setting] for outcome in found if setting in outcome]
         ends = np.stack([intervals for _, intervals in played])
-        result[setting] = Measured(*np.moveaxis(ends, 2, 0), regret=np.array([regret for regret, _ in played]))
+        low, high, truth = np.moveaxis(ends, 2, 0)
+        result[setting] = Measured(low, high, truth, np.array([regret for regret, _ in played]))
     return result
 
 
