@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import invariant_bandits as ib
 
 
-def test_a_week_is_added_to_the_model_and_what_changed_is_said(run_apart, tmp_path):
+def test_a_week_is_added_to_the_model_and_what_changed_is_said(run_apart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code, out, _ = run_apart("sample", "logs", "--rounds", 2000)
     assert code == 0
     assert "logs/banners.csv" in out
