@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, one_of, probability, whole_number
+from invariant_bandits.checks import InputError, one_of, probability, whole_number
 from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import alarm, arm_growth, choice_kernels, clicks, mixture_kernels, rehearsal_kernels
+from invariant_bandits.policies import arm_growth
 from invariant_bandits.policies.arm_hypotheses import members_of
+from invariant_bandits.policies.auto_deciding import LONG_ENOUGH
+from invariant_bandits.policies.auto_explaining import AutoExplaining
+from invariant_bandits.policies.auto_learning import NOISE, TESTS
 from invariant_bandits.policies.auto_storage import ARRAYS, prior_of, prior_parts, renamed
 from invariant_bandits.policies.base import (
-    BasePolicy,
-    Scores,
-    batch_array,
-    certain,
-    chosen_array,
     not_negative,
-    offered_array,
-    refuse_offered,
-    refuse_round,
-    reward_number,
 )
-from invariant_bandits.policies.belief import Belief
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
+from invariant_bandits.policies.hypotheses import Member
 from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.policies.rehearsal import Rehearsal, World, rehearse
+from invariant_bandits.policies.rehearsal import Rehearsal, rehearse
 
-# Compiled: their functions have no Python signature.
-learning: Any = mixture_kernels
-choosing: Any = choice_kernels
-rehearsing: Any = rehearsal_kernels
 REHEARSED = "rehearsed"
 DEFAULT_EXPLORATION = 0.25
 DEFAULT_SHARE = 1e-5
-NOISE = ("known", "learned")
-STUDENT_FREEDOM = 5.0
-TESTS = {"none": (np.inf, np.inf), "patient": (3.0, 3.0), "eager": (1.0, 0.0)}
-"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
-LONG_ENOUGH = 1000
-"""Rounds to come, where nobody said how many."""
 
 
 @policy("auto-isd", label="AutoISD")
-class AutoISD(BasePolicy):
+class AutoISD(AutoExplaining):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or
@@ -239,246 +222,6 @@ class AutoISD(BasePolicy):
         policy = cls(prior, exploration=found.exploration, tests=found.tests if tests is None else tests, **options)
         policy.rehearsal = found
         return policy
-
-    def rehearsed(self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int) -> float:
-        """Regret in a drawn world with another exploration and other tests; the policy stays as it is."""
-        exploration, tests = candidate
-        filters = (self._means.copy(), self._covariances.copy(), self._process, self._weights.copy())
-        when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
-        regret: float = rehearsing.rehearse(
-            *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
-            *(*filters, self._noise.copy(), self._settled, self._prior_weights),
-            *(self._usually, self._reference, *when),
-            *(self.share, *self._trust, float(horizon)),
-        )
-        return regret
-
-    @property
-    def members(self) -> int:
-        """How many filters there are."""
-        return len(self._owners)
-
-    def _begin(self, members: Sequence[Member]) -> None:
-        d = self.dim + self.intercept
-        if not members or any(len(one.mean) != d for one in members):
-            raise InputError(f"members must not be empty and must have {d} coordinates each")
-        weights = np.array([one.weight for one in members])
-        self._owners = np.array([HYPOTHESES.index(one.hypothesis) for one in members], dtype=np.int64)
-        self._means = np.stack([one.mean for one in members])
-        self._covariances = np.stack([one.covariance for one in members])
-        self._process = np.stack([one.process for one in members])
-        self._settled = np.array([one.settled for one in members], dtype=np.int64)
-        self._prior_weights = weights / weights.sum()
-        self._weights = self._prior_weights.copy()
-        self._noise = np.full(len(weights), self.prior.noise_variance)
-        self._online = np.zeros((2, d + 1, d + 1))
-        self._rounds, self._peak_evidence = 0, 0.0
-        self._derive()
-
-    def _derive(self) -> None:
-        """What follows from the state: the blend, the multiplier, and the filter that knows online rounds alone."""
-        self._basis = np.ascontiguousarray(self.prior.basis)
-        self._blend = np.empty((self._means.shape[1] + 1, self._means.shape[1]))
-        learning.blend_filters(self._means, self._covariances, self._weights, self._blend)
-        self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
-        still = self._process.sum(axis=1) == 0.0
-        widest = np.where(still, self._owners, -1)
-        self._reference = int(np.argmax(widest)) if still.any() else int(np.argmax(self._owners))
-        self._multiplier = self.exploration * self._radius
-        # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
-        most_lag = max(1.0, 1.0 / max(self.exploration, 1e-3) ** 2)
-        # What the compiled loops take, put together once; arrays are changed in place.
-        self._usually = self.prior.usual_precision(self.intercept)
-        scored = (self._basis, self._blend, self._covariances, self._usually)
-        self._scoring: Any = (*scored, self._reference, most_lag)
-        self._testing: Any = (self._means, self._process, self._weights, self._settled)
-        self._sharing = float(self.prior.layout.own) if isinstance(self.prior, ArmPrior) else 1.0
-        self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
-        filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
-        logs = np.append(self.prior.mean, self.prior.baseline)[: self._means.shape[1]]
-        others = (self._blend, self._noise, self._online, logs, self._usually, self._reference)
-        self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
-        self._learns_noise = self.noise == "learned"
-        believed = temper(self.prior) if isinstance(self.prior, DriftPrior) else 1.0
-        trust = (STUDENT_FREEDOM, believed) if self._learns_noise else (0.0, 1.0)
-        self._trust = (*trust, mixture_kernels.LOGIT if self.link == "logit" else mixture_kernels.IDENTITY)
-        self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
-        self._noise_now = self._believed_noise()
-
-    # -- deciding --
-
-    @property
-    def _remaining(self) -> float:
-        """Rounds to come, as far as known; who plays longer than he said is taken to go on for as long as before.
-
-        What a test tells of an arm with several coefficients of its own pays in contexts like this one alone: the
-        rounds are shared among them.
-        """
-        if self.horizon is not None and self._rounds < self.horizon:
-            return (self.horizon - self._rounds) / self._sharing
-        return max(LONG_ENOUGH, self._rounds) / self._sharing
-
-    def select(self, features: Any) -> int:
-        """Index of the action to play, given features (K, p)."""
-        now = (self._noise_now, float(self._rounds), self._multiplier)
-        try:
-            action: int = choosing.choose(
-                features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test
-            )
-        except TypeError:  # another type or layout than the compiled loop takes
-            return self.select(offered_array(features, self.dim))
-        return action if action >= 0 else self._refuse_offered(features)
-
-    def _refuse_offered(self, features: Any) -> NoReturn:
-        self._refuse_far(offered_array(features, self.dim))
-        refuse_offered(features, self.dim)
-
-    def _refuse_far(self, features: Array) -> None:
-        """Say which of the actions (K, p) is too far from anything in the logs, if one is."""
-        if not len(self._usually) or not np.abs(features).max() < 1e100:
-            return
-        z = features @ self._basis
-        z = np.column_stack([z, np.ones(len(z))]) if self.intercept else z
-        far = np.sqrt(np.einsum("kd,de,ke->k", z, self._usually, z) / z.shape[1])
-        if far.max() > np.sqrt(mixture_kernels.FARTHEST):
-            raise InputError(
-                f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in the logs, more"
-                " than a million times: are they in other units?"
-            )
-
-    def scores(self, features: Any) -> Scores:
-        """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
-
-        The width of an action that is played for a test is what it takes to be chosen. Where rewards are clicks, mean
-        is the probability at the mean of the log-odds, and mean + exploration · width that at their upper end.
-        """
-        features = offered_array(features, self.dim)
-        parts = np.empty((3, len(features)))
-        if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
-            self._refuse_offered(features)
-        mean, width = parts[0], self._radius * parts[1]
-        if self.link == "logit":
-            mean, width = clicks.mean_and_width(mean, width, self.exploration)
-        chosen, values = self.select(features), mean + self.exploration * width
-        if self.exploration and chosen != np.argmax(values):
-            width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
-        return Scores(mean, width)
-
-    def contrasts(self, features: Any) -> tuple[Array, Array]:
-        """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations.
-
-        Where rewards are clicks, of their log-odds.
-        """
-        features = offered_array(features, self.dim)
-        apart = (features[1:] - features[0]) @ self._basis
-        lower = np.tril(self._blend[1:, : self.dim][: self.dim])
-        covariance = lower + np.tril(lower, -1).T
-        variances = np.einsum("kd,de,ke->k", apart, covariance, apart)
-        return apart @ self._blend[0, : self.dim], np.sqrt(np.maximum(variances, 0.0))
-
-    def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state."""
-        features = batch_array(features, self.dim)
-        return np.array([self.select(offered) for offered in features], dtype=np.int64)
-
-    def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
-        return certain(self.select(features), len(features))
-
-    # -- learning --
-
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,)."""
-        try:
-            noise: float = learning.learn(features, reward, *self._learning, float(self._rounds))
-        except TypeError:  # another type or layout than the compiled loop takes
-            self.update(chosen_array(features, self.dim), reward_number(reward))
-            return
-        if noise != noise:
-            if self.link == "logit":
-                clicks.refuse(reward)
-            self._refuse_far(chosen_array(features, self.dim)[None])
-            refuse_round(features, reward, self.dim)
-        self._rounds += 1
-        if self._learns_noise:
-            self._noise_now = noise
-        if self._rounds >= self._next_look:
-            self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
-            self._peak_evidence = max(self._peak_evidence, self.log_evidence)
-
-    def _believed_noise(self) -> float:
-        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
-        return float(self._weights @ self._noise) if self._learns_noise else self.prior.noise_variance
-
-    @property
-    def noise_scale(self) -> float:
-        """Standard deviation of a reward about its expectation, as it is believed now."""
-        variance = self._noise_now if self.link == "identity" else 1.0 / self._noise_now
-        return float(np.sqrt(variance))
-
-    @property
-    def alarm(self) -> bool:
-        """Whether invariance was ever rejected, at `alarm_level` over all rounds together.
-
-        The evidence is looked at after 10·d rounds, then at every quarter more. Never, if not `alarm_supported`.
-        """
-        return self.alarm_supported and self._peak_evidence >= float(np.log(1.0 / self.alarm_level))
-
-    @property
-    def alarm_supported(self) -> bool:
-        """Whether the logs tell enough of drift for an alarm: five windows at least, and drift along the basis."""
-        return not alarm.unsupported(self.prior)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds learned online."""
-        return self._rounds
-
-    @property
-    def coefficients(self) -> Array:
-        """The mixture's mean of γ (p,)."""
-        return np.asarray(self.prior.basis @ self._blend[0, : self.dim])
-
-    def beliefs(self) -> dict[str, float]:
-        """What a simulation traces: the probability of each hypothesis, and the log evidence against invariance."""
-        return self._hypothesis_weights() | {"log evidence": max(self.log_evidence, self._peak_evidence)}
-
-    def _hypothesis_weights(self) -> dict[str, float]:
-        weights = np.bincount(self._owners, weights=self._weights, minlength=len(HYPOTHESES))
-        return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
-
-    @property
-    def log_evidence(self) -> float:
-        """Log of the likelihood ratio of broken against held invariance, now; 0 in the first rounds."""
-        return alarm.log_evidence(self._online, self.prior) if isinstance(self.prior, DriftPrior) else 0.0
-
-    def explain(self, feature_names: Sequence[str] | None = None) -> Belief:
-        """What the policy believes now; print it for a text, read its fields for numbers."""
-        names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
-        if len(names) != self.dim:
-            raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
-        main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
-        return Belief(
-            hypotheses=self._hypothesis_weights(),
-            log_evidence=max(self.log_evidence, self._peak_evidence),
-            alarm=self.alarm,
-            alarm_level=self.alarm_level,
-            shifts=self._blend[0, : self.dim] - self.prior.mean,
-            errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
-            names=[", ".join(names[i] for i in pair if self._basis[i, j]) for j, pair in enumerate(main)],
-            rounds=self.rounds,
-            noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
-            rehearsal=self.rehearsal,
-            no_alarm_because=alarm.unsupported(self.prior),
-            baseline_shift=self._baseline_shift(),
-        )
-
-    def _baseline_shift(self) -> tuple[float, float]:
-        """How far the baseline stands from that of the logs, and its standard deviation if it did not move."""
-        if not self.intercept:
-            return 0.0, 0.0
-        doubt = float(self._blend[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
-        return float(self._blend[0, -1]) - self.prior.baseline, float(np.sqrt(doubt))
 
     # -- arms that come and go --
 
