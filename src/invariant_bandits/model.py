@@ -234,6 +234,11 @@ class Model:
         place = min(int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1]))
         return place, float(chances[place])
 
+    def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
+        """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in `decide`."""
+        given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+        return labels, self._mapped(self._columns(given, arms if self.arms is None else None))
+
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
 
@@ -311,6 +316,10 @@ class Model:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one checked file, replacing `path` in one step."""
+        files.replace_file(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of a file that holds the model."""
         arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
         arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
         arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
@@ -330,13 +339,17 @@ class Model:
             "ledger": self.ledger.to_dict(),
             "arms": None if self.arms is None else self.arms.to_dict(),
         }
-        files.write(path, KIND, arrays, about)
+        return files.encode(KIND, arrays, about)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a file written by `save`; a damaged, foreign or newer one raises FileError."""
-        name = str(path)
-        arrays, about = files.decode(Path(path).read_bytes(), KIND, name)
+        return cls.from_bytes(Path(path).read_bytes(), str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The model in the content of a file; `name` is for messages."""
+        arrays, about = files.decode(content, KIND, name)
         try:
             learned = files.under(arrays, FEATURES)
             return cls(
