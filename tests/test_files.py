@@ -2,8 +2,10 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
+import time
 from copy import deepcopy
 
 import numpy as np
@@ -209,14 +211,105 @@ def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
             files.replace_file(bad, b"x")
 
 
-def test_what_a_killed_writer_left_is_gone_after_the_next_save(tmp_path):
-    gone = subprocess.Popen([sys.executable, "-c", "pass"])
-    gone.wait()
-    left = tmp_path / f".model.{gone.pid}-0123abcd"
-    busy = tmp_path / f".model.{os.getpid()}-0123abcd"
-    others = [tmp_path / ".model.bak", tmp_path / ".model.12-34", tmp_path / f".other.{gone.pid}-0123abcd"]
-    for path in (left, busy, *others):
+KILLED = """
+import os, sys, time
+from invariant_bandits import files
+def write(path):
+    with files.replacing(path) as scratch:
+        scratch.write_bytes(b"half")
+        print("writing", flush=True)
+        time.sleep(600)
+write(sys.argv[1])
+"""
+
+
+def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_is_left_alone(tmp_path):
+    """A living writer holds a lock on its scratch file: its number says nothing, every container has a process 1."""
+    target = tmp_path / "model"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", KILLED, target], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [writer.stdout.readline() for writer in writers] == ["writing\n"] * 2
+    killed, living = (next(tmp_path.glob(f".model.{writer.pid}-*")) for writer in writers)
+    writers[0].kill()
+    writers[0].communicate()
+    assert killed.read_bytes() == b"half"
+    of_my_number = tmp_path / f".model.{os.getpid()}-0123abcd"
+    others = [tmp_path / ".model.bak", tmp_path / ".model.12-34", tmp_path / ".other.1-0123abcd"]
+    for path in (of_my_number, *others):
         path.write_bytes(b"half")
-    files.replace_file(tmp_path / "model", b"whole")
-    assert not left.exists()
-    assert all(path.exists() for path in (busy, *others))
+    files.replace_file(target, b"whole")
+    assert not killed.exists()
+    assert not of_my_number.exists()
+    assert all(path.exists() for path in (living, *others))
+    writers[1].kill()
+    writers[1].communicate()
+    with files.replacing(target) as scratch:
+        scratch.write_bytes(b"other")
+        assert target.read_bytes() == b"whole"
+    assert target.read_bytes() == b"other"
+    assert sorted(tmp_path.iterdir()) == sorted((target, *others))
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
+def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path):
+    """Killed at a time drawn from the length of a save, five times: the file is one of those that were saved."""
+    target, rng = tmp_path / "model", np.random.default_rng(0)
+    files.replace_file(target, b"0" * 1_000_000)
+    program = "import sys; from invariant_bandits import files\nprint('ready', flush=True)\nfor n in range(10**6):"
+    program += " files.replace_file(sys.argv[1], str(n % 10).encode() * 1_000_000)"
+    for _ in range(5):
+        writer = subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE)
+        writer.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.05))
+        writer.kill()
+        writer.communicate()
+        content = target.read_bytes()
+        assert len(content) == 1_000_000
+        assert len(set(content)) == 1
+    files.replace_file(target, b"end")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_writers_of_one_file_do_not_get_into_each_others_way(named, tmp_path):
+    program = "import sys; from invariant_bandits import files\n"
+    program += "def refuse(*_): raise OSError('not here')\nfiles._write_unnamed = refuse\n" if named else ""
+    program += "for n in range(150): files.replace_file(sys.argv[1], str(n).encode())"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, tmp_path / "model"], stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [writer.communicate()[1] for writer in writers] == [""] * 3
+    assert (tmp_path / "model").read_bytes() == b"149"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def limited(size):
+    """No file may become longer: what a full disk does to a writer."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("way", ["replace_file(sys.argv[1], b'x' * 100_000)", "write(sys.argv[1])"])
+def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp_path):
+    target = tmp_path / "model"
+    target.write_bytes(b"old")
+    program = f"""
+import sys
+from invariant_bandits import files
+from invariant_bandits.files import replace_file
+def write(path):
+    with files.replacing(path) as scratch:
+        scratch.write_bytes(b"x" * 100_000)
+try:
+    {way}
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, target], capture_output=True, text=True, check=True, preexec_fn=limited(10_000)
+    )
+    assert f"it could not be written: File too large: '{target}'" in done.stdout
+    assert done.stderr == ""
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["model"]

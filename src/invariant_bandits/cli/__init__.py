@@ -34,8 +34,10 @@ def _run() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing more is said
         sys.exit(1)
-    except (InputError, OSError) as error:
+    except InputError as error:
         _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except ModuleNotFoundError as error:
         _fail(f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}")
     except ImportError as error:
@@ -43,6 +45,9 @@ def _run() -> None:
 
 
 def _fail(words: str) -> NoReturn:
+    from invariant_bandits.visible import visible
+
+    words = visible(words)
     try:
         from rich.console import Console
 

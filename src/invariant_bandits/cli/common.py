@@ -15,9 +15,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import kind_of, replace_file
+from invariant_bandits.visible import visible
 
-console = Console()
-plain_console = Console(soft_wrap=True, highlight=False, markup=False)
+
+class Terminal(Console):
+    """A console that takes nothing in the words it is given for markup, pictures or orders to the terminal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def print(self, *words: Any, **options: Any) -> None:
+        """Print words, or what rich can draw."""
+        super().print(*(visible(one) if isinstance(one, str) else one for one in words), **options)
+
+
+console = Terminal()
+plain_console = Terminal(soft_wrap=True, highlight=False)
 
 PROCESSORS = os.cpu_count() or 1
 Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
@@ -73,7 +86,8 @@ def write_report(path: Path, draw: Callable[[], str]) -> str | None:
         with plain_console.status("drawing the report"):
             page = draw()
     except Exception as error:
-        print(f"error: the report could not be drawn ({type(error).__name__}: {error})", file=sys.stderr)
+        words = visible(f"error: the report could not be drawn ({type(error).__name__}: {error})")
+        print(words, file=sys.stderr)
         return None
     replace_file(path, page.encode())
     plain_console.print(f"report: {path}")
@@ -124,4 +138,4 @@ def write_page(page: str, path: Path) -> None:
     """Store a Markdown page and show it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, page.encode())
-    console.print(page, highlight=False, markup=False)
+    console.print(page, highlight=False)

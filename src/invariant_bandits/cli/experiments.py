@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, console, one_thread_each
@@ -101,7 +102,7 @@ def _open_claims(found: Reproduction) -> Table:
         table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
     for claim, verdict in (pair for judged in found.verdicts.values() for pair in judged):
         if not verdict.reached:
-            word = f"[{'bold red' if verdict.word == 'fails' else 'yellow'}]{verdict.word}[/]"
+            word = Text(verdict.word, style="bold red" if verdict.word == "fails" else "yellow")
             measured = verdict.measured
             interval = f"{measured.low:.3g} to {measured.high:.3g}"
             table.add_row(word, claim.name, f"{measured.value:.3g}", interval, str(claim.bound))

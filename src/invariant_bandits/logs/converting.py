@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError
+from invariant_bandits.files import FileError, replacing
 from invariant_bandits.logs.formats.registry import LogFormat, format_to_write
 from invariant_bandits.logs.log_events import events_of
 from invariant_bandits.logs.opening import open_source
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.sources import Source, naming_file, skipped_by_reason
+from invariant_bandits.logs.sources import Source, skipped_by_reason
 from invariant_bandits.logs.storage import COMPRESSIONS, is_remote
 from invariant_bandits.logs.typed import TypedRows
 
@@ -81,14 +80,13 @@ def convert(source: Any, out: str | PathLike[str], schema: SchemaLike = None, *,
     opened = open_source(source)
     if target.exists() and any(_same_file(task.file, target) for task in opened.tasks):
         raise InputError(f"OUT must not be a file that is read, got {out}")
-    scratch = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    import pyarrow as pa
+
     try:
-        with naming_file(str(out)):
-            done = _write(kind, opened, str(out), scratch, schema)
-        os.replace(scratch, target)
-    finally:
-        scratch.unlink(missing_ok=True)
-    return done
+        with replacing(target) as scratch:
+            return _write(kind, opened, str(out), scratch, schema)
+    except pa.ArrowException as error:
+        raise FileError(f"{out} could not be written: {' '.join(str(error).split())}") from error
 
 
 def _checked_target(out: str, force: bool) -> Path:

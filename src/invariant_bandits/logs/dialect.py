@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -80,12 +81,11 @@ def _has_decimal_commas(values: list[str]) -> bool:
 
 
 def _table(lines: str, delimiter: str) -> list[list[str]]:
-    """The first rows, without empty ones; at least one."""
-    rows = csv.reader(io.StringIO(lines), delimiter=delimiter)
-    try:
-        return [row for row in islice(rows, LINES) if row] or [[]]
-    except csv.Error:
-        return [[]]
+    """The first rows, without empty ones, up to one with a value that is too long; at least one."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(row for row in islice(csv.reader(io.StringIO(lines), delimiter=delimiter), LINES) if row)
+    return rows or [[]]
 
 
 def _regularity(table: list[list[str]]) -> tuple[float, int]:

@@ -33,7 +33,8 @@ def imputing(column: Column, log: Log) -> Column:
         return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
     values = _first_values(column, log)
     known = ~np.isnan(values)
-    mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
+        mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     share = float((~known).any(axis=1).mean()) if len(values) else 0.0
     return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from invariant_bandits.checks import InputError
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.arrow_types import is_text
+from invariant_bandits.visible import visible_line
 
 NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp timestamp_ms"
@@ -207,7 +208,7 @@ class Schema:
 
     def describe(self) -> str:
         """A table a person can read: role, column, why."""
-        shown = self.rows()
+        shown = [(role, visible_line(name), why) for role, name, why in self.rows()]
         wide = max(len(name) for _, name, _ in shown)
         return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
 
@@ -258,7 +259,7 @@ def _good_value(name: str, value: Any) -> tuple[bool, str]:
 def listed(names: Sequence[str]) -> str:
     """The first twenty names, for messages."""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(names[:20]) + more
+    return ", ".join(map(visible_line, names[:20])) + more
 
 
 def _public_fields() -> list[str]:

@@ -19,6 +19,7 @@ from invariant_bandits.logs.schema import Schema, listed
 BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
 MOST_COLUMNS = 10_000
+LONGEST_NAME = 10_000
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,12 @@ def require_same_names(path: str, schema: Any, first: str, expected: Any) -> Non
 
 
 def require_usable_names(path: str, names: Sequence[str]) -> None:
-    """FileError if a file has too many columns, or two of the same name."""
+    """FileError if a file has too many columns, two of the same name, or a name that is none."""
     if len(names) > MOST_COLUMNS:
         raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
+    longest = max(map(len, names), default=0)
+    if longest > LONGEST_NAME:
+        raise FileError(f"{path} has the name of a column with {longest:,} signs; at most {LONGEST_NAME:,} can be read")
     if len(set(names)) < len(names):
         twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
         raise FileError(f"{path} has several columns of the same name: {listed(twice)}; rename them")

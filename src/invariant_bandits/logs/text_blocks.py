@@ -20,14 +20,21 @@ SAMPLE_BYTES = 1 << 20
 LONGEST_LINE = 128 << 20
 LONGEST_VALUE = 32 << 20
 """A value in quotes that does not end before is no value: a quote stands alone somewhere."""
-BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark its own begins with
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> Iterator[bytes]:
     """Blocks of whole lines of a file, UTF-8 without a byte order mark.
 
-    UTF-8 and UTF-16 are recognised; bytes that are no UTF-8 are read as cp1252, which is Latin-1 with more signs.
+    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which is Latin-1
+    with more signs.
 
     Parameters
     ----------
@@ -63,14 +70,16 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
     mark = next((one for one in BYTE_ORDER_MARKS if piece.startswith(one)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark) or _without_mark(piece)
     piece = piece[len(mark) :]
-    if encoding == "utf-8" and (junk := NO_TEXT.search(piece, 0, SAMPLE_BYTES)):
-        raise FileError(f"{path} is no text: byte {junk.start()} is {junk.group()[0]:#04x}")
     if encoding != "utf-8":
         decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        text = decoder.decode(piece).encode()
+        _require_text(path, text)
         while piece:
-            yield decoder.decode(piece).encode()
+            yield text
             piece = stream.read(size)
+            text = decoder.decode(piece).encode()
         return
+    _require_text(path, piece)
     ending = b""
     while piece:
         piece = ending + piece
@@ -78,6 +87,12 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
         yield _mended(piece[: len(piece) - len(ending)])
         piece = stream.read(size)
     yield _mended(ending)
+
+
+def _require_text(path: str, piece: bytes) -> None:
+    junk = NO_TEXT.search(piece, 0, SAMPLE_BYTES)
+    if junk:
+        raise FileError(f"{path} is no text: byte {junk.start()} is {junk.group()[0]:#04x}")
 
 
 def _without_mark(piece: bytes) -> str:

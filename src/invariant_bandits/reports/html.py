@@ -7,10 +7,11 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as without_markup
 from typing import TYPE_CHECKING, TypeAlias
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,6 +65,11 @@ PAGE_COLOURS = {
 """Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark screens."""
 
 Cell: TypeAlias = "str | Mark"
+
+
+def escape(words: str) -> str:
+    """Words as they are shown on a page: nothing in them is markup, nothing steers what follows."""
+    return without_markup(visible(words))
 
 
 @dataclass(frozen=True)

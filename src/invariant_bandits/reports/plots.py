@@ -6,6 +6,7 @@ stays apart for colour-blind readers and in grey print, where drifting lines are
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from invariant_bandits.charts import one_line_each as one_line_each
 from invariant_bandits.charts import theme as theme
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.files import replace_file
 from invariant_bandits.reports.path_plots import LONGEST_NAME, ROW_HEIGHT, draw_paths
 from invariant_bandits.reports.path_plots import principal_directions as principal_directions
 
@@ -47,7 +49,9 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
-        figure.savefig(path, bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:]))
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=path.suffix[1:], bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:]))
+        replace_file(path, drawn.getvalue())
     plt.close(figure)
     return paths
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Cell, Mark
+from invariant_bandits.visible import visible_line
 
 FIRST_ROWS = 60
 WIDTH = 100
@@ -89,7 +90,9 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
       policy               gain
       LinUCB  +0.2 [-0.1, +0.5]
     """
-    texts = [list(headings), *([cell.words if isinstance(cell, Mark) else cell for cell in row] for row in rows)]
+    texts = [
+        [visible_line(cell.words if isinstance(cell, Mark) else cell) for cell in row] for row in (headings, *rows)
+    ]
     right = [bool(rows) and all(html.kind_of(row[j]) == "number" for row in rows) for j in range(len(headings))]
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
     for j in sorted(range(len(headings)), key=lambda j: -widths[j]):

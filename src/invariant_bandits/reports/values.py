@@ -18,6 +18,7 @@ from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model import Model
 from invariant_bandits.reports import arm_page, findings, model_page
+from invariant_bandits.visible import visible_json
 
 
 def of_model(model: Model) -> dict[str, Any]:
@@ -144,8 +145,8 @@ def of_quality(quality: QualityReport) -> dict[str, Any]:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """One line of strict JSON: times in ISO 8601, what is not finite null."""
-    return json.dumps(_plain(values), allow_nan=False, ensure_ascii=False)
+    """One line of strict JSON: times in ISO 8601, what is not finite null, what steers terminals written out."""
+    return visible_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.extras import needed
+from invariant_bandits.files import replacing
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 
 BEGINNING, DAYS = np.datetime64("2024-01-01", "us"), 56
@@ -140,9 +141,11 @@ def write_samples(folder: str | Path, rounds: int = 4000, seed: int = 0, *, repl
     folder.mkdir(parents=True, exist_ok=True)
     banners = banner_log(rounds, seed).columns
     banners["age"] = pa.array(banners["age"], from_pandas=True)
-    csv.write_csv(pa.table(banners), paths["banners.csv"])
+    with replacing(paths["banners.csv"]) as scratch:
+        csv.write_csv(pa.table(banners), scratch)
     for name, table in paper_logs(rounds, seed)[0].items():
-        parquet.write_table(table, paths[f"{name}.parquet"], row_group_size=ROWS_PER_GROUP)
+        with replacing(paths[f"{name}.parquet"]) as scratch:
+            parquet.write_table(table, scratch, row_group_size=ROWS_PER_GROUP)
     return {path: WORDS[name] for name, path in paths.items()}
 
 

@@ -70,6 +70,8 @@ class CsvSource:
             raise FileError(f"{path} is not readable: it is empty")
         dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
         self.headers[path] = dialect.header(sample)
+        if not self.headers[path]:
+            raise FileError(f"{path} is not readable: its first line is no header")
         require_usable_names(path, self.headers[path])
         bad: list[int] = []
         with naming_file(path):

@@ -19,6 +19,7 @@ from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockErro
 from invariant_bandits.logs.event_source import EventSource
 from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventColumns, Feature
 from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.json_text import value_of
 from invariant_bandits.logs.quality import NOTED
 from invariant_bandits.logs.text_blocks import first_lines, text_blocks
 
@@ -81,9 +82,9 @@ class DsjsonSource(EventSource):
 
 def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
     try:
-        given = json.loads(text)
+        given = value_of(text)
         context = given.get("c")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         return DAMAGED
     if "_outcomes" in given or (type(context) is dict and ("_slots" in context or "_slot" in context)):
         raise FileError(

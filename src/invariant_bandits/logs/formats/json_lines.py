@@ -10,6 +10,7 @@ from typing import Any
 
 from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.json_text import too_deep, value_of
 from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_usable_names
 from invariant_bandits.logs.text_blocks import first_lines, text_blocks
@@ -107,6 +108,8 @@ def _seen_schema(path: str) -> Any:
         return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(one) for one in _objects(sample) if one is not None]
+    if not objects and too_deep(sample):
+        raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for one in objects for name in one)
@@ -218,6 +221,8 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
+    if too_deep(text):
+        raise pa.ArrowInvalid("lists and objects stand too deep within one another")
     return arrow_json.read_json(
         pa.BufferReader(text),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -240,8 +245,8 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
+        found = value_of(line)
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
