@@ -168,7 +168,7 @@ def test_a_header_that_lies_about_the_content_is_refused(stored):
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
     header["__metadata__"]["about"] = header["__metadata__"]["about"].replace('"rounds": 50', '"rounds": 51')
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode().ljust(length)
     stored.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
     with pytest.raises(FileError, match="checksum does not match"):
         WindowedMoments.load(stored)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.description import count
 from invariant_bandits.policies.base import reward_number
 
 MOST_KEPT = 100_000
@@ -173,7 +174,7 @@ class Ledger:
         """What `to_dict` gave."""
         waiting = [OpenDecision.from_dict(one) for one in values["open"]]
         rewarded = {str(name): float(reward) for name, reward in values["rewarded"].items()}
-        made, forgotten = int(values["made"]), int(values["forgotten"])
-        if min(made, forgotten) < 0 or not np.isfinite(list(rewarded.values())).all():
+        made, forgotten = count("made", values["made"]), count("forgotten", values["forgotten"])
+        if not np.isfinite(list(rewarded.values())).all():
             raise InputError("the ledger of decisions has impossible numbers")
         return cls({one.decision.id: one for one in waiting}, rewarded, made, forgotten)

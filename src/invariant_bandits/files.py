@@ -12,19 +12,25 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.description import ANYTHING, Description
 
 PRODUCT = "invariant-bandits"
 FORMAT_VERSION = 1
 LONGEST_HEADER = 1 << 28
+DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
+"""Types of arrays, as containers call them and as numpy does."""
+Describe: TypeAlias = Callable[[Mapping[str, Any], list[str]], Description]
+"""What a file says of itself, and the names of its arrays -> what it must hold, or InputError."""
 
 
 class FileError(InputError):
@@ -221,36 +227,72 @@ def _mode(target: Path) -> int:
     return 0o666 & ~mask
 
 
-def read(path: str | PathLike[str], kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """Return the arrays and the description stored under `path`, or raise FileError saying what is wrong."""
-    return decode(Path(path).read_bytes(), kind, str(path))
+def contents(path: str | PathLike[str]) -> bytearray:
+    """The bytes of a file, for `decode`."""
+    with Path(path).open("rb") as file:
+        content = bytearray(os.fstat(file.fileno()).st_size)
+        read = file.readinto(content)
+        return content[:read] if read != len(content) else content
 
 
-def decode(content: bytes, kind: str, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """The arrays and the description in the content of a file, or FileError; `name` is for messages."""
-    from safetensors.numpy import load
+def decode(
+    content: bytes | bytearray, kind: str, name: str, describe: Describe = lambda about, names: ANYTHING
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """The arrays and the description in the content of a file, or FileError that says what is wrong.
 
-    header = _header(name, content)
-    if header.get("product") != PRODUCT:
+    Arrays are views of the content, which is the caller's no more: nothing is made room for before types and shapes
+    have been compared with what the file must hold. `name` is for messages.
+    """
+    content = content if isinstance(content, bytearray) else bytearray(content)
+    metadata, layout, places = _opened(name, content)
+    _check_origin(name, metadata, kind)
+    about = _said(name, metadata.get("about", ""))
+    try:
+        described = describe(about, list(layout))
+        described.check_layout(layout)
+        start = 8 + int.from_bytes(content[:8], "little")
+        arrays = {
+            key: np.frombuffer(content, dtype, prod(shape), start + places[key]).reshape(shape)
+            for key, (dtype, shape) in layout.items()
+        }
+        if digest(kind, metadata["about"], arrays) != metadata.get("sha256"):
+            raise FileError(f"{name} is damaged: its checksum does not match its content")
+        described.check_values(arrays)
+    except FileError:
+        raise
+    except Exception as error:
+        raise FileError(f"{name} does not hold a whole {kind}: {_one_line(error)}") from None
+    return arrays, about
+
+
+def _one_line(error: Exception) -> str:
+    """What an error says; a KeyError says no more than a key."""
+    return f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+
+
+def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
+    if metadata.get("product") != PRODUCT:
         raise FileError(f"{name} was not written by {PRODUCT}")
-    if header.get("format") != str(FORMAT_VERSION):
+    if metadata.get("format") != str(FORMAT_VERSION):
         raise FileError(
-            f"{name} has format {header.get('format')}, this version reads format {FORMAT_VERSION}:"
+            f"{name} has format {metadata.get('format')}, this version reads format {FORMAT_VERSION}:"
             " a newer release may be needed"
         )
-    if header.get("kind") != kind:
-        raise FileError(f"{name} holds {header.get('kind')!r}, not {kind!r}")
+    if metadata.get("kind") != kind:
+        raise FileError(f"{name} holds {metadata.get('kind')!r}, not {kind!r}")
+
+
+def _said(name: str, text: str) -> dict[str, Any]:
+    """What a file says of itself: a dictionary in the one form in which `encode` writes it."""
     try:
-        arrays = load(content)
-        found = digest(kind, header["about"], arrays)
-        about = json.loads(header["about"])
-    except Exception as error:
+        about = json.loads(text)
+        if json.dumps(about, sort_keys=True, allow_nan=False) != text:
+            raise ValueError("its description was not written like this")
+    except (RecursionError, ValueError) as error:
         raise FileError(f"{name} is damaged: {error}") from None
-    if found != header.get("sha256"):
-        raise FileError(f"{name} is damaged: its checksum does not match its content")
-    if not _is_compact(content):
-        raise FileError(f"{name} is damaged: its header has been rearranged")
-    return arrays, about
+    if not isinstance(about, dict):
+        raise FileError(f"{name} is damaged: its description is no dictionary")
+    return about
 
 
 def kind_of(path: str | PathLike[str]) -> str | None:
@@ -261,25 +303,60 @@ def kind_of(path: str | PathLike[str]) -> str | None:
         if len(start) < 8 or not 0 < length <= LONGEST_HEADER:
             return None
         try:
-            header = _header(str(path), start + file.read(length))
+            metadata, _ = _header(str(path), start + file.read(length))
         except FileError:
             return None
-    return header.get("kind") if header.get("product") == PRODUCT else None
+    return metadata.get("kind") if metadata.get("product") == PRODUCT else None
 
 
-def _header(name: str, content: bytes) -> dict[str, str]:
+def _opened(
+    name: str, content: bytearray
+) -> tuple[dict[str, str], dict[str, tuple[str, tuple[int, ...]]], dict[str, int]]:
+    """The metadata, the types and shapes of all arrays, and where each begins: together they fill the file exactly."""
+    metadata, entries = _header(name, content)
+    layout: dict[str, tuple[str, tuple[int, ...]]] = {}
+    places: dict[str, int] = {}
+    try:
+        for key, entry in entries.items():
+            dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+            begin, end = entry["data_offsets"]
+            if not all(type(size) is int and size >= 0 for size in (*shape, begin, end)):
+                raise ValueError(f"{key} has impossible sizes")
+            width = np.dtype(dtype).itemsize
+            if prod(shape) * width != end - begin or begin % width:
+                raise ValueError(f"{key} has another size than its shape, or lies askew")
+            layout[key], places[key] = (dtype, shape), begin
+        filled = 0
+        for begin, end in sorted(tuple(entry["data_offsets"]) for entry in entries.values()):
+            if begin != filled:
+                raise ValueError("its arrays overlap or leave gaps")
+            filled = end
+        if filled != len(content) - 8 - int.from_bytes(content[:8], "little"):
+            raise ValueError("its arrays do not fill it")
+    except Exception as error:
+        raise FileError(f"{name} is damaged: {_one_line(error)}") from None
+    if not _is_compact(content):
+        raise FileError(f"{name} is damaged: its header has been rearranged")
+    return metadata, layout, places
+
+
+def _header(name: str, content: bytes | bytearray) -> tuple[dict[str, str], dict[str, Any]]:
+    """The metadata and the entries of all arrays, as the container has them."""
     try:
         length = int.from_bytes(content[:8], "little")
-        if len(content) < 8 or not 0 < length <= len(content) - 8:
+        if len(content) < 8 or length % 8 or not 0 < length <= min(len(content) - 8, LONGEST_HEADER):
             raise ValueError("it is too short, or not such a file")
-        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
-        return {str(key): str(value) for key, value in metadata.items()}
-    except Exception as error:
+        entries = json.loads(content[8 : 8 + length])
+        if not isinstance(entries, dict) or not isinstance(entries.get("__metadata__"), dict):
+            raise ValueError("its header is no dictionary with metadata")
+        metadata = entries.pop("__metadata__")
+        return {str(key): str(value) for key, value in metadata.items()}, entries
+    except (RecursionError, ValueError) as error:
         raise FileError(f"{name} is damaged or foreign: {error}") from None
 
 
-def _is_compact(content: bytes) -> bool:
-    """Whether the header is as safetensors writes it: no spaces but at its end, every key once."""
+def _is_compact(content: bytearray) -> bool:
+    """Whether the header is as `encode` writes it: no spaces but at its end, every key once."""
     text = content[8 : 8 + int.from_bytes(content[:8], "little")]
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode() == text.rstrip(b" ")
 
@@ -297,5 +374,5 @@ def digest(kind: str, described: str, arrays: Mapping[str, np.ndarray[Any, Any]]
     for name in sorted(arrays):
         array = arrays[name]
         content.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        content.update(array.tobytes())
+        content.update(np.ascontiguousarray(array).data)
     return content.hexdigest()

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from invariant_bandits import __version__, files
+from invariant_bandits import __version__, files, stored_model
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -31,12 +30,12 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
+from invariant_bandits.stored_model import FEATURES
 
 if TYPE_CHECKING:
     from typing import Self
 
 KIND = "model"
-FEATURES = "features."
 
 
 @dataclass(eq=False)
@@ -100,6 +99,10 @@ class Model:
         labelled = self.arms is not None
         if labelled != isinstance(self.feature_map, ArmFeatures):
             raise InputError("arms and features of labelled arms go together")
+        if isinstance(self.feature_map, ArmFeatures) and self.arms and self.feature_map.labels != self.arms.labels:
+            raise InputError("arms and features must be of the same labels, in the same order")
+        if self.log_odds is not None and self.log_odds.theta.shape != (self.log_odds.moments.dim,):
+            raise InputError("log_odds must be of as many coefficients as its moments")
 
     # -- serving --
 
@@ -339,17 +342,21 @@ class Model:
             "ledger": self.ledger.to_dict(),
             "arms": None if self.arms is None else self.arms.to_dict(),
         }
+        try:
+            stored_model.described(about, arrays).check(arrays)
+        except InputError as error:
+            raise InputError(f"model: this one cannot be stored, its state is broken: {error}") from None
         return files.encode(KIND, arrays, about)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read a file written by `save`; a damaged, foreign or newer one raises FileError."""
-        return cls.from_bytes(Path(path).read_bytes(), str(path))
+        return cls.from_bytes(files.contents(path), str(path))
 
     @classmethod
-    def from_bytes(cls, content: bytes, name: str) -> Self:
+    def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
         """The model in the content of a file; `name` is for messages."""
-        arrays, about = files.decode(content, KIND, name)
+        arrays, about = files.decode(content, KIND, name, stored_model.described)
         try:
             learned = files.under(arrays, FEATURES)
             return cls(
@@ -376,8 +383,8 @@ class Model:
             )
         except FileError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileError(f"{name} does not hold a whole model: {error}") from None
+        except Exception as error:
+            raise FileError(f"{name} does not hold a whole model: {' '.join(str(error).split())}") from None
 
 
 def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:

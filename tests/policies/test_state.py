@@ -122,7 +122,7 @@ def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
     arrays, _ = files.decode(content, "policy", "original")
     for wrong in (arrays[name][:-1], arrays[name].astype(np.float32)):
-        with pytest.raises(ib.FileError, match="does not hold a whole AutoISD"):
+        with pytest.raises(ib.FileError, match="does not hold a whole policy"):
             from_bytes(rewritten(content, arrays={name: np.ascontiguousarray(wrong)}), "changed")
 
 

@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from invariant_bandits.checks import Array
+from invariant_bandits.description import MOST_ROUNDS, ROUNDING, Numbers
 
 FAR_FROM_ZERO = 100.0  # a squared mean beyond so many variances would cost digits
 
@@ -66,6 +67,44 @@ class PowerSums:
     def arrays(self) -> dict[str, Array]:
         """The fields by name."""
         return dict(vars(self))
+
+    # -- storing --
+
+    @staticmethod
+    def described(windows: int | str, dim: str) -> dict[str, Numbers]:
+        """What the fields must be, for sizes like those of `Numbers`; `wrong` says what must hold of them together."""
+        flat = (windows, dim)
+        return {
+            "count": Numbers((windows,), least=0.0, most=MOST_ROUNDS),
+            "mean": Numbers(flat),
+            "scatter": Numbers((*flat, dim)),
+            "cubes": Numbers(flat),
+            "quartics": Numbers(flat),
+            "between": Numbers(flat),
+        }
+
+    def wrong(self) -> str:
+        """Why no rows have these sums, up to rounding; empty if some may."""
+        if not (self.count == np.floor(self.count)).all():
+            return "count must be whole numbers"
+        if any(np.abs(array[self.count == 0]).max(initial=0.0) for array in self.arrays().values()):
+            return "all sums must be 0 where there are no rows"
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances = np.diagonal(self.scatter, axis1=1, axis2=2)
+            squares = np.maximum(variances, 0.0) + self.count[:, None] * self.mean**2
+            scale = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+            alike = self.scatter / scale[:, :, None] / scale[:, None, :]
+        if not np.abs(alike).max(initial=0.0) <= 1.0 + ROUNDING:
+            return "scatter must be sums of products"
+        if np.abs(alike - alike.swapaxes(1, 2)).max(initial=0.0) > ROUNDING:
+            return "scatter must be symmetric"
+        if np.linalg.eigvalsh(alike).min(initial=0.0) < -ROUNDING * alike.shape[-1]:
+            return "scatter must be sums of products: a direction has a negative square"
+        for name, own in (("quartics", squares**2), ("between", squares)):
+            values = getattr(self, name)
+            if (values < -ROUNDING * (own + np.abs(values).max(initial=0.0))).any():
+                return f"{name} must not be negative"
+        return ""
 
     # -- windows --
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -345,7 +344,7 @@ class WindowedMoments(NamedMoments):
         return storage.encoded(self)
 
     @classmethod
-    def from_bytes(cls, content: bytes, name: str = "content") -> WindowedMoments:
+    def from_bytes(cls, content: bytes | bytearray, name: str = "content") -> WindowedMoments:
         """The moments in the content of a file; `name` is for messages."""
         return storage.decoded(cls, content, name)
 
@@ -356,4 +355,4 @@ class WindowedMoments(NamedMoments):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> WindowedMoments:
         """Read a file written by `save`; refuses a damaged or foreign one."""
-        return cls.from_bytes(Path(path).read_bytes(), str(path))
+        return cls.from_bytes(files.contents(path), str(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,17 +11,16 @@ from invariant_bandits.checks import InputError, one_of, probability, whole_numb
 from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.description import Description
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies import arm_growth
+from invariant_bandits.policies import arm_growth, auto_storage
 from invariant_bandits.policies.arm_hypotheses import members_of
 from invariant_bandits.policies.auto_deciding import LONG_ENOUGH
 from invariant_bandits.policies.auto_explaining import AutoExplaining
 from invariant_bandits.policies.auto_learning import NOISE, TESTS
 from invariant_bandits.policies.auto_storage import ARRAYS, prior_of, prior_parts, renamed
-from invariant_bandits.policies.base import (
-    not_negative,
-)
-from invariant_bandits.policies.hypotheses import Member
+from invariant_bandits.policies.base import not_negative
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member
 from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -266,11 +265,17 @@ class AutoISD(AutoExplaining):
         }
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """The arrays of the filters and of the prior; see `auto_storage`."""
+        return auto_storage.described(settings, names)
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)
-        policy = cls(prior_of(given.pop("prior"), arrays, bool(given.get("intercept"))), **given)
+        first = Member(HYPOTHESES[0], 1.0, arrays["means"][0], arrays["covariances"][0], arrays["process"][0])
+        policy = cls(prior_of(given.pop("prior"), arrays), members=[first], **given)
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])

@@ -1,37 +1,130 @@
-"""The stored form of AutoISD: files of version 0.1 under the names of today, and whether arrays fit together."""
+"""The stored form of AutoISD: what its arrays must be, and files of version 0.1 under the names of today."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import Array, InputError, number_between, probability
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.decomposition.stored_priors import (
+    LARGEST_MEAN,
+    LARGEST_VARIANCE,
+    LEAST_NOISE,
+    described_arm_prior,
+    described_drift_prior,
+    wrong_contexts,
+)
+from invariant_bandits.description import (
+    MOST_ROUNDS,
+    Check,
+    Description,
+    Numbers,
+    adds_up_to_one,
+    count,
+    counters,
+    no_variance_negative,
+    prefixed,
+    truth_value,
+)
 from invariant_bandits.files import under
 from invariant_bandits.policies.hypotheses import HYPOTHESES
+from invariant_bandits.policies.rehearsal import Rehearsal
 
 PRIOR = "prior."
+LARGEST_FACTOR = 1e50
 ARRAYS = (
     *("owners", "means", "covariances", "process", "weights", "prior_weights", "noise"),
     *("settled", "online"),
 )
-LATER_PRIOR: dict[str, Array] = {
-    "last_means": np.zeros((0, 0)),
-    "last_covariances": np.zeros((0, 0, 0)),
-    "last_steps": np.zeros((0, 0)),
-    "drift_limit": np.zeros(0),
-    "informing": np.zeros(0),
-    "feature_mean": np.zeros(0),
-    "feature_precision": np.zeros((0, 0)),
+MOST_MEMBERS = 10_000
+SETTINGS: dict[str, Check] = {
+    **dict.fromkeys(("exploration", "share"), lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR)),
+    **dict.fromkeys(("confidence", "alarm_level"), probability),
+    "horizon": lambda name, value: None if value is None else count(name, value),
+    "rehearsal": lambda name, value: None if value is None else Rehearsal.from_dict(value),
 }
-"""Arrays of the prior that earlier files do not have."""
-LATER_SCALARS: dict[str, Any] = {"signal_variance": 0.0, "windows": 0, "drift_misfit": 0.0}
-"""Its numbers that they do not have."""
+
+
+def described(settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    """What the arrays must be: those of C filters over d coordinates, and those of the prior.
+
+    Files of version 0.1 have owners as "families", weights and prior weights in a "table" (4, C), and the peak of the
+    evidence and the counter in a "clock" (2,).
+    """
+    stored = settings["prior"]
+    if not isinstance(stored, Mapping):
+        raise InputError(f"prior must be a dictionary, got {type(stored).__name__}")
+    inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
+    prior = described_arm_prior(stored) if "layout" in stored else described_drift_prior(stored, inside)
+    prior.check_settings(stored)
+    belief = Numbers(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=no_variance_negative)
+    share = Numbers(("C",), least=0.0, most=1.0, law=adds_up_to_one)
+    owner = Numbers(("C",), "int64", 0, len(HYPOTHESES) - 1)
+    arrays = {
+        "means": Numbers(("C", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN),
+        "covariances": belief,
+        "process": Numbers(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
+    }
+    if "table" in names:
+        arrays |= {"families": owner, "table": Numbers((4, "C"), law=_wrong_table), "clock": Numbers((2,), least=0.0)}
+    else:
+        arrays |= {"owners": owner, "weights": share, "prior_weights": share, "counters": counters(1)}
+        arrays |= {"noise": Numbers(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE)}
+        arrays |= {"peak_evidence": Numbers((1,), least=0.0)}
+    later = {
+        "settled": Numbers(("C",), "int64", 0, 1),
+        "online": Numbers((2, "d+1", "d+1"), law=_wrong_online),
+        "blend": Numbers(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=_wrong_blend),
+        "noise_now": Numbers((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
+        "outlying": counters(2),
+    }
+    arrays |= {name: numbers for name, numbers in later.items() if name in names}
+    intercept = truth_value("intercept", settings.get("intercept", True))
+    arrays |= prefixed(PRIOR, prior.arrays)
+    law = partial(_wrong_together, intercept, stored)
+    return Description(arrays, SETTINGS, prior.sizes, laws=(law,))
+
+
+def _wrong_together(intercept: bool, prior: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+    """What must hold of the arrays together."""
+    members, d = arrays["means"].shape
+    p = len(arrays[f"{PRIOR}mean"])
+    if d != p + intercept or not 0 < members <= MOST_MEMBERS:
+        return (
+            f"means must be of 1 to {MOST_MEMBERS:,} filters over {p + intercept} coordinates, got {members} over {d}"
+        )
+    if ("blend" in arrays) != ("noise_now" in arrays):
+        return "blend and noise_now belong together"
+    if intercept and "online" in arrays and abs(arrays["online"][0, p, p] - arrays["online"][0, d, d]) > 0.5:
+        return "online must count its rounds"
+    if "layout" in prior:
+        return wrong_contexts(prior, len(arrays[f"{PRIOR}context_square"]))
+    return ""
+
+
+def _wrong_table(values: Array) -> str:
+    """Weights and prior weights, then what is worked out anew."""
+    inside = (values[:2] >= 0.0).all() and (values[:2] <= 1.0).all()
+    return (adds_up_to_one(values[0]) or adds_up_to_one(values[1])) if inside else "must begin with weights"
+
+
+def _wrong_blend(values: Array) -> str:
+    return no_variance_negative(values[1:])
+
+
+def _wrong_online(values: Array) -> str:
+    """Sums of squares of as many rounds as the last entry counts."""
+    count = values[0, -1, -1]
+    if not 0.0 <= count <= MOST_ROUNDS or count != np.floor(count):
+        return "must count its rounds"
+    return no_variance_negative(values[:, :-1, :-1])
 
 
 def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping[str, Array]:
@@ -42,8 +135,6 @@ def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping
         return {"settled": np.zeros(len(arrays["owners"]), dtype=np.int64), "online": online, **arrays}
     rest = {name: array for name, array in arrays.items() if name not in ("table", "clock", "families")}
     table, clock = arrays["table"], arrays["clock"]
-    if table.ndim != 2 or len(table) != 4 or clock.shape != (2,):
-        raise InputError(f"table and clock must have shapes (4, members) and (2,), got {table.shape}, {clock.shape}")
     return rest | {
         "owners": arrays["families"],
         "settled": np.zeros(table.shape[1], dtype=np.int64),
@@ -64,65 +155,9 @@ def prior_parts(prior: DriftPrior | ArmPrior) -> tuple[dict[str, Any], dict[str,
     return {name: value for name, value in every.items() if f"{PRIOR}{name}" not in arrays}, arrays
 
 
-def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array], intercept: bool) -> DriftPrior | ArmPrior:
-    """The prior that `prior_parts` took apart, its arrays and those of the filters checked."""
-    if "layout" in numbers:
-        return _arm_prior_of(numbers, under(arrays, PRIOR), arrays, intercept)
-    numbers = {**LATER_SCALARS, **numbers}
-    stored = {**LATER_PRIOR, **under(arrays, PRIOR)}
-    if {one.name for one in fields(DriftPrior)} != numbers.keys() | stored.keys():
-        raise InputError("the prior is not whole")
-    _check_shapes(arrays, _shapes_of(stored), len(stored["mean"]) + intercept)
-    return DriftPrior(**{**numbers, **stored})
-
-
-def _arm_prior_of(
-    numbers: Mapping[str, Any], stored: Mapping[str, Array], arrays: Mapping[str, Array], intercept: bool
-) -> ArmPrior:
-    layout = ArmLayout(**{name: int(value) for name, value in numbers["layout"].items()})
-    if {one.name for one in fields(ArmPrior) if one.init} != numbers.keys() | stored.keys():
-        raise InputError("the prior is not whole")
-    A, p, own = layout.arms, layout.dim, layout.own
-    c, width = stored["described"].shape[-1], stored["context_square"].shape[-1]
-    squares = ("mean_covariance", "drift", "pooled_covariance", "last_covariance")
-    others: dict[str, tuple[int, ...]] = dict.fromkeys(squares, (p, p))
-    others |= dict.fromkeys(("common", "spread", "typical_drift"), (own,))
-    others |= {"relation": (A, A), "described": (A, c), "described_mean": (c,), "described_scale": (c,)}
-    others |= {"plays": (A,), "context_square": (width, width)}
-    _check_shapes(arrays, {f"{PRIOR}{name}": others.get(name, (p,)) for name in stored}, p + intercept)
-    return ArmPrior(**{**numbers, **stored, "layout": layout})
-
-
-def _shapes_of(prior: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """What the arrays of a DriftPrior must look like."""
-    p = len(prior["mean"])
-    squares = ("basis", "mean_covariance", "pooled_covariance")
-    shapes: dict[str, tuple[int, ...]] = {
-        f"prior.{name}": (p, p) if name in squares else (p,) for name in prior if name not in LATER_PRIOR
-    }
-    ways = len(prior["last_means"])
-    if ways:
-        shapes |= {"prior.last_means": (ways, p), "prior.last_steps": (ways, p), "prior.last_covariances": (ways, p, p)}
-    shapes |= {f"prior.{name}": (p,) for name in ("drift_limit", "informing") if len(prior[name])}
-    if len(prior["feature_mean"]):
-        shapes |= {"prior.feature_mean": (p,), "prior.feature_precision": (p, p)}
-    return shapes
-
-
-def _check_shapes(arrays: Mapping[str, Array], prior: Mapping[str, tuple[int, ...]], d: int) -> None:
-    """Raise unless the stored arrays fit together: compiled loops would not notice."""
-    members, shapes = len(arrays["owners"]), dict(prior)
-    shapes["online"] = (2, d + 1, d + 1)
-    if "blend" in arrays:
-        shapes |= {"blend": (d + 1, d), "noise_now": (1,)}
-    shapes |= {"means": (members, d), "process": (members, d), "covariances": (members, d, d), "peak_evidence": (1,)}
-    shapes |= dict.fromkeys(("weights", "prior_weights", "noise"), (members,))
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
-            raise InputError(f"{name} must be float64 of shape {shape}, got {arrays[name].dtype} {arrays[name].shape}")
-    if arrays["settled"].dtype != np.int64 or arrays["settled"].shape != (members,):
-        raise InputError(f"settled must be {members} whole numbers")
-    if arrays["owners"].dtype != np.int64 or not np.isin(arrays["owners"], np.arange(len(HYPOTHESES))).all():
-        raise InputError(f"owners must be whole numbers below {len(HYPOTHESES)}")
-    if arrays["counters"].shape != (1,) or arrays["counters"].dtype != np.int64:
-        raise InputError("counters must be one whole number")
+def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array]) -> DriftPrior | ArmPrior:
+    """The prior that `prior_parts` took apart."""
+    stored = under(arrays, PRIOR)
+    if "layout" not in numbers:
+        return DriftPrior(**{**numbers, **stored})
+    return ArmPrior(**{**numbers, **stored, "layout": ArmLayout(**numbers["layout"])})

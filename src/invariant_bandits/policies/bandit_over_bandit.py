@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from math import ceil, e, log, sqrt
 from typing import Any, Self, Unpack
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.description import ANYTHING, Description, Numbers, counters
 from invariant_bandits.files import under
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive, seed_number
 from invariant_bandits.policies.forgetting import SWLinUCB
 from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
+
+INNER = "inner."
+LONGEST_BLOCK = 10_000_000
+LARGEST_REWARD = 1e110
+"""Of the rewards of a block together."""
 
 
 @policy("bob-linucb", label="BOB-linUCB")
@@ -68,8 +75,7 @@ class BOBLinUCB(BasePolicy):
         self.rounds = 0
         self._draws = Draws(seed)
         self._common: Common = common
-        steps = max(1, ceil(log(self.block)))
-        self.windows: list[int] = [max(1, int(self.block ** (j / steps) + 1e-9)) for j in range(steps + 1)]
+        self.windows = windows_of(self.block)
         arms = len(self.windows)
         blocks = ceil(self.horizon / self.block)
         self._mixing = min(1.0, sqrt(arms * log(arms) / ((e - 1.0) * blocks)))
@@ -98,7 +104,14 @@ class BOBLinUCB(BasePolicy):
         steps = np.cumsum(self.window_probabilities())
         self._arm = min(int(np.searchsorted(steps, place, side="right")), len(steps) - 1)
         self._block_reward = 0.0
-        self._inner = SWLinUCB(self.dim, window=self.windows[self._arm], **self._common)
+        self._playing: SWLinUCB | None = None
+
+    @property
+    def _inner(self) -> SWLinUCB:
+        """The policy of the present block, made when it is first needed: its window may be long."""
+        if self._playing is None:
+            self._playing = SWLinUCB(self.dim, window=self.windows[self._arm], **self._common)
+        return self._playing
 
     def _end_block(self) -> None:
         """EXP3: the window that was played gets credit for the block's reward, scaled to about [0, 1]."""
@@ -140,7 +153,7 @@ class BOBLinUCB(BasePolicy):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Counters, weights of the windows, and the inner policy."""
-        inner = {f"inner.{name}": array for name, array in self._inner.arrays().items()}
+        inner = {f"{INNER}{name}": array for name, array in self._inner.arrays().items()}
         return inner | {
             "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
             "weights": self._log_weights,
@@ -148,17 +161,49 @@ class BOBLinUCB(BasePolicy):
         }
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """Counter and place of the window, log-weights of the windows, the block's reward, and the inner policy."""
+        windows = windows_of(whole_number("block", settings["block"], 2))
+        arrays = {
+            "rounds": counters(2),
+            "weights": Numbers((len(windows),), least=-LARGEST_REWARD, most=LARGEST_REWARD),
+            "block_reward": Numbers((1,), least=-LARGEST_REWARD, most=LARGEST_REWARD),
+        }
+        common = {name: value for name, value in settings.items() if name in (*Common.__annotations__, "dim")}
+        law = partial(_wrong_inner, common, windows)
+        return Description(arrays, {"seed": seed_number}, parts={"inner.": ANYTHING}, laws=(law,))
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
         policy.rounds, policy._arm = (int(value) for value in arrays["rounds"])
-        if not 0 <= policy._arm < len(policy.windows) or arrays["weights"].shape != policy._log_weights.shape:
-            raise InputError(f"weights must be those of {len(policy.windows)} windows")
         policy._log_weights[...] = arrays["weights"]
         policy._block_reward = float(arrays["block_reward"][0])
-        inner = under(arrays, "inner.")
-        policy._inner = SWLinUCB.rebuilt({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
+        inner = under(arrays, INNER)
+        policy._playing = SWLinUCB.rebuilt({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
         return policy
 
     def __repr__(self) -> str:
         return f"BOBLinUCB(dim={self.dim}, windows={self.windows}, window={self.window}, rounds={self.rounds})"
+
+
+def windows_of(block: int) -> list[int]:
+    """The windows to choose from in blocks of so many rounds."""
+    if block > LONGEST_BLOCK:
+        raise InputError(f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept in memory, got {block}")
+    steps = max(1, ceil(log(block)))
+    return [max(1, int(block ** (j / steps) + 1e-9)) for j in range(steps + 1)]
+
+
+def _wrong_inner(common: Mapping[str, Any], windows: list[int], arrays: Mapping[str, Array]) -> str:
+    """What is wrong with the arrays of the inner policy, whose window the counters tell."""
+    place = int(arrays["rounds"][1])
+    if place >= len(windows):
+        return f"rounds must end in the place of one of {len(windows)} windows"
+    inner = {**common, "window": windows[place]}
+    try:
+        SWLinUCB.described(inner, ()).check(under(arrays, INNER))
+    except InputError as error:
+        return f"{INNER}{error}"
+    return ""

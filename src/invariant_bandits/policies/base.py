@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NoReturn, Protocol, Self, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
+from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.policies.past import Past
 
 
@@ -139,6 +140,14 @@ class BasePolicy:
         """A policy of its own: two that share arrays would learn from each other's rounds."""
         return copy.deepcopy(self)
 
+    @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """What the arrays of a policy with these settings must be, of which a file has these names.
+
+        Saving and loading hold a state against it. Finite numbers, unless a class says more.
+        """
+        return ANYTHING
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
         from invariant_bandits.policies.state import save
@@ -160,9 +169,7 @@ class Draws:
     def __init__(self, seed: int | np.random.Generator) -> None:
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))
-        self.seed = whole_number("seed", seed, 0)
-        if self.seed >= 2**63:
-            raise InputError(f"seed must be below 2^63, got {seed}")
+        self.seed = seed_number("seed", seed)
         self._source = np.random.Philox(key=self.seed)
         self._state = self._source.state
         self._generator = np.random.Generator(self._source)
@@ -178,6 +185,14 @@ class Draws:
         self._state["state"]["counter"][:] = (0, within, rounds, purpose)
         self._source.state = self._state
         return self._generator
+
+
+def seed_number(name: str, value: Any) -> int:
+    """Return `value` as an int from 0 to 2^63 − 1, or raise."""
+    seed = whole_number(name, value, 0)
+    if seed >= 2**63:
+        raise InputError(f"{name} must be below 2^63, got {value}")
+    return seed
 
 
 def offered_array(features: Any, dim: int) -> Array:

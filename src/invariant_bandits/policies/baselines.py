@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.description import Check, Description, counters
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
@@ -21,10 +22,11 @@ from invariant_bandits.policies.base import (
     offered_array,
     positive,
     reward_number,
+    seed_number,
     too_large,
 )
 from invariant_bandits.policies.linear import Estimation, LinearPolicy
-from invariant_bandits.policies.memory import FOREVER, Memory
+from invariant_bandits.policies.memory import FOREVER, Memory, stored_factor
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 
@@ -118,6 +120,7 @@ class EpsilonGreedy(Greedy):
     """
 
     randomised = True
+    stored_settings: ClassVar[Mapping[str, Check]] = {**LinearPolicy.stored_settings, "seed": seed_number}
 
     def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
@@ -219,6 +222,11 @@ class Uniform(BasePolicy):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The counter."""
         return {"counters": np.array([self.rounds], dtype=np.int64)}
+
+    @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """The counter."""
+        return Description({"counters": counters(1)}, {"seed": seed_number})
 
     @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -337,11 +345,16 @@ class DisjointLinUCB(BasePolicy):
         return {"factors": self._factors, "counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """A factor for each of K actions, and the counter."""
+        ridge = positive("ridge", settings.get("ridge", 1.0))
+        sizes = {letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))}
+        return Description({"factors": stored_factor(ridge, "K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
-        if arrays["factors"].shape != policy._factors.shape:
-            raise InputError(f"factors must have shape {policy._factors.shape}, got {arrays['factors'].shape}")
         policy._factors[...] = arrays["factors"]
         (policy.rounds,) = (int(value) for value in arrays["counters"])
         return policy

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self, Unpack
 
 from invariant_bandits.policies.linear import Common, LinearPolicy
-from invariant_bandits.policies.memory import Discount, Restart, SlidingWindow
+from invariant_bandits.policies.memory import Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
 
@@ -14,10 +15,15 @@ class ForgettingPolicy(LinearPolicy):
     """LinUCB whose memory is one number, the `option` of its constructor."""
 
     option: ClassVar[str]
+    kind_of_memory: ClassVar[type[Memory]]
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given."""
         return {"dim": self.dim, self.option: getattr(self.memory, self.option), **self._common()}
+
+    @classmethod
+    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory | None:
+        return cls.kind_of_memory(**{cls.option: settings[cls.option]}) if cls.option in settings else None
 
 
 @policy("sw-linucb", label="sliding window")
@@ -28,7 +34,7 @@ class SWLinUCB(ForgettingPolicy):
     SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
     """
 
-    option = "window"
+    option, kind_of_memory = "window", SlidingWindow
 
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
@@ -47,7 +53,7 @@ class DLinUCB(ForgettingPolicy):
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
     """
 
-    option = "discount"
+    option, kind_of_memory = "discount", Discount
 
     def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Discount(discount), **common)
@@ -68,7 +74,7 @@ class RestartLinUCB(ForgettingPolicy):
     RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
     """
 
-    option = "every"
+    option, kind_of_memory = "every", Restart
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)

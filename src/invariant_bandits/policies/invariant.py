@@ -6,7 +6,7 @@ It lifts any memory: inside the residual coordinates the policy is LinUCB, SW-Li
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import Any, Self
 
@@ -15,11 +15,13 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
+from invariant_bandits.description import Description, Numbers, counters, prefixed
 from invariant_bandits.files import under
 from invariant_bandits.moments.power_sums import PowerSums
+from invariant_bandits.moments.storage import described_sums
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.base import chosen_array, offered_array, reward_number
-from invariant_bandits.policies.linear import LinearPolicy
+from invariant_bandits.policies.base import chosen_array, offered_array, positive, reward_number
+from invariant_bandits.policies.linear import DEFAULT_RIDGE, LinearPolicy
 from invariant_bandits.policies.memory import SlidingWindow, memory_from_settings
 from invariant_bandits.policies.past import Past
 
@@ -266,6 +268,31 @@ class InvariantPolicy(LinearPolicy):
         return arrays
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked for."""
+        linear = super().described(settings, names)
+        arrays = {
+            "split.invariant": Numbers(("p", "i")),
+            "split.residual": Numbers(("p", "q")),
+            "component": Numbers(("p",)),
+            **linear.arrays,
+        }
+        if "component_precision" in names:
+            arrays["component_precision"] = Numbers(("i", "i"))
+        laws = linear.laws
+        if settings.get("recompute") is not None:
+            offered = _checked_recompute(settings["recompute"])
+            memory = memory_from_settings(settings["memory"])
+            ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
+            arrays |= {**prefixed("record.", memory.described("p", ridge)), "record.rounds": counters(1)}
+            if "fixed_split.invariant" in names:
+                arrays |= {"fixed_split.invariant": Numbers(("p", "j")), "fixed_split.residual": Numbers(("p", "k"))}
+            for part, windows in (("history.", "m"), ("recent.", 1)):
+                sums = described_sums(windows, "p", offered=offered, prefix=part)
+                arrays, laws = {**arrays, **sums.arrays}, laws + sums.laws
+        return Description(arrays, linear.settings, linear.sizes, laws=laws)
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given = dict(settings)
@@ -274,7 +301,7 @@ class InvariantPolicy(LinearPolicy):
         split = Split(**under(arrays, "split."))
         policy = cls(split, arrays["component"], component_precision=arrays.get("component_precision"), **given)
         if recompute is not None:
-            policy.recompute_every = recompute["every"]
+            policy.recompute_every = whole_number("recompute.every", recompute["every"], split.dim + 2)
             policy._estimates_noise = recompute["estimates_noise"]
             fixed = under(arrays, "fixed_split.")
             policy._fixed_split = Split(**fixed) if fixed else None
@@ -287,6 +314,16 @@ class InvariantPolicy(LinearPolicy):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.split!r}, memory={self.memory}, rounds={self.rounds})"
+
+
+def _checked_recompute(given: Any) -> bool:
+    """Whether the moments of stored settings "recompute" are of offered actions, too."""
+    if not isinstance(given, Mapping) or given.keys() != {"every", "estimates_noise", "offered"}:
+        raise InputError(f"recompute must say every, estimates_noise and offered, got {given!r:.80}")
+    for name in ("estimates_noise", "offered"):
+        if not isinstance(given[name], bool):
+            raise InputError(f"recompute.{name} must be true or false, got {given[name]!r:.80}")
+    return bool(given["offered"])
 
 
 def _checked_precision(precision: Any, split: Split) -> Array | None:

@@ -6,12 +6,13 @@ LinUCB is the case without an invariant part, z = φ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self, TypedDict
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.description import Check, Description, counters, prefixed
 from invariant_bandits.files import under
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
@@ -42,6 +43,9 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
+DEFAULT_RIDGE = 0.1
+LARGEST_COEFFICIENT = 1e140
+"""Of estimates, norms and radii: products of larger ones could overflow."""
 
 
 class Estimation(TypedDict, total=False):
@@ -83,11 +87,20 @@ class LinearPolicy(BasePolicy):
         Columns [β | U_res | W], see `kernels`. None: no invariant part, q = p.
     """
 
+    stored_settings: ClassVar[Mapping[str, Check]] = {
+        "ridge": positive,
+        "confidence": probability,
+        "noise_scale": positive,
+        "norm_bound": not_negative,
+        "feature_bound": positive,
+        "exploration": not_negative,
+    }
+
     def __init__(
         self,
         dim: int,
         *,
-        ridge: float = 0.1,
+        ridge: float = DEFAULT_RIDGE,
         confidence: float = 0.01,
         noise_scale: float = 1.0,
         norm_bound: float = 1.0,
@@ -278,6 +291,21 @@ class LinearPolicy(BasePolicy):
         return {"counters": counters} | {f"memory.{k}": v for k, v in self._memory.arrays().items()}
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """Two counters, and what the memory keeps of q coordinates."""
+        arrays, memory = {"counters": counters(2)}, cls._stored_memory(settings)
+        if memory is not None:
+            ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
+            arrays |= prefixed("memory.", memory.described("q", ridge))
+        sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
+        return Description(arrays, cls.stored_settings, sizes)
+
+    @classmethod
+    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory | None:
+        """The memory of a policy with these settings; None if they do not tell."""
+        return memory_from_settings(settings["memory"]) if "memory" in settings else None
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given = dict(settings)
@@ -292,6 +320,10 @@ class LinearPolicy(BasePolicy):
         own = under(arrays, "memory.")
         self._memory.restore(own, inside)
         self._refresh(self._memory.log_volume())
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = max(np.abs(self._panel()).max(), self._radius, self._invariant_radius)
+        if not found < LARGEST_COEFFICIENT:
+            raise InputError("the memory is too near to a singular one to decide by")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"

@@ -9,12 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
+from math import isqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
+from invariant_bandits.description import ROUNDING, Numbers, sums_of_squares
 from invariant_bandits.policies import kernels
+
+LARGEST_NUMBER = 1e101
+"""Features and rewards are smaller: the sum of their squares is below 1e200."""
+LARGEST_ROOT, LARGEST_SUM = 1e150, 1e250
 
 
 class MemoryState(ABC):
@@ -140,6 +147,12 @@ class GrowingState(MemoryState):
         super().__init__(dim, ridge)
         self.every = every
 
+    def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
+        """Take up a state, unless it should have been forgotten."""
+        super().restore(arrays, rounds)
+        if self.every is not None and rounds >= self.every:
+            raise InputError(f"a memory that forgets after {self.every} rounds cannot hold {rounds}")
+
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
         volume: float = kernels.learn_growing(features, reward, lift, self.factor, self.ridge)
@@ -233,8 +246,7 @@ class WindowState(MemoryState):
         self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
-        stretch = int(forgetting_kernels.window_stretch(window))
-        self.sums = np.zeros((1 + -(-window // stretch) + stretch, dim, dim + 1))
+        self.sums = np.zeros((_sums_of_window(window), dim, dim + 1))
         super().__init__(dim, ridge)
 
     def clear(self) -> None:
@@ -258,11 +270,10 @@ class WindowState(MemoryState):
         return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
-        """Take up a state, if its clock can be true."""
-        clock = np.asarray(arrays.get("clock", self.clock))
-        if clock.shape == (2,) and not (0 <= clock[0] < self.window and clock[1] in (0, 1)):
-            raise InputError(f"memory.clock must lie in the window of {self.window} rounds, got {clock.tolist()}")
+        """Take up a state, if it holds as many rounds as its clock says."""
         super().restore(arrays, rounds)
+        if rounds != (self.window if self.clock[1] else self.clock[0]):
+            raise InputError(f"a window with the clock {self.clock.tolist()} cannot hold {rounds} rounds")
 
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
         """The rounds of the window in the new coordinates, learned again in their order."""
@@ -289,6 +300,10 @@ class Forever:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, None)
 
+    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+        """What the arrays of its state must be, for q coordinates."""
+        return {"factor": stored_factor(ridge, q, f"{q}+1")}
+
 
 @dataclass(frozen=True)
 class SlidingWindow:
@@ -313,6 +328,16 @@ class SlidingWindow:
         """An empty memory of `dim` coordinates."""
         return WindowState(dim, ridge, self.window)
 
+    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+        """What the arrays of its state must be, for q coordinates."""
+        rows = Numbers((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
+        return {
+            "factor": stored_factor(ridge, q, f"{q}+1"),
+            "rows": rows,
+            "sums": stored_sums(_sums_of_window(self.window), q),
+            "clock": Numbers((2,), "int64", law=partial(_wrong_clock, self.window)),
+        }
+
 
 @dataclass(frozen=True)
 class Discount:
@@ -336,6 +361,10 @@ class Discount:
     def begin(self, dim: int, ridge: float) -> MemoryState:
         """An empty memory of `dim` coordinates."""
         return DiscountedState(dim, ridge, self.discount)
+
+    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+        """What the arrays of its state must be, for q coordinates."""
+        return {"factor": stored_factor(ridge, f"2{q}", f"{q}+1"), "sums": stored_sums(2, q)}
 
 
 @dataclass(frozen=True)
@@ -364,6 +393,10 @@ class Restart:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, self.every)
 
+    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+        """What the arrays of its state must be, for q coordinates."""
+        return FOREVER.described(q, ridge)
+
 
 Memory = Forever | SlidingWindow | Discount | Restart
 FOREVER = Forever()
@@ -386,8 +419,49 @@ def memory_to_settings(memory: Memory) -> dict[str, Any]:
 
 def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
     """The memory that `memory_to_settings` described."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"memory must be a dictionary, got {type(settings).__name__}")
     rest = dict(settings)
     kind = rest.pop("kind", None)
     if kind not in _KINDS:
         raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {kind!r}")
     return _KINDS[kind](**rest)
+
+
+def _sums_of_window(window: int) -> int:
+    """How many sums a window keeps, see `forgetting_kernels`: its stretches are ⌊√window⌋ rounds long."""
+    stretch = max(1, isqrt(window))
+    return 1 + -(-window // stretch) + stretch
+
+
+# -- what is stored --
+
+
+def stored_factor(ridge: float, *shape: int | str) -> Numbers:
+    """Factors [R | w] (..., q, q + 1) of A ⪰ λI, whose pivots are at least √λ."""
+    return Numbers(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT, law=partial(_wrong_pivots, ridge))
+
+
+def stored_sums(count: int, q: str) -> Numbers:
+    """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
+    return Numbers((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, law=_wrong_sums)
+
+
+def _wrong_pivots(ridge: float, values: Array) -> str:
+    q = values.shape[-1] - 1
+    pivots = np.diagonal(values.reshape(-1, q, q + 1), axis1=1, axis2=2) if q else np.ones(1) * np.sqrt(ridge)
+    return "" if (pivots >= np.sqrt(ridge) * (1.0 - ROUNDING)).all() else "must have pivots of at least √ridge"
+
+
+def _wrong_sums(values: Array) -> str:
+    squares = np.diagonal(values[..., :-1], axis1=-2, axis2=-1)
+    if (np.abs(values[..., -1]) > 1e4 * LARGEST_NUMBER * np.sqrt(np.maximum(squares, 0.0))).any():
+        return "must be sums of products of features and rewards"
+    return sums_of_squares(values)
+
+
+def _wrong_clock(window: int, values: Array) -> str:
+    position, wrapped = values.tolist()
+    if 0 <= position < window and wrapped in (0, 1):
+        return ""
+    return f"must lie in the window of {window} rounds, got {values.tolist()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from itertools import accumulate
 from math import fsum
@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.description import Description
 from invariant_bandits.files import under
 from invariant_bandits.policies.base import (
     BasePolicy,
@@ -21,15 +22,18 @@ from invariant_bandits.policies.base import (
     offered_array,
     own_propensities,
     positive,
+    seed_number,
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
+from invariant_bandits.policies.state import description_of, stored_kind
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
 DEFAULT_SHARPNESS = 100.0
 STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
+DEEPEST = 8
 
 
 @policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
@@ -215,10 +219,18 @@ class Randomised(BasePolicy):
         return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
 
     @classmethod
+    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+        """Nothing but the arrays of the wrapped policy, which its class describes."""
+        _refuse_deep(settings)
+        inside = [name.removeprefix(INNER) for name in names if name.startswith(INNER)]
+        inner = description_of(stored_kind(settings.get("policy")), settings.get("settings"), inside)
+        return Description(settings={"seed": seed_number}, parts={INNER: inner})
+
+    @classmethod
     def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         own = dict(settings)
-        inner = find_policy(own.pop("policy")).kind.rebuilt(own.pop("settings"), under(arrays, INNER))
+        inner = stored_kind(own.pop("policy")).rebuilt(own.pop("settings"), under(arrays, INNER))
         return cls(inner, **own)
 
     def __repr__(self) -> str:
@@ -229,6 +241,15 @@ class Randomised(BasePolicy):
 def unwrapped(policy: Any) -> Any:
     """The policy inside all wrappers; the policy itself if there are none."""
     return unwrapped(policy.policy) if isinstance(policy, Randomised) else policy
+
+
+def _refuse_deep(settings: Mapping[str, Any]) -> None:
+    """Raise if more policies are wrapped in each other than anybody would."""
+    inside: Any = settings
+    for _ in range(DEEPEST):
+        inside = inside.get("settings") if isinstance(inside, Mapping) else None
+    if inside is not None:
+        raise InputError(f"policy: more than {DEEPEST} policies are wrapped in each other")
 
 
 def _share(name: str, value: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies.hypotheses import Member
@@ -87,7 +87,10 @@ class Rehearsal:
     def from_dict(cls, values: dict[str, Any]) -> Rehearsal:
         """What `to_dict` made."""
         trials = tuple(Trial(float(e), str(t), float(r), float(s), int(n)) for e, t, r, s, n in values["trials"])
-        return cls(trials, int(values["chosen"]), int(values["rounds"]), int(values["sets"]))
+        chosen, rounds, sets = (whole_number(name, values[name], 0) for name in ("chosen", "rounds", "sets"))
+        if chosen >= len(trials) or not np.isfinite([(one.regret, one.error) for one in trials]).all():
+            raise InputError("a rehearsal must be of finite regrets, and choose one of its trials")
+        return cls(trials, chosen, rounds, sets)
 
 
 class World(NamedTuple):

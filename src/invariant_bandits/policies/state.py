@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from os import PathLike
-from pathlib import Path
+from typing import Any
 
 from invariant_bandits import files
 from invariant_bandits.checks import InputError
+from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.files import FileError
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
 
 KIND = "policy"
+PACKAGE = __name__.partition(".")[0]
+LONGEST_NAME = 200
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
@@ -36,9 +40,36 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
 
 
 def to_bytes(policy: Policy) -> bytes:
-    """The content of a file that holds the whole state of `policy`."""
-    about = {"policy": name_of(policy), "settings": policy.settings()}
-    return files.encode(KIND, policy.arrays(), about)
+    """The content of a file that holds the whole state of `policy`; InputError if it is no state to go on from."""
+    name = name_of(policy)
+    settings, arrays = policy.settings(), policy.arrays()
+    try:
+        description_of(type(policy), settings, arrays).check(arrays)
+    except InputError as error:
+        raise InputError(
+            f"policy: this {type(policy).__name__} cannot be stored, its state is broken: {error}"
+        ) from None
+    return files.encode(KIND, arrays, {"policy": name, "settings": settings})
+
+
+def description_of(kind: Any, settings: Any, names: Collection[str]) -> Description:
+    """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
+
+    What a class of somebody else's keeps beyond what it inherits may be any finite numbers.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
+    told = getattr(kind, "described", None)
+    found: Description = ANYTHING if told is None else told(settings, names)
+    found.check_settings(settings)
+    return found if kind.__module__.startswith(f"{PACKAGE}.") else found.with_others()
+
+
+def stored_kind(name: Any) -> Any:
+    """The class of policies that a file names."""
+    if not isinstance(name, str) or "," in name or len(name) > LONGEST_NAME:
+        raise InputError(f"policy must be a registered name, got {name!r:.80}")
+    return find_policy(name).kind
 
 
 def load(path: str | PathLike[str]) -> Policy:
@@ -63,18 +94,24 @@ def load(path: str | PathLike[str]) -> Policy:
     Traceback (most recent call last):
     invariant_bandits.files.FileError: ...
     """
-    return from_bytes(Path(path).read_bytes(), str(path))
+    return from_bytes(files.contents(path), str(path))
 
 
-def from_bytes(content: bytes, name: str) -> Policy:
+def from_bytes(content: bytes | bytearray, name: str) -> Policy:
     """The policy in the content of a file; `name` is for messages."""
-    arrays, about = files.decode(content, KIND, name)
-    try:
-        kind = find_policy(str(about.get("policy"))).kind
-    except InputError as error:
-        raise FileError(f"{name} holds a policy that is not known here: {error}") from None
+    kind: Any = None
+
+    def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+        nonlocal kind
+        try:
+            kind = stored_kind(about.get("policy"))
+        except InputError as error:
+            raise FileError(f"{name} holds a policy that is not known here: {error}") from None
+        return description_of(kind, about.get("settings"), names)
+
+    arrays, about = files.decode(content, KIND, name, described)
     try:
         result: Policy = kind.rebuilt(about["settings"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{name} does not hold a whole {kind.__name__}: {error}") from None
+    except Exception as error:
+        raise FileError(f"{name} does not hold a whole {kind.__name__}: {' '.join(str(error).split())}") from None
     return result

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from invariant_bandits.checks import Array, finite_array, whole_number
+from invariant_bandits.description import Check
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws, best_of_values, offered_array, refuse_offered
+from invariant_bandits.policies.base import Draws, best_of_values, offered_array, refuse_offered, seed_number
 from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.registry import policy
@@ -32,6 +34,7 @@ class ThompsonPolicy(LinearPolicy):
     """
 
     randomised = True
+    stored_settings: ClassVar[Mapping[str, Check]] = {**LinearPolicy.stored_settings, "seed": seed_number}
 
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         self._draws = Draws(seed)
