@@ -1,0 +1,108 @@
+"""Who may do what: tokens with roles, compared in constant time; a bound on the rate of each."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from starlette.requests import Request
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.service.http import RefusedError
+from invariant_bandits.service.limits import Limits
+
+Role = Literal["read", "decide", "admin"]
+RANKS: dict[str, int] = {"read": 0, "decide": 1, "admin": 2}
+SHORTEST = 16
+"""Characters of a token."""
+
+
+@dataclass
+class Bucket:
+    """Requests that may still come now; refilled with time."""
+
+    left: float
+    at: float
+
+
+@dataclass
+class Access:
+    """Tokens and what they allow. Without any, everybody may do everything: for loopback only.
+
+    Parameters
+    ----------
+    tokens : mapping of str to Role
+        SHA-256 of each token in hexadecimal digits, and its role.
+    limits : Limits
+    """
+
+    tokens: Mapping[str, Role] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    _buckets: dict[str, Bucket] = field(default_factory=dict)
+
+    def who(self, request: Request, needed: Role) -> str:
+        """A short name of who asks, for the audit; a refusal if that is nobody who may."""
+        if not self.tokens:
+            self._slow_down("everybody")
+            return "anyone on this machine"
+        given = _given(request)
+        if given is None:
+            raise RefusedError(
+                401, "a token is needed: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
+            )
+        digest = hashlib.sha256(given.encode()).hexdigest()
+        role: Role | None = None
+        for known, allowed in self.tokens.items():  # all of them: the time does not tell which
+            if hmac.compare_digest(known, digest):
+                role = allowed
+        if role is None:
+            raise RefusedError(401, "the token is not known", headers={"WWW-Authenticate": "Bearer"})
+        if RANKS[role] < RANKS[needed]:
+            raise RefusedError(403, f"this needs a token with the role {needed!r}, the given one has {role!r}")
+        self._slow_down(digest)
+        return f"{role} token {digest[:8]}"
+
+    def _slow_down(self, who: str) -> None:
+        rate = self.limits.rate
+        if not rate:
+            return
+        now = time.monotonic()
+        bucket = self._buckets.setdefault(who, Bucket(max(rate, 1.0), now))
+        bucket.left = min(max(rate, 1.0), bucket.left + (now - bucket.at) * rate)
+        bucket.at = now
+        if bucket.left < 1.0:
+            raise RefusedError(429, f"at most {rate:g} requests per second", headers={"Retry-After": "1"})
+        bucket.left -= 1.0
+
+
+def _given(request: Request) -> str | None:
+    key = request.headers.get("ocp-apim-subscription-key")
+    if key:
+        return key
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
+    """Tokens of a file, one "role token" per line; a token alone may do everything, and # begins a remark."""
+    found: dict[str, Role] = {}
+    for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        role, token = words if len(words) == 2 else ("admin", words[0])
+        if len(words) > 2 or role not in RANKS or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise InputError(f"token file, line {number}: must be 'read|decide|admin TOKEN' or 'TOKEN'")
+        if len(token) < SHORTEST:
+            raise InputError(f"token file, line {number}: a token must have at least {SHORTEST} characters")
+        found[hashlib.sha256(token.encode()).hexdigest()] = role  # type: ignore[assignment]
+    if not found:
+        raise InputError("token file: no token in it")
+    return found

@@ -1,0 +1,58 @@
+"""The rules of one served model, set by its operator and kept in the event log."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+DAY = 86_400.0
+Aggregation = Literal["earliest", "average", "median", "sum", "min", "max"]
+Mode = Literal["online", "apprentice", "logging"]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a model explores and what becomes of rewards.
+
+    Parameters
+    ----------
+    floor : float
+        Share of the decisions that is drawn uniformly among the offered actions, 0 to 1.
+    reward_wait : float or None
+        How long rewards of a decision are waited for, in seconds. None: the first reward settles it.
+    default_reward : float or None
+        What a decision without any reward is learned with when its wait ends; None: it is left unlearned.
+    aggregation : str
+        What is learned of several rewards within the wait.
+    conflicts : "refuse" or "ignore"
+        What another value for a settled decision is answered with: 409, or as if nothing had been said.
+    mode : "online", "apprentice" or "logging"
+        Who decides: the model; the first offered action while the model learns; the same while nothing is learned.
+    """
+
+    floor: Share = 0.05
+    reward_wait: Annotated[float, msgspec.Meta(gt=0.0, le=366 * DAY)] | None = None
+    default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
+    aggregation: Aggregation = "earliest"
+    conflicts: Literal["refuse", "ignore"] = "refuse"
+    mode: Mode = "online"
+
+
+def aggregated(values: list[float], how: Aggregation) -> float:
+    """One reward for several, which are in the order in which they came."""
+    ordered = sorted(values)
+    match how:
+        case "earliest":
+            return values[0]
+        case "sum":
+            return sum(values)
+        case "average":
+            return sum(values) / len(values)
+        case "median":
+            middle = len(ordered) // 2
+            return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+        case "min":
+            return ordered[0]
+        case "max":
+            return ordered[-1]

@@ -1,0 +1,445 @@
+"""The engine: one thread that owns the state, decides and learns, and commits what happened before anybody hears of it.
+
+Requests that come while a commit is under way are taken together in the next one. Within such a batch every decision
+sees the state before it; what is learned is learned after the commit. So nothing has to be taken back if it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.service import replaying
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.events import (
+    AnyEvent,
+    ArmAdded,
+    ArmRetired,
+    Configured,
+    Decided,
+    Origin,
+    VersionActivated,
+    VersionAdded,
+    decoded,
+    encoded,
+    key_of,
+)
+from invariant_bandits.service.learners import Learner
+from invariant_bandits.service.records import Record
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.state import NotFoundError, State, follow
+from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import StoreError
+
+LARGEST_BATCH = 256
+MOST_QUEUED = 10_000
+SNAPSHOT_EVERY = 4_000
+"""A snapshot is taken after so many events."""
+VIEW_EVERY = 0.5
+"""Seconds between two views for pages and metrics."""
+
+log = logging.getLogger("invariant_bandits.service")
+
+
+@dataclass
+class Batch:
+    """What is proposed until the next commit."""
+
+    now: float
+    events: list[AnyEvent] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
+    near: dict[str, Record] = field(default_factory=dict)
+    drawn: dict[str, int] = field(default_factory=dict)
+
+    def add(self, state: State, events: Sequence[AnyEvent]) -> None:
+        """Propose these, too."""
+        self.events += events
+        follow(self.near, state, events)
+
+    def copy(self) -> Batch:
+        """A batch of its own, to try several works that are all wanted or none."""
+        near = {id: record.copy() for id, record in self.near.items()}
+        return Batch(self.now, list(self.events), list(self.contents), near, dict(self.drawn))
+
+    def become(self, other: Batch) -> None:
+        """Take over what was tried."""
+        self.now, self.events, self.contents = other.now, other.events, other.contents
+        self.near, self.drawn = other.near, other.drawn
+
+    def tick(self) -> float:
+        """A time of its own for the next event."""
+        self.now += 1e-6
+        return self.now
+
+
+Work = Callable[[State, Batch], Any]
+
+
+@dataclass
+class Task:
+    """Something to do in the engine's thread, and whom to tell.
+
+    Parameters
+    ----------
+    work : callable
+        Proposes events and returns the answer, which is told after the commit.
+    alone : bool
+        Whether it must see everything before it, and be seen by everything after it.
+    """
+
+    work: Work
+    told: Callable[[Any, BaseException | None], None]
+    alone: bool = False
+
+
+class Engine:
+    """Serves models from a store.
+
+    Parameters
+    ----------
+    store : Store
+        Opened for writing; the engine's own from now on.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
+        self.store, self.clock = store, clock
+        self.state = replaying.restored(store)
+        self.failure: BaseException | None = None
+        self.available = True
+        self.view: dict[str, Any] = {}
+        self.on_view: list[Callable[[State], dict[str, Any]]] = []
+        self._latest = 0.0
+        self._snapshot_at = self.state.seq
+        self._viewed = 0.0
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._started = False
+
+    # -- from outside --
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._started = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what was asked, take a snapshot, let go of the store."""
+        if self._started:
+            self._queue.put(None)
+            self._thread.join()
+        if self.failure is None:
+            with contextlib.suppress(UnavailableError):
+                self._snapshot()
+        self.store.close()
+
+    async def submit(self, work: Work, *, alone: bool = False) -> Any:
+        """The answer of some work, after everything it proposed is durable."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(Task(work, _Teller(loop, future), alone))
+        return await future
+
+    def call(self, work: Work, *, alone: bool = False) -> Any:
+        """The same for callers without an event loop."""
+        future: Future[Any] = Future()
+
+        def tell(answer: Any, error: BaseException | None) -> None:
+            future.set_result(answer) if error is None else future.set_exception(error)
+
+        self._put(Task(work, tell, alone))
+        return future.result()
+
+    def _put(self, task: Task) -> None:
+        if self.failure is not None:
+            raise UnavailableError(f"the service has stopped: {self.failure}")
+        if self._queue.qsize() >= MOST_QUEUED:
+            raise UnavailableError("too many requests wait")
+        self._queue.put(task)
+
+    # -- the thread --
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:
+            self.failure = error
+            log.critical("the engine has stopped: %s", error)
+        finally:
+            self._refuse_rest()
+
+    def _step(self) -> bool:
+        """Take what was asked, commit it, tell; False when it is time to end."""
+        tasks, go_on = self._take()
+        while tasks:
+            alone = next((place for place, task in enumerate(tasks) if task.alone), len(tasks))
+            part = tasks[:alone] if alone else tasks[:1]
+            self._serve(part)
+            tasks = tasks[len(part) :]
+        now = self._now()
+        if self.state.next_due() <= now:
+            self._serve([Task(lambda state, batch: self._close_due(state, batch), lambda answer, error: None)])
+        if self.state.seq - self._snapshot_at >= SNAPSHOT_EVERY:
+            with contextlib.suppress(UnavailableError):
+                self._snapshot()
+        self._show(now)
+        return go_on
+
+    def _take(self) -> tuple[list[Task], bool]:
+        wait = min(max(self.state.next_due() - self._now(), 0.0), VIEW_EVERY)
+        tasks: list[Task] = []
+        try:
+            task = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+            while task is not None:
+                tasks.append(task)
+                if len(tasks) >= LARGEST_BATCH:
+                    return tasks, True
+                task = self._queue.get_nowait()
+            return tasks, False
+        except queue.Empty:
+            return tasks, True
+
+    def _now(self) -> float:
+        """The clock, never backwards."""
+        self._latest = max(self._latest, self.clock())
+        return self._latest
+
+    def _serve(self, tasks: Sequence[Task]) -> None:
+        """One batch: propose, commit, apply, tell."""
+        batch = Batch(self._now())
+        answers: list[tuple[Task, Any, BaseException | None]] = []
+        for task in tasks:
+            try:
+                answers.append((task, task.work(self.state, batch), None))
+            except InputError as error:
+                answers.append((task, None, error))
+        if batch.events:
+            try:
+                self._commit(batch)
+            except UnavailableError as error:
+                answers = [(task, None, failed or error) for task, _, failed in answers]
+        _tell_all(answers)
+
+    def _commit(self, batch: Batch) -> None:
+        if not self.available:
+            self._recover()
+        self._latest = max(self._latest, batch.now)
+        try:
+            self.store.append([(key_of(event), encoded(event)) for event in batch.events], batch.contents)
+        except UnavailableError as error:
+            self.available = False
+            log.error("the store cannot take events: %s", error)
+            raise
+        for event in batch.events:
+            self.state.apply(event)
+
+    def _recover(self) -> None:
+        """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
+        self.store.reopen()
+        for row in self.store.rows(self.state.seq):
+            self.state.apply(decoded(row.event))
+        if self.store.head().seq != self.state.seq:
+            raise StoreError("the store has lost events that were acknowledged")
+        self.available = True
+        log.info("the store takes events again")
+
+    def _close_due(self, state: State, batch: Batch) -> None:
+        batch.add(state, state.due(batch.now, batch.near, LARGEST_BATCH))
+
+    def _snapshot(self) -> None:
+        self.store.save_snapshot(self.state.seq, self.state.to_bytes())
+        self._snapshot_at = self.state.seq
+
+    def _show(self, now: float) -> None:
+        """Make a new view for those who only look."""
+        if now - self._viewed >= VIEW_EVERY:
+            self._viewed = now
+            view: dict[str, Any] = {"time": now, "seq": self.state.seq, "available": self.available}
+            for part in self.on_view:
+                view.update(part(self.state))
+            self.view = view
+
+    def _refuse_rest(self) -> None:
+        error = UnavailableError(
+            "the service is ending" if self.failure is None else f"the service has stopped: {self.failure}"
+        )
+        while True:
+            try:
+                task = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if task is not None:
+                task.told(None, error)
+
+
+class _Teller:
+    """Tells a waiting coroutine."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]) -> None:
+        self.loop, self.future = loop, future
+
+    def __call__(self, answer: Any, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(_resolve, [(self.future, answer, error)])
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for future, answer, error in answers:
+        if not future.done():
+            future.set_result(answer) if error is None else future.set_exception(error)
+
+
+def _tell_all(answers: Sequence[tuple[Task, Any, BaseException | None]]) -> None:
+    """Tell everybody, each event loop once."""
+    together: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    for task, answer, error in answers:
+        if isinstance(task.told, _Teller):
+            together.setdefault(task.told.loop, []).append((task.told.future, answer, error))
+        else:
+            task.told(answer, error)
+    for loop, those in together.items():
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, those)
+
+
+# -- what can be asked --
+
+
+def decide(asked: Asked) -> Work:
+    """A decision, as its event."""
+
+    def work(state: State, batch: Batch) -> Decided:
+        drawn = batch.drawn.get(asked.model, 0)
+        events, decided = state.decision(asked, batch.tick(), batch.near, drawn)
+        if events:
+            batch.drawn[asked.model] = drawn + 1
+            batch.add(state, events)
+        return decided
+
+    return work
+
+
+def reward(given: Given) -> Work:
+    """The status of a reward that came."""
+
+    def work(state: State, batch: Batch) -> str:
+        events, status = state.reward(given, batch.tick(), batch.near)
+        batch.add(state, events)
+        return status
+
+    return work
+
+
+def activate(id: str) -> Work:
+    """Whether a deferred decision was shown for the first time."""
+
+    def work(state: State, batch: Batch) -> bool:
+        events = state.activation(id, batch.tick(), batch.near)
+        batch.add(state, events)
+        return bool(events)
+
+    return work
+
+
+def add_version(
+    model: str,
+    learner: Learner,
+    origin: Origin,
+    *,
+    note: str = "",
+    by: str = "",
+    active: bool = True,
+    first: bool = False,
+) -> Work:
+    """Name of a new version with this state; to be done alone.
+
+    With `first` it must be the first one: a model of that name must not exist yet.
+    """
+
+    def work(state: State, batch: Batch) -> str:
+        if first and model in state.models:
+            raise InputError(f"model: {model!r} exists already")
+        content = learner.to_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        known = state.models[model].versions if model in state.models else {}
+        version = f"{len(known) + 1}-{digest[:8]}"
+        added = VersionAdded(batch.tick(), model, version, learner.kind, digest, origin, note, by)
+        batch.contents.append(content)
+        batch.add(state, [added])
+        if active:
+            batch.add(state, [VersionActivated(batch.tick(), model, version, "new", by)])
+        return version
+
+    return work
+
+
+def activate_version(model: str, version: str, *, why: str = "", by: str = "") -> Work:
+    """Have a version decide from now on; to be done alone."""
+
+    def work(state: State, batch: Batch) -> str:
+        served = state.model(model)
+        if version not in served.versions:
+            raise NotFoundError(f"version: {version!r} is not one of {', '.join(served.versions)}")
+        if version != served.version:
+            batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
+        return version
+
+    return work
+
+
+def roll_back(model: str, *, by: str = "") -> Work:
+    """Return to the version before the active one, exactly as it was left; to be done alone."""
+
+    def work(state: State, batch: Batch) -> str:
+        version = state.model(model).previous()
+        batch.add(state, [VersionActivated(batch.tick(), model, version, "roll back", by)])
+        return version
+
+    return work
+
+
+def configure(model: str, configuration: Configuration, *, by: str = "") -> Work:
+    """Change the rules of a model; to be done alone."""
+
+    def work(state: State, batch: Batch) -> Configuration:
+        if state.model(model).configuration != configuration:
+            batch.add(state, [Configured(batch.tick(), model, configuration, by)])
+        return configuration
+
+    return work
+
+
+def change_arms(model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = "") -> Work:
+    """Add an arm or retire one, tried on a copy first; to be done alone."""
+
+    def work(state: State, batch: Batch) -> dict[str, bool]:
+        learner = state.model(model).learner
+        trial = type(learner).from_bytes(learner.to_bytes(), "this model")
+        if add:
+            trial.add_arm(label, features)
+            batch.add(state, [ArmAdded(batch.tick(), model, label, features, by)])
+        else:
+            trial.retire_arm(label)
+            batch.add(state, [ArmRetired(batch.tick(), model, label, by)])
+        return trial.arms
+
+    return work
+
+
+def inspect(look: Callable[[State], Any]) -> Work:
+    """What a function says of the state; it must not change it."""
+    return lambda state, batch: look(state)

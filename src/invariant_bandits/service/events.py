@@ -1,0 +1,163 @@
+"""What can happen to a service, one append-only record each; the state is a function of these in their order."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from invariant_bandits.service.configuration import Configuration
+
+Origin = Literal["file", "logs", "empty", "background", "given"]
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+    """Something that happened.
+
+    Parameters
+    ----------
+    time : float
+        Seconds since 1970, UTC.
+    """
+
+    time: float
+
+
+class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
+    """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model."""
+
+    model: str
+    version: str
+    learner: str
+    content: str
+    origin: Origin
+    note: str = ""
+    by: str = ""
+
+
+class VersionActivated(Event, frozen=True, array_like=True, tag="activate"):
+    """Decisions are made, and rewards learned, by this version from now on; it goes on where it stood."""
+
+    model: str
+    version: str
+    why: str = ""
+    by: str = ""
+
+
+class Configured(Event, frozen=True, array_like=True, tag="configure"):
+    """The rules of a model changed."""
+
+    model: str
+    configuration: Configuration
+    by: str = ""
+
+
+class ArmAdded(Event, frozen=True, array_like=True, tag="arm"):
+    """An arm can be offered from now on."""
+
+    model: str
+    label: str
+    features: dict[str, Any] | None = None
+    by: str = ""
+
+
+class ArmRetired(Event, frozen=True, array_like=True, tag="retire"):
+    """An arm is never chosen again; its name stays taken."""
+
+    model: str
+    label: str
+    by: str = ""
+
+
+class Decided(Event, frozen=True, array_like=True, tag="decision"):
+    """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies on it.
+
+    Parameters
+    ----------
+    id, model, version : str
+        What rewards are reported under; who decided.
+    draw : int
+        Number of the random draw: the decision is a function of the version's state, the round and this number.
+    context : mapping or None
+        What all offered actions share, as it was asked.
+    labels : list of str
+        The offered arms; empty if actions are feature rows without names.
+    actions : list or None
+        What is known of each offered action besides, in their order.
+    place : int
+        Of the chosen action.
+    propensities : list of float
+        Probability of each offered action, exact.
+    means : list of float or None
+        Expected rewards, if they were asked for.
+    deferred : bool
+        Whether it counts only once it is activated.
+    explored : bool
+        Whether the action is another one than the policy alone would have played.
+    protocol : str
+        Through which door it came.
+    """
+
+    id: str
+    model: str
+    version: str
+    draw: int
+    context: dict[str, Any] | None
+    labels: list[str]
+    actions: list[Any] | None
+    place: int
+    propensities: list[float]
+    means: list[float] | None = None
+    deferred: bool = False
+    explored: bool = False
+    protocol: str = "v1"
+    extra: dict[str, Any] | None = None
+
+
+class Activated(Event, frozen=True, array_like=True, tag="activated"):
+    """A deferred decision was shown."""
+
+    id: str
+    model: str
+
+
+class Rewarded(Event, frozen=True, array_like=True, tag="reward"):
+    """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
+
+    id: str
+    model: str
+    value: float
+    fate: Literal["joined", "late", "unknown"]
+    request: str | None = None
+
+
+class Closed(Event, frozen=True, array_like=True, tag="closed"):
+    """The rewards of a decision are settled; it is learned with `value`, or not at all if that is None."""
+
+    id: str
+    model: str
+    value: float | None
+    why: Literal["reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"]
+
+
+AnyEvent = (
+    VersionAdded | VersionActivated | Configured | ArmAdded | ArmRetired | Decided | Activated | Rewarded | Closed
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+
+
+def encoded(event: AnyEvent) -> bytes:
+    """The stored form; the same event has the same bytes."""
+    return _encoder.encode(event)
+
+
+def decoded(body: bytes) -> AnyEvent:
+    """The event in its stored form."""
+    return _decoder.decode(body)
+
+
+def key_of(event: AnyEvent) -> str | None:
+    """The id of the decision that an event belongs to, if any."""
+    return getattr(event, "id", None)

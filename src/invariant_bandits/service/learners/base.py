@@ -1,0 +1,135 @@
+"""A learner: the state of one version of a served model. Deciding never changes it; `seen` and `learn` do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.files import FileError
+from invariant_bandits.policies.randomised import Randomised
+
+Context = Mapping[str, Any] | None
+Actions = Sequence[Any] | None
+
+
+class Round(NamedTuple):
+    """One round as a learner sees it.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Names of the offered arms; empty for feature rows.
+    features : array, shape (K, p)
+        Of the offered actions.
+    """
+
+    labels: tuple[str, ...]
+    features: Array
+
+
+class Choice(NamedTuple):
+    """What was drawn, and from which probabilities (K,)."""
+
+    place: int
+    propensities: list[float]
+
+    @property
+    def explored(self) -> bool:
+        """Whether chance chose another action than the most probable one."""
+        return self.propensities[self.place] < max(self.propensities)
+
+
+class Learner(ABC):
+    """The state of one version of a served model.
+
+    Every method is a function of the state and its arguments: the same events in the same order give the same bits.
+    A round is given as its context, the labels of the offered arms, and what is known of each offered action.
+    """
+
+    kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Learner]]] = {}
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        Learner.kinds[kind] = cls
+
+    @abstractmethod
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong.
+
+        Without labels and actions, all active arms are offered.
+        """
+
+    @abstractmethod
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The policy that decides about the round, with this share of uniform chance."""
+
+    def decide(self, round: Round, draw: int, floor: float) -> Choice:
+        """The choice that number `draw` gives in the present state."""
+        place, propensities = self.policy_for(round, floor).choose(round.features, draw=draw)
+        return Choice(place, propensities.tolist())
+
+    @abstractmethod
+    def means(self, round: Round) -> list[float]:
+        """Expected rewards (K,)."""
+
+    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:  # noqa: B027 - most take no note
+        """Take note of a round that was decided, before its reward is known."""
+
+    @abstractmethod
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+        """Learn the reward of the action at `place`; a round that was seen before can be learned."""
+
+    # -- arms --
+
+    @property
+    @abstractmethod
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active; empty where arms are not registered."""
+
+    @abstractmethod
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+
+    @abstractmethod
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+
+    # -- telling and storing --
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """Rounds learned online."""
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The whole state; the same state has the same bytes."""
+
+    @classmethod
+    @abstractmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state; FileError if it is none. `name` is for messages."""
+
+
+def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
+    """A learner from its stored state."""
+    if kind not in Learner.kinds:
+        raise FileError(f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}")
+    return Learner.kinds[kind].from_bytes(content, name)
+
+
+def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Labels of offered arms, or InputError for one that is empty or given twice."""
+    if len(set(labels)) != len(labels):
+        twice = next(one for one in labels if list(labels).count(one) > 1)
+        raise InputError(f"arms: {twice!r} is offered twice")
+    if not all(labels):
+        raise InputError("arms: a label is empty")
+    return tuple(labels)

@@ -1,0 +1,109 @@
+"""A model that was fitted to logs, as a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.decisions import Ledger
+from invariant_bandits.model import Model
+from invariant_bandits.policies.randomised import Randomised
+from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
+from invariant_bandits.service.learners.telling import belief_of
+
+
+class FittedLearner(Learner, kind="model"):
+    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is asked for.
+
+    Parameters
+    ----------
+    model : Model
+        Becomes the learner's own; decisions that waited in it for their rewards are left behind.
+    seed : int
+        Of the random draws.
+    """
+
+    def __init__(self, model: Model, seed: int = 0) -> None:
+        model.ledger = Ledger()
+        self.model, self.seed = model, seed
+        self._randomised: tuple[float, Any, Randomised] | None = None
+
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; InputError names what is wrong."""
+        if self.model.arms is None:
+            if labels:
+                raise InputError("arms: this model takes feature rows, one mapping per offered action, not labels")
+            rows = None if actions is None else list(actions)
+            if rows is not None and not rows:
+                raise InputError("arms: at least one action must be offered, got none")
+            return Round(*self.model.round_of(context, rows))
+        if actions is not None:
+            raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
+        return Round(*self.model.round_of(context, list(labels) if labels else None))
+
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The model's policy, randomised."""
+        policy = self.model.policy
+        if isinstance(policy, Randomised):
+            return policy
+        if self._randomised is None or self._randomised[0] != floor or self._randomised[1] is not policy:
+            self._randomised = (floor, policy, Randomised(policy, floor, seed=self.seed))
+        return self._randomised[2]
+
+    def means(self, round: Round) -> list[float]:
+        """Expected rewards (K,)."""
+        expected: list[float] = (self.model.policy.scores(round.features).mean + self.model.baseline).tolist()
+        return expected
+
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from, too."""
+        if self.model.arms is None:
+            features = self.round_of(context, labels, actions).features
+        else:
+            features = self.model.features({**(context or {}), str(self.model.schema.arm): list(labels)})
+        gain = reward - self.model.baseline
+        self.model.policy.update(features[place], gain, offered=features, action=place)
+
+    @property
+    def arms(self) -> dict[str, bool]:
+        """Known arms, and whether they are active."""
+        return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
+
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Make a new arm known."""
+        self.model.add_arm(label, features)
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+        self.model.retire_arm(label)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned online."""
+        return self.model.policy.rounds
+
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+        model = self.model
+        told = getattr(model.policy, "explain", None)
+        return {
+            "policy": model.policy_name,
+            "identity": model.identity,
+            "features": list(model.names),
+            "columns": [column.name for column in model.feature_map.columns],
+            "logged_rounds": int(model.moments.rounds),
+            "logged_windows": int(model.moments.windows),
+            "logged_reward": float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds,
+            "value": None if model.value is None else dict(model.value),
+            **belief_of(None if told is None else told(list(model.names))),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The whole state."""
+        return self.seed.to_bytes(8, "little") + self.model.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state."""
+        return cls(Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little"))

@@ -1,0 +1,268 @@
+"""A model that begins empty: features get their names as they come, up to a limit, and share places beyond it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from invariant_bandits import files
+from invariant_bandits.checks import InputError
+from invariant_bandits.files import FileError
+from invariant_bandits.policies import state
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.linear import Common, LinUCB
+from invariant_bandits.policies.randomised import Randomised
+from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, checked_labels
+from invariant_bandits.service.learners.naming import action_numbers, named_numbers
+from invariant_bandits.service.learners.telling import belief_of
+
+LIMIT = 256
+"""So many features get places of their own."""
+SHARED = 32
+"""So many places are shared by all further ones, by their hash."""
+SMALLEST = 16
+"""Places at the beginning; they double as they are needed."""
+START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
+"""Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
+
+
+class OpenLearner(Learner, kind="open"):
+    """Named features found on the way, and a policy over their places.
+
+    Parameters
+    ----------
+    arms : mapping of str to bool
+        Registered arms, and whether they are active; without any, every decision must say what is offered.
+    columns : sequence of str or None
+        Names that a context must have, exactly; None takes whatever comes.
+    limit : int
+        How many features get places of their own.
+    seed : int
+        Of the random draws.
+    """
+
+    def __init__(
+        self,
+        arms: Mapping[str, bool] | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int = LIMIT,
+        seed: int = 0,
+        places: Mapping[str, int] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self._arms = dict(arms or {})
+        self.columns = None if columns is None else tuple(columns)
+        self.limit, self.seed = limit, seed
+        self.places = dict(places or {})
+        self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
+        self._wrapped: tuple[float, Any, Randomised] | None = None
+
+    # -- deciding --
+
+    def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
+        """Labels and features of a round; new names take the next free places, without being kept."""
+        names, numbers = self._numbers(context, labels, actions)
+        places = dict(self.places)
+        for one in numbers:
+            self._take_places(places, one)
+        return Round(names, self._matrix(numbers, places))
+
+    def _numbers(
+        self, context: Context, labels: Sequence[str], actions: Actions
+    ) -> tuple[tuple[str, ...], list[dict[str, float]]]:
+        """Labels, and named numbers per offered action."""
+        names = self._offered(labels, actions)
+        if self.columns is not None:
+            self._check_columns(context)
+        shared = named_numbers(context, "context")
+        own = [{}] * len(names) if actions is None else [named_numbers(one, "arms") for one in actions]
+        if not names:
+            if not all(own):
+                raise InputError("arms: an action has neither a label nor features")
+            return (), [action_numbers(shared, None, one) for one in own]
+        if len(own) != len(names):
+            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
+        return names, [action_numbers(shared, name, one) for name, one in zip(names, own, strict=True)]
+
+    def _offered(self, labels: Sequence[str], actions: Actions) -> tuple[str, ...]:
+        if not labels and actions is None:
+            active = tuple(label for label, is_active in self._arms.items() if is_active)
+            if not active:
+                raise InputError("arms: none are registered, so a decision must say what is offered")
+            return active
+        names = checked_labels(labels)
+        if actions is not None and not actions:
+            raise InputError("arms: at least one action must be offered, got none")
+        for label in names if self._arms else ():
+            if not self._arms.get(label, False):
+                known = "is retired" if label in self._arms else "is not known"
+                raise InputError(f"arms: {label!r} {known}")
+        return names
+
+    def _check_columns(self, context: Context) -> None:
+        given = set(context or {})
+        missing, foreign = set(self.columns or ()) - given, given - set(self.columns or ())
+        if missing or foreign:
+            name = sorted(missing or foreign)[0]
+            raise InputError(f"context: {name!r} is {'missing' if missing else 'not a column of this model'}")
+
+    def _take_places(self, places: dict[str, int], numbers: Mapping[str, float]) -> None:
+        """Give every new name the next free place, as long as there are any."""
+        for name in numbers:
+            if name not in places and len(places) < self.limit:
+                places[name] = len(places)
+
+    def _matrix(self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]) -> np.ndarray[Any, Any]:
+        """Features (K, p), p the room that these places need."""
+        features = np.zeros((len(numbers), self._room(len(places))))
+        for row, one in enumerate(numbers):
+            for name, value in one.items():
+                place = places.get(name)
+                if place is None:
+                    code = zlib.crc32(name.encode())
+                    place, value = self.limit + (code >> 1) % SHARED, value if code & 1 else -value
+                features[row, place] += value
+        return features
+
+    def _room(self, taken: int) -> int:
+        """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
+        room = SMALLEST
+        while room < taken:
+            room *= 2
+        return max(self.policy.dim, room if room < self.limit else self.limit + SHARED)
+
+    def policy_for(self, round: Round, floor: float) -> Randomised:
+        """The policy over the places of the round, randomised."""
+        policy = self._grown(round.features.shape[1])
+        if self._wrapped is None or self._wrapped[0] != floor or self._wrapped[1] is not policy:
+            wrapped = Randomised(policy, floor, seed=self.seed)
+            if policy is not self.policy:
+                return wrapped
+            self._wrapped = (floor, policy, wrapped)
+        return self._wrapped[2]
+
+    def _grown(self, room: int) -> Policy:
+        """The policy with places for more features, of which it knows nothing yet."""
+        more = room - self.policy.dim
+        if more <= 0:
+            return self.policy
+        if not isinstance(self.policy, LinUCB):
+            raise InputError("context: this version was fitted and takes no new features")
+        arrays = self.policy.arrays()
+        factor = arrays["memory.factor"]
+        old = self.policy.dim
+        wider = np.zeros((room, room + 1))
+        wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
+        wider[range(old, room), range(old, room)] = np.sqrt(self.policy.ridge)
+        return LinUCB.rebuilt({**self.policy.settings(), "dim": room}, {**arrays, "memory.factor": wider})
+
+    def means(self, round: Round) -> list[float]:
+        """Expected rewards (K,)."""
+        means: list[float] = self._grown(round.features.shape[1]).scores(round.features).mean.tolist()
+        return means
+
+    # -- learning --
+
+    def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
+        """Keep the places of names that a decided round brought."""
+        _, numbers = self._numbers_again(context, labels, actions)
+        for one in numbers:
+            self._take_places(self.places, one)
+        self.policy = self._grown(self._room(len(self.places)))
+
+    def _numbers_again(
+        self, context: Context, labels: Sequence[str], actions: Actions
+    ) -> tuple[tuple[str, ...], list[dict[str, float]]]:
+        """The same for a round of the past, whose arms may be retired by now."""
+        arms, columns = self._arms, self.columns
+        self._arms, self.columns = {}, None
+        try:
+            return self._numbers(context, labels, actions)
+        finally:
+            self._arms, self.columns = arms, columns
+
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+        """Learn the reward of the action at `place`."""
+        self.seen(context, labels, actions)
+        _, numbers = self._numbers_again(context, labels, actions)
+        features = self._matrix(numbers, self.places)
+        self.policy.update(features[place], reward, offered=features, action=place)
+
+    # -- arms --
+
+    @property
+    def arms(self) -> dict[str, bool]:
+        """Registered arms, and whether they are active."""
+        return dict(self._arms)
+
+    def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
+        """Register an arm."""
+        if not label or label in self._arms:
+            raise InputError(f"label {label!r} is there already, or was: labels are never used again")
+        if features is not None:
+            raise InputError("features: arms of a model that began empty have none of their own; send them as actions")
+        self._arms[label] = True
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again."""
+        if not self._arms.get(label, False):
+            raise InputError(f"label: {label!r} is not an active arm")
+        self._arms[label] = False
+
+    # -- telling and storing --
+
+    @property
+    def rounds(self) -> int:
+        """Rounds learned online."""
+        return self.policy.rounds
+
+    def about(self) -> dict[str, Any]:
+        """What it is and believes, plain values."""
+        told = getattr(self.policy, "explain", None)
+        names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
+        return {
+            "policy": "linucb" if isinstance(self.policy, LinUCB) else "auto-isd",
+            "features": list(self.places),
+            "feature_limit": self.limit,
+            "hashed": len(self.places) >= self.limit,
+            "columns": None if self.columns is None else list(self.columns),
+            **belief_of(None if told is None else told(names)),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The whole state."""
+        about = {
+            "arms": self._arms,
+            "columns": None if self.columns is None else list(self.columns),
+            "limit": self.limit,
+            "seed": self.seed,
+            "places": list(self.places),
+        }
+        policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
+        return files.encode("open model", {"policy": policy}, {"said": json.dumps(about)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str) -> Self:
+        """The learner with this state."""
+        arrays, header = files.decode(content, "open model", name)
+        try:
+            about = json.loads(header["said"])
+            policy = state.from_bytes(arrays["policy"].tobytes(), name)
+            places = {str(one): place for place, one in enumerate(about["places"])}
+            return cls(
+                {str(label): bool(active) for label, active in about["arms"].items()},
+                about["columns"],
+                limit=int(about["limit"]),
+                seed=int(about["seed"]),
+                places=places,
+                policy=policy,
+            )
+        except FileError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileError(f"{name} does not hold a whole model: {error}") from None

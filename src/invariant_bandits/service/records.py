@@ -1,0 +1,99 @@
+"""One decision and what became of it, as far as the event log says."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from invariant_bandits.service.events import Activated, AnyEvent, Closed, Decided, Rewarded, decoded
+from invariant_bandits.service.store.chain import Row
+
+MOST_REMEMBERED = 20_000
+"""So many decisions are kept at hand; older ones are looked up in the store."""
+
+
+@dataclass
+class Record:
+    """A decision, its rewards in the order in which they came, and how it was settled.
+
+    Parameters
+    ----------
+    decided : Decided or None
+        None if rewards came under an id that nothing was decided under.
+    activated : bool
+        False while a deferred decision was not shown.
+    rewards : list of Rewarded
+    closed : Closed or None
+    """
+
+    decided: Decided | None = None
+    activated: bool = True
+    rewards: list[Rewarded] = field(default_factory=list)
+    closed: Closed | None = None
+
+    def take(self, event: AnyEvent) -> None:
+        """Follow one event about this decision."""
+        if isinstance(event, Decided):
+            self.decided, self.activated = event, not event.deferred
+        elif isinstance(event, Activated):
+            self.activated = True
+        elif isinstance(event, Rewarded):
+            self.rewards.append(event)
+        elif isinstance(event, Closed):
+            self.closed = event
+
+    def joined(self) -> list[float]:
+        """Values that count for it."""
+        return [one.value for one in self.rewards if one.fate == "joined"]
+
+    def copy(self) -> Record:
+        """A record of its own."""
+        return replace(self, rewards=list(self.rewards))
+
+
+class Records:
+    """Records by id: the latest at hand, the others from the store."""
+
+    def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
+        self._of_key = of_key
+        self._near: OrderedDict[str, Record] = OrderedDict()
+
+    def find(self, id: str) -> Record | None:
+        """What is known under an id."""
+        if id in self._near:
+            self._near.move_to_end(id)
+            return self._near[id]
+        found = record_of(decoded(row.event) for row in self._of_key(id))
+        if found is not None:
+            self._keep(id, found)
+        return found
+
+    def take(self, id: str, event: AnyEvent, *, fresh: bool = False) -> None:
+        """Follow an event; `fresh` if nothing can be known under its id yet."""
+        record = self._near.get(id) or (None if fresh else self.find(id))
+        if record is None:
+            record = Record()
+            self._keep(id, record)
+            record.take(event)
+        elif not _has(record, event):
+            record.take(event)
+
+    def _keep(self, id: str, record: Record) -> None:
+        self._near[id] = record
+        while len(self._near) > MOST_REMEMBERED:
+            self._near.popitem(last=False)
+
+
+def record_of(events: Iterable[AnyEvent]) -> Record | None:
+    """The record that these events of one id make; None without any."""
+    record: Record | None = None
+    for event in events:
+        record = record or Record()
+        record.take(event)
+    return record
+
+
+def _has(record: Record, event: AnyEvent) -> bool:
+    """Whether the store has told of this very event already."""
+    return event in (record.decided, record.closed) or event in record.rewards

@@ -1,0 +1,163 @@
+"""Decisions and rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.application import Service, service_of
+from invariant_bandits.service.events import Decided, decoded
+from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, parsed, read_body
+from invariant_bandits.service.records import Record, record_of
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.routes.shapes import (
+    Arm,
+    DecisionAnswer,
+    DecisionBatch,
+    DecisionRequest,
+    RewardAnswer,
+    RewardBatch,
+    RewardRequest,
+)
+
+
+async def decide(request: Request) -> Response:
+    """One decision, or several under "decisions"."""
+    service = service_of(request, "decide")
+    body = await read_body(request, service.limits)
+    if b'"decisions"' in body:
+        many = parsed(body, DecisionBatch)
+        _check_batch(len(many.decisions), service, "decisions")
+        asked = [_asked(one, service) for one in many.decisions]
+        decided = await service.engine.submit(_all([work.decide(one) for one in asked]))
+        return answer({"decisions": [_told(one) for one in decided]})
+    decision = await service.engine.submit(work.decide(_asked(parsed(body, DecisionRequest), service)))
+    return answer(_told(decision))
+
+
+async def reward(request: Request) -> Response:
+    """One reward, or several under "rewards"."""
+    service = service_of(request, "decide")
+    body = await read_body(request, service.limits)
+    if b'"rewards"' in body:
+        many = parsed(body, RewardBatch)
+        _check_batch(len(many.rewards), service, "rewards")
+        given = [_given(one) for one in many.rewards]
+        statuses = await service.engine.submit(_all([work.reward(one) for one in given]))
+        return answer({"rewards": [RewardAnswer(one.id, how) for one, how in zip(given, statuses, strict=True)]})
+    one = _given(parsed(body, RewardRequest))
+    return answer(RewardAnswer(one.id, await service.engine.submit(work.reward(one))))
+
+
+async def activate(request: Request) -> Response:
+    """A deferred decision was shown."""
+    service = service_of(request, "decide")
+    id = check_id(request.path_params["id"])
+    first = await service.engine.submit(work.activate(id))
+    return answer({"id": id, "status": "activated" if first else "unchanged"})
+
+
+async def look_up(request: Request) -> Response:
+    """A decision and everything that became of it."""
+    service = service_of(request, "read")
+    id = check_id(request.path_params["id"])
+    rows = await service.aside(service.engine.store.of_key, id)
+    record = record_of(decoded(row.event) for row in rows)
+    if record is None or record.decided is None:
+        raise RefusedError(404, f"id: decision {id!r} is not known", "id")
+    return answer(_whole(record, record.decided))
+
+
+def _asked(one: DecisionRequest, service: Service) -> Asked:
+    if one.id is not None:
+        check_id(one.id)
+    check_values(one.context, service.limits, "context")
+    labels, actions = offered(one.arms, service)
+    return Asked(one.model, one.context, labels, actions, one.id, one.scores, one.defer)
+
+
+def offered(arms: list[Arm] | None, service: Service) -> tuple[list[str], list[Any] | None]:
+    """Labels of offered arms, and what is known of each; arms are all named or all rows."""
+    if arms is None:
+        return [], None
+    if len(arms) > service.limits.arms:
+        raise RefusedError(422, f"arms: at most {service.limits.arms} can be offered, got {len(arms)}", "arms")
+    check_values(arms, service.limits, "arms")
+    if all(isinstance(one, str) for one in arms):
+        return [str(one) for one in arms], None
+    if all(isinstance(one, dict) and set(one) <= {"label", "features"} and "label" in one for one in arms):
+        named = [one for one in arms if isinstance(one, dict)]
+        labels = [one["label"] for one in named]
+        if not all(isinstance(label, str) for label in labels):
+            raise RefusedError(422, "arms: a label must be a text", "arms")
+        rows = [one.get("features") for one in named]
+        return labels, rows if any(row is not None for row in rows) else None
+    if any(isinstance(one, str) for one in arms):
+        raise RefusedError(422, "arms: must be all labels, or all rows of features", "arms")
+    return [], list(arms)
+
+
+def _given(one: RewardRequest) -> Given:
+    return Given(check_id(one.id), one.value, one.key)
+
+
+def _check_batch(count: int, service: Service, field: str) -> None:
+    if count > service.limits.batch:
+        raise RefusedError(422, f"{field}: at most {service.limits.batch} can be sent at once, got {count}", field)
+
+
+def _all(works: list[work.Work]) -> work.Work:
+    """Several works as one: all of them, or none."""
+
+    def together(state: Any, batch: work.Batch) -> list[Any]:
+        trial = batch.copy()
+        answers = [one(state, trial) for one in works]
+        batch.become(trial)
+        return answers
+
+    return together
+
+
+def _told(one: Decided) -> DecisionAnswer:
+    names = one.labels or [str(place) for place in range(len(one.propensities))]
+    return DecisionAnswer(
+        one.id,
+        one.labels[one.place] if one.labels else one.place,
+        one.propensities[one.place],
+        one.version,
+        one.model,
+        None if one.means is None else dict(zip(names, one.means, strict=True)),
+        one.deferred,
+    )
+
+
+def _whole(record: Record, one: Decided) -> dict[str, Any]:
+    closed = record.closed
+    told: dict[str, Any] = {
+        "id": one.id,
+        "action": one.labels[one.place] if one.labels else one.place,
+        "propensity": one.propensities[one.place],
+        "version": one.version,
+        "model": one.model,
+        "time": one.time,
+        "context": one.context,
+        "arms": one.labels or one.actions,
+        "propensities": one.propensities,
+        "deferred": one.deferred,
+        "activated": record.activated,
+        "rewards": [{"value": each.value, "time": each.time, "fate": each.fate} for each in record.rewards],
+        "settled": None if closed is None else {"value": closed.value, "why": closed.why, "time": closed.time},
+    }
+    return told
+
+
+ROUTES = [
+    Route("/v1/decisions", decide, methods=["POST"]),
+    Route("/v1/rewards", reward, methods=["POST"]),
+    Route("/v1/decisions/{id}/activate", activate, methods=["POST"]),
+    Route("/v1/decisions/{id}", look_up, methods=["GET"]),
+]

@@ -1,0 +1,170 @@
+"""Start a service: check the store, restore the state, open the door; end it in order."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.model import Model
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.app import make_app
+from invariant_bandits.service.application import Service
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.limits import Limits
+from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.verifying import verify
+
+log = logging.getLogger("invariant_bandits.service")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a service is started.
+
+    Parameters
+    ----------
+    store : str
+        Path of the SQLite file, made if it is not there.
+    models : mapping of str to path
+        Model files by the name they are served under; without any, and with an empty store, an empty model "default".
+    host, port : str, int
+        Where to listen.
+    tokens : mapping of str to Role
+        See `access`; without any, only loopback is served.
+    limits : Limits
+    """
+
+    store: str = "decisions.db"
+    models: Mapping[str, Path] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens: Mapping[str, Role] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+def opened(settings: Settings, say: Callable[[str], None] = lambda line: None) -> Service:
+    """The service with its store checked, its state restored and its models there; not yet listening."""
+    if not settings.tokens and not is_loopback(settings.host):
+        raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
+    store = opened_store(settings.store, say)
+    try:
+        engine = Engine(store)
+        say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
+        engine.start()
+    except BaseException:
+        store.close()
+        raise
+    try:
+        _bring_models(engine, settings, say)
+    except BaseException:
+        engine.stop()
+        raise
+    return Service(engine, Access(settings.tokens, settings.limits), settings.limits)
+
+
+def opened_store(address: str, say: Callable[[str], None] = lambda line: None) -> Any:
+    """The store under a path, every event of it checked."""
+    path = Path(address)
+    store = SqliteStore(path)
+    try:
+        verify(store.path)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
+    """Add the models that were given; one that is there already stays as it has learned."""
+    if not settings.models and not engine.state.models:
+        engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
+        say("an empty model, 'default', learns from what comes")
+    for name, path in settings.models.items():
+        learner: Learner = FittedLearner(Model.load(path), engine.store.seed)
+        version = engine.call(_brought(name, learner, str(path.name)), alone=True)
+        say(f"{name}: version {version}")
+
+
+def _brought(name: str, learner: Learner, note: str) -> work.Work:
+    """Add a version unless the model has one with exactly this content."""
+
+    def task(state: Any, batch: work.Batch) -> str:
+        digest = hashlib.sha256(learner.to_bytes()).hexdigest()
+        if name in state.models:
+            for one in state.models[name].versions.values():
+                if one.content == digest:
+                    return str(state.models[name].version)
+        version: str = work.add_version(name, learner, "file", note=note)(state, batch)
+        return version
+
+    return task
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def application(service: Service) -> Starlette:
+    """The application, which stops the engine when it ends."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        service.engine.stop()
+
+    return make_app(service, lifespan=lifespan)
+
+
+def serve(settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
+    """Serve until asked to end; 0 if it ended in order."""
+    import uvicorn
+
+    service = opened(settings, say)
+    config = uvicorn.Config(
+        application(service), settings.host, settings.port, log_level="warning", access_log=False, server_header=False,
+        h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=30, limit_concurrency=2_000,
+    )  # fmt: skip
+    server = Server(config, lambda: say(f"serving at http://{settings.host}:{settings.port}"), service.engine)
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends in order, and raises them again afterwards
+        signal.signal(number, lambda *_: None)
+    server.run()
+    return 0 if service.engine.failure is None and server.started else 1
+
+
+def Server(config: Any, started: Callable[[], None], engine: Engine) -> Any:  # noqa: N802 - makes one
+    """A uvicorn server that says when it listens, and ends when the engine has failed."""
+    import asyncio
+
+    import uvicorn
+
+    class Watching(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets=sockets)
+            if self.started:
+                started()
+                self.watch = asyncio.get_running_loop().create_task(self.end_with_engine())
+
+        async def end_with_engine(self) -> None:
+            while engine.failure is None:
+                await asyncio.sleep(0.5)
+            self.should_exit = True
+
+    return Watching(config)

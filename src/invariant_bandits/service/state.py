@@ -1,0 +1,340 @@
+"""The state of a service: a function of its events. `propose` says what should happen, `apply` makes it so."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.service.configuration import aggregated
+from invariant_bandits.service.events import (
+    Activated,
+    AnyEvent,
+    ArmAdded,
+    ArmRetired,
+    Closed,
+    Configured,
+    Decided,
+    Rewarded,
+    VersionActivated,
+    VersionAdded,
+)
+from invariant_bandits.service.learners import Choice, Round, learner_from_bytes
+from invariant_bandits.service.records import Record, Records
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.served import Served
+
+LARGEST_REWARD = 1e9
+MOST_WAITING = 1_000_000
+
+
+class ConflictError(InputError):
+    """A reward that contradicts what is settled."""
+
+
+class NotFoundError(InputError):
+    """Something that was named does not exist."""
+
+
+class Contents(Protocol):
+    """Where contents of versions are."""
+
+    def content(self, digest: str) -> bytes:
+        """Content by its SHA-256."""
+
+
+class State:
+    """All served models and their decisions.
+
+    Parameters
+    ----------
+    store : Store
+        Where records and contents that are not at hand are looked up.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self.contents: Contents = store
+        self.models: dict[str, Served] = {}
+        self.records = Records(store.of_key)
+        self.seq = 0
+
+    def model(self, name: str) -> Served:
+        """A model by its name."""
+        if name not in self.models:
+            raise NotFoundError(f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}")
+        return self.models[name]
+
+    # -- what follows from an event --
+
+    def apply(self, event: AnyEvent) -> None:
+        """Make the state that of after the event."""
+        _APPLY[type(event)](self, event)
+        self.seq += 1
+
+    def _version_added(self, event: VersionAdded) -> None:
+        served = self.models.setdefault(event.model, Served(event.model))
+        served.versions[event.version] = event
+        name = f"version {event.version} of {event.model}"
+        served.learners[event.version] = learner_from_bytes(event.learner, self.contents.content(event.content), name)
+
+    def _version_activated(self, event: VersionActivated) -> None:
+        served = self.models[event.model]
+        if len(served.activations) > 1 and served.activations[-2] == event.version:
+            served.activations.pop()  # a step back
+        else:
+            served.activations.append(event.version)
+
+    def _configured(self, event: Configured) -> None:
+        self.models[event.model].configuration = event.configuration
+
+    def _arm_added(self, event: ArmAdded) -> None:
+        self.models[event.model].learner.add_arm(event.label, event.features)
+
+    def _arm_retired(self, event: ArmRetired) -> None:
+        self.models[event.model].learner.retire_arm(event.label)
+
+    def _decided(self, event: Decided) -> None:
+        self.records.take(event.id, event, fresh=True)
+        served = self.models[event.model]
+        served.counts.decisions += 1
+        served.counts.explored += event.explored
+        label = event.labels[event.place] if event.labels else str(event.place)
+        served.plays[label] = served.plays.get(label, 0) + 1
+        served.learner.seen(event.context, event.labels, event.actions)
+        wait = served.configuration.reward_wait
+        if wait is not None:
+            served.waiting.append((event.time + wait, event.id))
+
+    def _activated(self, event: Activated) -> None:
+        self.records.take(event.id, event)
+
+    def _rewarded(self, event: Rewarded) -> None:
+        self.records.take(event.id, event)
+        counts = self.models[event.model].counts
+        counts.rewards += event.fate == "joined"
+        counts.late += event.fate == "late"
+        counts.unknown += event.fate == "unknown"
+
+    def _closed(self, event: Closed) -> None:
+        record = self.records.find(event.id)
+        self.records.take(event.id, event)
+        served = self.models[event.model]
+        while served.waiting and served.waiting[0][1] == event.id:
+            served.waiting.popleft()
+        if event.value is None:
+            served.counts.unlearned += 1
+            return
+        assert record is not None
+        assert record.decided is not None
+        one = record.decided
+        served.counts.reward_sum += event.value
+        try:
+            served.learner.learn(one.context, one.labels, one.actions, one.place, event.value)
+            served.counts.learned += 1
+            served.counts.defaulted += event.why == "default"
+        except InputError:  # the version of today cannot take this round; counted, and the same in every replay
+            served.counts.refused += 1
+
+    # -- what should happen --
+
+    def decision(self, asked: Asked, now: float, near: dict[str, Record], drawn: int) -> tuple[list[AnyEvent], Decided]:
+        """Events of a decision that is asked for, and the decision; no events if its id was decided before.
+
+        Parameters
+        ----------
+        asked : Asked
+        now : float
+        near : dict of str to Record
+            Records as they will be after what was proposed in this batch.
+        drawn : int
+            Decisions of this model that were proposed in this batch.
+        """
+        earlier: list[Rewarded] = []
+        if asked.id is not None:
+            known = near.get(asked.id) or self.records.find(asked.id)
+            if known is not None and known.decided is not None:
+                return [], known.decided
+            earlier = [] if known is None else known.rewards
+        served = self.model(asked.model)
+        if len(served.waiting) >= MOST_WAITING:
+            raise InputError(f"model: {asked.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
+        draw = served.counts.decisions + drawn
+        round, choice = self.chosen(served, asked, draw)
+        event = Decided(
+            now,
+            asked.id or secrets.token_hex(12),
+            served.name,
+            served.version,
+            draw,
+            None if asked.context is None else dict(asked.context),
+            list(round.labels),
+            None if asked.actions is None else list(asked.actions),
+            choice.place,
+            choice.propensities,
+            served.learner.means(round) if asked.scores else None,
+            asked.deferred,
+            choice.explored,
+            asked.protocol,
+            asked.extra,
+        )
+        events: list[AnyEvent] = [event]
+        if earlier:  # rewards that were here before their decision
+            events += [Rewarded(now, event.id, served.name, one.value, "joined", one.request) for one in earlier]
+            if served.configuration.reward_wait is None and not event.deferred:
+                events.append(
+                    Closed(now, event.id, served.name, *self._settled(served, [one.value for one in earlier]))
+                )
+        return events, event
+
+    @staticmethod
+    def chosen(served: Served, asked: Asked, draw: int) -> tuple[Round, Choice]:
+        """The round, and what is chosen in it in the present state."""
+        learner = served.learner
+        round = learner.round_of(asked.context, asked.labels, asked.actions)
+        if served.configuration.mode == "online":
+            return round, learner.decide(round, draw, served.configuration.floor)
+        return round, Choice(0, [1.0] + [0.0] * (len(round.features) - 1))
+
+    def reward(self, given: Given, now: float, near: dict[str, Record]) -> tuple[list[AnyEvent], str]:
+        """Events of a reward that came, and its status."""
+        value = _reward_value(given.value)
+        record = near.get(given.id) or self.records.find(given.id)
+        if record is None or record.decided is None:
+            return self._without_decision(given, value, now, record)
+        served, decided = self.models[record.decided.model], record.decided
+        if self._is_repeated(served, record, given, value):
+            return [], "unchanged"
+        if record.closed is not None and record.closed.why != "reward":
+            return [Rewarded(now, given.id, decided.model, value, "late", given.request)], "late"
+        if record.closed is not None or (served.configuration.aggregation == "earliest" and record.joined()):
+            if served.configuration.conflicts == "ignore":
+                return [], "ignored"
+            there = record.joined()[0] if record.joined() else None
+            raise ConflictError(
+                f"value: decision {given.id!r} has the reward {there!r} already, which {value!r} contradicts"
+            )
+        events: list[AnyEvent] = [Rewarded(now, given.id, decided.model, value, "joined", given.request)]
+        if served.configuration.reward_wait is not None or not record.activated:
+            return events, "waiting"
+        closed = Closed(now, given.id, decided.model, *self._settled(served, [value]))
+        return [*events, closed], "learned" if closed.value is not None else "kept"
+
+    def _without_decision(
+        self, given: Given, value: float, now: float, record: Record | None
+    ) -> tuple[list[AnyEvent], str]:
+        if record is not None and any(one.value == value and one.request == given.request for one in record.rewards):
+            return [], "unchanged"
+        model = given.model if given.model in self.models else next(iter(self.models))
+        return [Rewarded(now, given.id, model, value, "unknown", given.request)], "unknown"
+
+    @staticmethod
+    def _is_repeated(served: Served, record: Record, given: Given, value: float) -> bool:
+        """Whether this very reward was given before: the same request, or the same value where one is all there is."""
+        single = served.configuration.aggregation == "earliest" and given.request is None
+        return any(
+            one.value == value and (single or (given.request is not None and one.request == given.request))
+            for one in record.rewards
+        ) or (given.request is not None and any(one.request == given.request for one in record.rewards))
+
+    @staticmethod
+    def _settled(served: Served, values: list[float]) -> tuple[float | None, Any]:
+        """What is learned of these rewards, and why."""
+        configuration = served.configuration
+        if configuration.mode == "logging":
+            return None, "not learned in this mode"
+        if not values:
+            return configuration.default_reward, "no reward" if configuration.default_reward is None else "default"
+        value = aggregated(values, configuration.aggregation)
+        return value, "reward" if configuration.reward_wait is None or len(values) == 1 else "aggregate"
+
+    def activation(self, id: str, now: float, near: dict[str, Record]) -> list[AnyEvent]:
+        """Events of a deferred decision that is shown."""
+        record = near.get(id) or self.records.find(id)
+        if record is None or record.decided is None:
+            raise NotFoundError(f"id: decision {id!r} is not known")
+        if record.activated or record.closed is not None:
+            return []
+        decided = record.decided
+        served = self.models[decided.model]
+        events: list[AnyEvent] = [Activated(now, id, decided.model)]
+        if record.joined() and served.configuration.reward_wait is None:
+            events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
+        return events
+
+    def due(self, now: float, near: dict[str, Record], most: int) -> list[AnyEvent]:
+        """Events of decisions whose wait has ended, at most so many."""
+        events: list[AnyEvent] = []
+        for served in self.models.values():
+            for end, id in islice(served.waiting, most - len(events)):
+                if end > now:
+                    break
+                record = near.get(id) or self.records.find(id)
+                assert record is not None
+                if record.closed is not None:
+                    continue
+                settled: tuple[float | None, Any] = self._settled(served, record.joined())
+                if not record.activated:
+                    settled = (None, "not activated")
+                events.append(Closed(now, id, served.name, *settled))
+        return events
+
+    def next_due(self) -> float:
+        """When the next wait ends."""
+        return min((served.waiting[0][0] for served in self.models.values() if served.waiting), default=math.inf)
+
+    # -- storing --
+
+    def to_bytes(self) -> bytes:
+        """A snapshot: everything but what records the store can tell."""
+        return msgspec.msgpack.encode({"seq": self.seq, "models": [one.to_plain() for one in self.models.values()]})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, store: Any) -> State:
+        """The state that a snapshot holds."""
+        told = msgspec.msgpack.decode(content)
+        state = cls(store)
+        state.seq = int(told["seq"])
+        for one in told["models"]:
+            served = Served.from_plain(one)
+            state.models[served.name] = served
+        return state
+
+    def hashes(self) -> dict[str, str]:
+        """State hash of every model."""
+        return {name: served.state_hash() for name, served in self.models.items()}
+
+
+def _reward_value(value: float) -> float:
+    if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
+        raise InputError(f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}")
+    return value
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    VersionAdded: State._version_added,
+    VersionActivated: State._version_activated,
+    Configured: State._configured,
+    ArmAdded: State._arm_added,
+    ArmRetired: State._arm_retired,
+    Decided: State._decided,
+    Activated: State._activated,
+    Rewarded: State._rewarded,
+    Closed: State._closed,
+}
+
+
+def follow(near: dict[str, Record], state: State, events: Sequence[AnyEvent]) -> None:
+    """Take events of this batch into `near`."""
+    for event in events:
+        id = getattr(event, "id", None)
+        if id is None:
+            continue
+        if id not in near:
+            known = state.records.find(id)
+            near[id] = Record() if known is None else known.copy()
+        near[id].take(event)

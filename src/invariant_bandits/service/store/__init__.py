@@ -1,0 +1,1 @@
+"""Where events are kept: one append-only table in a checksum chain, contents of versions, snapshots."""

@@ -1,0 +1,94 @@
+"""The checksum chain: every row carries a digest of itself and of the row before it.
+
+Rows of a stretch are sealed together by one digest, so that a million of them are checked in a second; the digests of
+single rows say which one is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from invariant_bandits.files import FileError
+
+SIZE = 16
+"""Bytes of a digest in a row."""
+START = b"\0" * SIZE
+"""What the first row follows."""
+SEALED = 4096
+"""So many rows have one seal."""
+
+
+class StoreError(FileError):
+    """A store that is damaged, foreign, in use elsewhere or too new."""
+
+
+class Row(NamedTuple):
+    """One event as it is stored.
+
+    Attributes
+    ----------
+    seq : int
+        Its number, without gaps.
+    batch : int
+        Number of the first event that was committed with it: decisions of a batch see the state before it.
+    key : str or None
+        Id of the decision it belongs to.
+    body : bytes
+        The event, and after it the digest of the chain up to here.
+    """
+
+    seq: int
+    batch: int
+    key: str | None
+    body: bytes
+
+    @property
+    def event(self) -> bytes:
+        """The event without the digest."""
+        return self.body[:-SIZE]
+
+    @property
+    def digest(self) -> bytes:
+        """Of the chain up to this row."""
+        return self.body[-SIZE:]
+
+
+def chained(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> Row:
+    """The row that follows one with the digest `before`."""
+    return Row(seq, batch, key, event + link(before, seq, batch, key, event))
+
+
+def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> bytes:
+    """Digest of the chain up to an event."""
+    name = b"-" if key is None else b"=" + key.encode()
+    head = seq.to_bytes(8, "little") + batch.to_bytes(8, "little") + len(name).to_bytes(4, "little")
+    return hashlib.sha256(before + head + name + event).digest()[:SIZE]
+
+
+def checked(rows: Iterable[Row], before: bytes, first: int) -> bytes:
+    """Follow the chain over rows that begin with number `first`; its digest at the end, or StoreError."""
+    expected = first
+    for row in rows:
+        if row.seq != expected:
+            raise StoreError(f"event {expected} is missing: the store is damaged")
+        found = row.digest
+        if len(row.body) <= SIZE or link(before, row.seq, row.batch, row.key, row.event) != found:
+            raise StoreError(f"event {row.seq} is damaged: its checksum does not match its content")
+        before, expected = found, expected + 1
+    return before
+
+
+def seal(rows: Iterable[tuple[int, int, str | None, bytes]]) -> bytes:
+    """One digest over whole rows."""
+    content = hashlib.sha256()
+    numbers, keys, bodies = [], [], []
+    for seq, batch, key, body in rows:
+        numbers.append(f"{seq},{batch},{len(body)}")
+        keys.append("-" if key is None else f"={len(key)}:{key}")
+        bodies.append(body)
+    content.update(";".join(numbers).encode())
+    content.update("".join(keys).encode())
+    content.update(b"".join(bodies))
+    return content.digest()

@@ -1,0 +1,57 @@
+"""A real engine on a real file, for tests of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import invariant_bandits as ib
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.store.sqlite import SqliteStore
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def running(path: Path, clock: Any = None) -> Iterator[Engine]:
+    """An engine on the store at `path`, stopped in order at the end."""
+    engine = Engine(SqliteStore(path)) if clock is None else Engine(SqliteStore(path), clock=clock)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def serve(engine: Engine, learner: Learner | None = None, name: str = "default") -> str:
+    """Serve a learner, an empty one with arms a, b, c if none is given."""
+    learner = learner or OpenLearner(dict.fromkeys("abc", True), seed=7)
+    return str(engine.call(work.add_version(name, learner, "given"), alone=True))
+
+
+def labelled_model(rounds: int = 4_000, arms: int = 3) -> ib.Model:
+    """A model of labelled arms, fitted to a small log."""
+    rng = np.random.default_rng(5)
+    age, arm = rng.normal(size=rounds), rng.integers(arms, size=rounds)
+    reward = (rng.random(rounds) < 0.3 + 0.3 * (arm == 1) * (age > 0)).astype(float)
+    return ib.fit_logs(pa.table({"age": age, "arm": [f"arm_{a}" for a in arm], "reward": reward}))
+
+
+def fitted(seed: int = 7) -> FittedLearner:
+    """The same as a learner."""
+    return FittedLearner(labelled_model(), seed)
