@@ -12,6 +12,7 @@ import numpy as np
 from invariant_bandits.checks import InputError
 from invariant_bandits.description import count
 from invariant_bandits.policies.base import reward_number
+from invariant_bandits.sharing import Shared
 
 MOST_KEPT = 100_000
 """So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are forgotten."""
@@ -84,8 +85,8 @@ class OpenDecision:
 
 
 @dataclass
-class Ledger:
-    """Which decisions wait for a reward, which have one, and how many were made.
+class Ledger(Shared):
+    """Which decisions wait for a reward, which have one, and how many were made. Threads may share it.
 
     Parameters
     ----------
@@ -116,11 +117,12 @@ class Ledger:
 
     def add(self, one: OpenDecision) -> None:
         """Wait for the reward of one more decision."""
-        self.open[one.decision.id] = one
-        self.made += 1
-        while len(self.open) > MOST_KEPT:
-            del self.open[next(iter(self.open))]
-            self.forgotten += 1
+        with self._lock:
+            self.open[one.decision.id] = one
+            self.made += 1
+            while len(self.open) > MOST_KEPT:
+                del self.open[next(iter(self.open))]
+                self.forgotten += 1
 
     def owed(self, which: Decision | str, reward: Any) -> tuple[OpenDecision | None, float]:
         """(the decision that waits, its reward); None if it has this reward already. Changes nothing."""
@@ -128,16 +130,17 @@ class Ledger:
         if not isinstance(name, str):
             raise InputError(f"decision must be a Decision or its id, got {type(name).__name__}")
         value = reward_number(reward)
-        if name in self.open:
-            return self.open[name], value
-        if name not in self.rewarded:
-            more = f"; {self.forgotten:,} decisions were forgotten, the oldest first" if self.forgotten else ""
-            raise InputError(f"decision {name!r} is not known{more}")
-        if self.rewarded[name] != value:
-            raise InputError(
-                f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} contradicts"
-            )
-        return None, value
+        with self._lock:
+            if name in self.open:
+                return self.open[name], value
+            if name not in self.rewarded:
+                more = f"; {self.forgotten:,} decisions were forgotten, the oldest first" if self.forgotten else ""
+                raise InputError(f"decision {name!r} is not known{more}")
+            if self.rewarded[name] != value:
+                raise InputError(
+                    f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} contradicts"
+                )
+            return None, value
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
         """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they contradict."""
@@ -159,15 +162,18 @@ class Ledger:
     def close(self, one: OpenDecision, reward: float) -> None:
         """Its reward has come and was learned."""
         name = one.decision.id
-        del self.open[name]
-        self.rewarded[name] = reward
-        while len(self.rewarded) > MOST_KEPT:
-            del self.rewarded[next(iter(self.rewarded))]
+        with self._lock:
+            del self.open[name]
+            self.rewarded[name] = reward
+            while len(self.rewarded) > MOST_KEPT:
+                del self.rewarded[next(iter(self.rewarded))]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        waiting = [one.to_dict() for one in self.open.values()]
-        return {"open": waiting, "rewarded": self.rewarded, "made": self.made, "forgotten": self.forgotten}
+        with self._lock:
+            waiting = [one.to_dict() for one in self.open.values()]
+            counts = {"made": self.made, "forgotten": self.forgotten}
+            return {"open": waiting, "rewarded": dict(self.rewarded), **counts}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Ledger:

@@ -30,6 +30,7 @@ from invariant_bandits.logs.schema import Schema
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
+from invariant_bandits.sharing import Shared, lock_of
 from invariant_bandits.stored_model import FEATURES
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ KIND = "model"
 
 
 @dataclass(eq=False)
-class Model:
+class Model(Shared):
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
+
+    Threads may share it: every method sees one state, and a reward is learned once, whoever reports it.
 
     Attributes
     ----------
@@ -91,6 +94,7 @@ class Model:
     log_odds: LogOdds | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self._identity: str | None = None
         if not self.policy.dim == self.feature_map.dim or (self.arms is None and self.moments.dim != self.policy.dim):
             raise InputError(
                 f"policy, feature_map and moments must have the same features, got {self.policy.dim},"
@@ -127,22 +131,24 @@ class Model:
             What the reward will be reported under; asked again under an id that waits for its reward, the answer is
             the same. A random one if not given.
         """
-        name = self.ledger.new_id(id)
-        if name in self.ledger.open:
-            return self.ledger.open[name].decision
-        given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
-        columns = self._columns(given, arms if self.arms is None else None)
-        features = self._mapped(columns)
-        place, propensity = self._drawn(features)
-        expected = (self.policy.scores(features).mean + self.baseline).tolist()
-        actions: Sequence[Any] = labels or range(len(expected))
-        scores = dict(zip(actions, expected, strict=True))
-        decision = Decision(name, actions[place], propensity, scores, self.identity)
-        kept = {key: plain(values) for key, values in columns.items()}
-        if labels:  # what all arms share is kept once
-            kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
-        self.ledger.add(OpenDecision(decision, place, kept, labels))
-        return decision
+        with self._lock:
+            name = self.ledger.new_id(id)
+            if name in self.ledger.open:
+                return self.ledger.open[name].decision
+            given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+            columns = self._columns(given, arms if self.arms is None else None)
+            features = self._mapped(columns)
+            with lock_of(self.policy):
+                place, propensity = self._drawn(features)
+                expected = (self.policy.scores(features).mean + self.baseline).tolist()
+            actions: Sequence[Any] = labels or range(len(expected))
+            scores = dict(zip(actions, expected, strict=True))
+            decision = Decision(name, actions[place], propensity, scores, self.identity)
+            kept = {key: plain(values) for key, values in columns.items()}
+            if labels:  # what all arms share is kept once
+                kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
+            self.ledger.add(OpenDecision(decision, place, kept, labels))
+            return decision
 
     def decide_many(self, contexts: Any, arms: Any = None) -> Any:
         """A decision for every row of contexts, a frame or a list of mappings; a frame in, a frame out.
@@ -165,12 +171,14 @@ class Model:
 
     def learn_many(self, rewards: Iterable[tuple[Decision | str, float]]) -> int:
         """Learn many pairs (decision or id, reward), checked before any is learned; how many were new."""
-        owed = self.ledger.all_owed(rewards)
-        for one, reward in owed:
-            offered = {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
-            self.update(offered, one.place, reward)
-            self.ledger.close(one, reward)
-        return len(owed)
+        pairs = list(rewards)
+        with self._lock:
+            owed = self.ledger.all_owed(pairs)
+            for one, reward in owed:
+                offered = {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+                self.update(offered, one.place, reward)
+                self.ledger.close(one, reward)
+            return len(owed)
 
     def _labelled(self, context: Any, arms: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The context with the labels of the offered arms as a column, and these."""
@@ -205,23 +213,26 @@ class Model:
         features : mapping of str to value, optional
             By the columns of the catalogue, where the log was read with one.
         """
-        table, known = self._arms("add_arm")
         if not isinstance(label, str) or not label:
             raise InputError(f"label must be a text that is not empty, got {label!r}")
-        own = None if features is None else known.described(features)
-        grown = known.with_arm(label, own)
-        more = getattr(self.policy, "with_arm", None)
-        if more is None:
-            raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
-        self.policy = more(own if own is not None or known.catalogue is None else np.zeros(len(known.catalogue_names)))
-        self.feature_map, self.arms = grown, table.with_arm(label)
-        vars(self).pop("identity", None)
+        with self._lock:
+            table, known = self._arms("add_arm")
+            own = None if features is None else known.described(features)
+            grown = known.with_arm(label, own)
+            more = getattr(self.policy, "with_arm", None)
+            if more is None:
+                raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
+            nothing_told = None if known.catalogue is None else np.zeros(len(known.catalogue_names))
+            self.policy = more(nothing_told if own is None else own)
+            self.feature_map, self.arms = grown, table.with_arm(label)
+            self._identity = None
 
     def retire_arm(self, label: str) -> None:
         """Never choose an arm again; its name stays known, what was learned from it stays, too."""
-        table, _ = self._arms("retire_arm")
-        self.arms = table.without(label)
-        vars(self).pop("identity", None)
+        with self._lock:
+            table, _ = self._arms("retire_arm")
+            self.arms = table.without(label)
+            self._identity = None
 
     def _arms(self, what: str) -> tuple[ArmTable, ArmFeatures]:
         if self.arms is None or not isinstance(self.feature_map, ArmFeatures):
@@ -248,46 +259,53 @@ class Model:
         Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms with a
         column of labels, all active arms without one.
         """
-        columns = self._columns(offered)
-        if self.arms is not None and str(self.schema.arm) not in columns:
-            columns = self._columns(self._labelled(offered, None)[0])
-        return self._mapped(columns)
+        with self._lock:
+            columns = self._columns(offered)
+            if self.arms is not None and str(self.schema.arm) not in columns:
+                columns = self._columns(self._labelled(offered, None)[0])
+            return self._mapped(columns)
 
     def select(self, offered: Any) -> int:
         """Index of the action to play among those offered, in any form that `features` takes."""
-        return self.policy.select(self.features(offered))
+        with self._lock:
+            return self.policy.select(self.features(offered))
 
     def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
-        features = [self.features(offered) for offered in rounds]
-        if not features:
+        told = list(rounds)
+        if not told:
             raise InputError("rounds is empty: at least one is needed")
-        sizes = np.array([len(one) for one in features])
-        actions = np.empty(len(features), dtype=np.int64)
-        for size in np.unique(sizes):
-            places = np.flatnonzero(sizes == size)
-            actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
+        with self._lock, lock_of(self.policy):
+            features = [self.features(offered) for offered in told]
+            sizes = np.array([len(one) for one in features])
+            actions = np.empty(len(features), dtype=np.int64)
+            for size in np.unique(sizes):
+                places = np.flatnonzero(sizes == size)
+                actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
         return actions
 
     def propensities(self, offered: Any) -> Array:
         """Probability (K,) with which each of the offered actions is the next choice."""
-        return self.policy.propensities(self.features(offered))
+        with self._lock:
+            return self.policy.propensities(self.features(offered))
 
     def scores(self, offered: Any) -> Scores:
         """Expected rewards (K,) and widths (K,) of the offered actions."""
-        scores = self.policy.scores(self.features(offered))
+        with self._lock:
+            scores = self.policy.scores(self.features(offered))
         return Scores(scores.mean + self.baseline, scores.width, scores.propensities)
 
     def update(self, offered: Any, action: int, reward: float) -> None:
         """Learn the reward of the action that was played, an index among those offered."""
-        features = self.features(offered)
-        action = whole_number("action", action, 0)
-        if action >= len(features):
-            raise InputError(
-                f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got {action}"
-            )
-        gain = reward_number(reward) - self.baseline
-        self.policy.update(features[action], gain, offered=features, action=action)
+        with self._lock:
+            features = self.features(offered)
+            action = whole_number("action", action, 0)
+            if action >= len(features):
+                raise InputError(
+                    f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got {action}"
+                )
+            gain = reward_number(reward) - self.baseline
+            self.policy.update(features[action], gain, offered=features, action=action)
 
     # -- explaining --
 
@@ -298,19 +316,23 @@ class Model:
             return self.fit
         return decomposed(self.moments, self.names)
 
-    @cached_property
+    @property
     def identity(self) -> str:
         """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
-        arms = None if self.arms is None else self.arms.to_dict()
-        said = [self.policy_name, self.version, self.feature_map.describe(), arms]
-        content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-        content.update(self.moments.to_bytes())
-        return content.hexdigest()[:12]
+        with self._lock:
+            if self._identity is None:
+                arms = None if self.arms is None else self.arms.to_dict()
+                said = [self.policy_name, self.version, self.feature_map.describe(), arms]
+                content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+                content.update(self.moments.to_bytes())
+                self._identity = content.hexdigest()[:12]
+            return self._identity
 
     def explain(self) -> Any:
         """What the policy believes now, in the names of columns; for a policy that cannot say, what the log says."""
-        explain = getattr(self.policy, "explain", None)
-        return self.decomposition.summary() if explain is None else explain(list(self.names))
+        with self._lock:
+            explain = getattr(self.policy, "explain", None)
+            return self.decomposition.summary() if explain is None else explain(list(self.names))
 
     def __repr__(self) -> str:
         return f"Model({self.policy_name}, {self.feature_map.dim} features, {self.moments.rounds:,} logged rounds)"
@@ -323,25 +345,26 @@ class Model:
 
     def to_bytes(self) -> bytes:
         """The content of a file that holds the model."""
-        arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
-        arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
-        arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
-        if self.log_odds is not None:
-            arrays["log_odds"] = np.frombuffer(self.log_odds.moments.to_bytes(), dtype=np.uint8)
-            arrays["log_odds_at"] = self.log_odds.theta
-        about = {
-            "policy_name": self.policy_name,
-            "features": self.feature_map.describe(),
-            "schema": self.schema.to_dict(),
-            "quality": self.quality.to_dict(),
-            "baseline": self.baseline,
-            "dropped": [[one.name, dict(one.combination), one.window] for one in self.dropped],
-            "notes": list(self.notes),
-            "value": None if self.value is None else dict(self.value),
-            "version": self.version,
-            "ledger": self.ledger.to_dict(),
-            "arms": None if self.arms is None else self.arms.to_dict(),
-        }
+        with self._lock:
+            arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
+            arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
+            arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
+            if self.log_odds is not None:
+                arrays["log_odds"] = np.frombuffer(self.log_odds.moments.to_bytes(), dtype=np.uint8)
+                arrays["log_odds_at"] = self.log_odds.theta
+            about = {
+                "policy_name": self.policy_name,
+                "features": self.feature_map.describe(),
+                "schema": self.schema.to_dict(),
+                "quality": self.quality.to_dict(),
+                "baseline": self.baseline,
+                "dropped": [[one.name, dict(one.combination), one.window] for one in self.dropped],
+                "notes": list(self.notes),
+                "value": None if self.value is None else dict(self.value),
+                "version": self.version,
+                "ledger": self.ledger.to_dict(),
+                "arms": None if self.arms is None else self.arms.to_dict(),
+            }
         try:
             stored_model.described(about, arrays).check(arrays)
         except InputError as error:

@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from threading import RLock
 from typing import Generic, Protocol, TypeVar
 
 from invariant_bandits.checks import InputError
@@ -48,7 +49,7 @@ class Registry(Generic[Entry]):
     def __init__(self, what: str, room: str) -> None:
         self.what, self.room = what, room
         self._entries: dict[str, Entry] = {}
-        self._searched = False
+        self._searching, self._search_begun, self._searched = RLock(), False, False
 
     def add(self, entry: Entry) -> Entry:
         """Register an entry; a module that is imported anew replaces its own, another's name is refused."""
@@ -93,13 +94,17 @@ class Registry(Generic[Entry]):
         """Import what may register itself: the modules of the room, then those of installed packages."""
         if self._searched:
             return
-        self._searched = True
-        room = import_module(self.room)
-        for module in pkgutil.iter_modules(room.__path__, f"{self.room}."):
-            if not module.name.endswith("kernels"):
-                import_module(module.name)
-        for point in entry_points(group=f"invariant_bandits.{self.what.replace(' ', '_')}"):
-            point.load()
+        with self._searching:  # other threads wait until everything is known
+            if self._search_begun:  # by this thread: what it imports registers itself just now
+                return
+            self._search_begun = True
+            room = import_module(self.room)
+            for module in pkgutil.iter_modules(room.__path__, f"{self.room}."):
+                if not module.name.endswith("kernels"):
+                    import_module(module.name)
+            for point in entry_points(group=f"invariant_bandits.{self.what.replace(' ', '_')}"):
+                point.load()
+            self._searched = True
 
 
 def _origin(entry: object) -> str:

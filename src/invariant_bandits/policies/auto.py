@@ -230,11 +230,13 @@ class AutoISD(AutoExplaining):
         features: of the new arm (c,), where the arms of the logs have some. Offered features then have the coordinates
         of the new arm, too.
         """
-        return arm_growth.rebuilt_with_arm(self, features)
+        with self._lock:
+            return arm_growth.rebuilt_with_arm(self, features)
 
     def without_arm(self, arm: int) -> Self:
         """This policy without an arm and its coordinates; what it learned of the others stays."""
-        return arm_growth.rebuilt_without_arm(self, arm)
+        with self._lock:
+            return arm_growth.rebuilt_without_arm(self, arm)
 
     # -- storing --
 
@@ -248,21 +250,14 @@ class AutoISD(AutoExplaining):
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays and the state of every filter."""
         _, prior = prior_parts(self.prior)
-        return prior | {
-            "owners": self._owners,
-            "means": self._means,
-            "covariances": self._covariances,
-            "process": self._process,
-            "weights": self._weights,
-            "prior_weights": self._prior_weights,
-            "noise": self._noise,
-            "settled": self._settled,
-            "blend": self._blend,
-            "noise_now": np.array([self._noise_now]),
-            "online": self._online,
-            "peak_evidence": np.array([self._peak_evidence]),
-            "counters": np.array([self._rounds], dtype=np.int64),
-        }
+        with self._lock:
+            state = {name: getattr(self, f"_{name}").copy() for name in (*ARRAYS, "blend")}
+            return prior | {
+                **state,
+                "noise_now": np.array([self._noise_now]),
+                "peak_evidence": np.array([self._peak_evidence]),
+                "counters": np.array([self._rounds], dtype=np.int64),
+            }
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

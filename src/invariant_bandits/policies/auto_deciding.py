@@ -38,13 +38,17 @@ class AutoDeciding(AutoLearning):
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-        now = (self._noise_now, float(self._rounds), self._multiplier)
+        lock = self._lock
         try:
+            lock.acquire()  # `with` would take twice as long
+            now = (self._noise_now, float(self._rounds), self._multiplier)
             action: int = choosing.choose(
                 features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test
             )
         except TypeError:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
+        finally:
+            lock.release()
         return action if action >= 0 else self._refuse_offered(features)
 
     def _refuse_offered(self, features: Any) -> NoReturn:
@@ -59,12 +63,14 @@ class AutoDeciding(AutoLearning):
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
-            self._refuse_offered(features)
+        with self._lock:
+            if choosing.score(features, *self._scoring, self._noise_now, float(self._rounds), parts) < 0:
+                self._refuse_offered(features)
+            chosen = self.select(features)
         mean, width = parts[0], self._radius * parts[1]
         if self.link == "logit":
             mean, width = clicks.mean_and_width(mean, width, self.exploration)
-        chosen, values = self.select(features), mean + self.exploration * width
+        values = mean + self.exploration * width
         if self.exploration and chosen != np.argmax(values):
             width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
         return Scores(mean, width)
@@ -76,15 +82,17 @@ class AutoDeciding(AutoLearning):
         """
         features = offered_array(features, self.dim)
         apart = (features[1:] - features[0]) @ self._basis
-        lower = np.tril(self._blend[1:, : self.dim][: self.dim])
+        with self._lock:
+            middle, lower = self._blend[0, : self.dim].copy(), np.tril(self._blend[1:, : self.dim][: self.dim])
         covariance = lower + np.tril(lower, -1).T
         variances = np.einsum("kd,de,ke->k", apart, covariance, apart)
-        return apart @ self._blend[0, : self.dim], np.sqrt(np.maximum(variances, 0.0))
+        return apart @ middle, np.sqrt(np.maximum(variances, 0.0))
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
         features = batch_array(features, self.dim)
-        return np.array([self.select(offered) for offered in features], dtype=np.int64)
+        with self._lock:
+            return np.array([self.select(offered) for offered in features], dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
@@ -93,11 +101,13 @@ class AutoDeciding(AutoLearning):
     def rehearsed(self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int) -> float:
         """Regret in a drawn world with another exploration and other tests; the policy stays as it is."""
         exploration, tests = candidate
-        filters = (self._means.copy(), self._covariances.copy(), self._process, self._weights.copy())
+        with self._lock:
+            filters = (self._means.copy(), self._covariances.copy(), self._process, self._weights.copy())
+            noise = self._noise.copy()
         when = (max(1.0, 1.0 / exploration**2), exploration * self._radius, *TESTS[tests])
         regret: float = rehearsing.rehearse(
             *(offered.rows, offered.starts, world.order, world.truth, world.luck, self.prior.baseline, self._basis),
-            *(*filters, self._noise.copy(), self._settled, self._prior_weights),
+            *(*filters, noise, self._settled, self._prior_weights),
             *(self._usually, self._reference, *when),
             *(self.share, *self._trust, float(horizon)),
         )

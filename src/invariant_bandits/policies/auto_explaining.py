@@ -36,11 +36,13 @@ class AutoExplaining(AutoDeciding):
     @property
     def coefficients(self) -> Array:
         """The mixture's mean of γ (p,)."""
-        return np.asarray(self.prior.basis @ self._blend[0, : self.dim])
+        with self._lock:
+            return np.asarray(self.prior.basis @ self._blend[0, : self.dim])
 
     def beliefs(self) -> dict[str, float]:
         """What a simulation traces: the probability of each hypothesis, and the log evidence against invariance."""
-        return self._hypothesis_weights() | {"log evidence": max(self.log_evidence, self._peak_evidence)}
+        with self._lock:
+            return self._hypothesis_weights() | {"log evidence": max(self.log_evidence, self._peak_evidence)}
 
     def _hypothesis_weights(self) -> dict[str, float]:
         weights = np.bincount(self._owners, weights=self._weights, minlength=len(HYPOTHESES))
@@ -52,20 +54,21 @@ class AutoExplaining(AutoDeciding):
         if len(names) != self.dim:
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
         main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
-        return Belief(
-            hypotheses=self._hypothesis_weights(),
-            log_evidence=max(self.log_evidence, self._peak_evidence),
-            alarm=self.alarm,
-            alarm_level=self.alarm_level,
-            shifts=self._blend[0, : self.dim] - self.prior.mean,
-            errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
-            names=[", ".join(names[i] for i in pair if self._basis[i, j]) for j, pair in enumerate(main)],
-            rounds=self.rounds,
-            noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
-            rehearsal=self.rehearsal,
-            no_alarm_because=alarm.unsupported(self.prior),
-            baseline_shift=self._baseline_shift(),
-        )
+        with self._lock:
+            return Belief(
+                hypotheses=self._hypothesis_weights(),
+                log_evidence=max(self.log_evidence, self._peak_evidence),
+                alarm=self.alarm,
+                alarm_level=self.alarm_level,
+                shifts=self._blend[0, : self.dim] - self.prior.mean,
+                errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
+                names=[", ".join(names[i] for i in pair if self._basis[i, j]) for j, pair in enumerate(main)],
+                rounds=self.rounds,
+                noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
+                rehearsal=self.rehearsal,
+                no_alarm_because=alarm.unsupported(self.prior),
+                baseline_shift=self._baseline_shift(),
+            )
 
     def _baseline_shift(self) -> tuple[float, float]:
         """How far the baseline stands from that of the logs, and its standard deviation if it did not move."""

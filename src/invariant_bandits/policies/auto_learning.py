@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -88,22 +88,31 @@ class AutoLearning(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
+        lock = self._lock
         try:
-            noise: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
-        except TypeError:  # another type or layout than the compiled loop takes
-            self.update(chosen_array(features, self.dim), reward_number(reward))
-            return
-        if noise != noise:
-            if self.link == "logit":
-                clicks.refuse(reward)
-            self._refuse_far(chosen_array(features, self.dim)[None])
-            refuse_round(features, reward, self.dim)
-        self._rounds += 1
-        if self._learns_noise:
-            self._noise_now = noise
-        if self._rounds >= self._next_look:
-            self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
-            self._peak_evidence = max(self._peak_evidence, self.log_evidence)
+            lock.acquire()  # `with` would take twice as long
+            try:
+                noise: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
+            except TypeError:  # another type or layout than the compiled loop takes
+                self.update(chosen_array(features, self.dim), reward_number(reward))
+                return
+            if noise != noise:
+                self._refuse(features, reward)
+            self._rounds += 1
+            if self._learns_noise:
+                self._noise_now = noise
+            if self._rounds >= self._next_look:
+                self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
+                self._peak_evidence = max(self._peak_evidence, self.log_evidence)
+        finally:
+            lock.release()
+
+    def _refuse(self, features: Any, reward: Any) -> NoReturn:
+        """Say what is wrong with a round (p,) that the compiled loop has refused."""
+        if self.link == "logit":
+            clicks.refuse(reward)
+        self._refuse_far(chosen_array(features, self.dim)[None])
+        refuse_round(features, reward, self.dim)
 
     def _believed_noise(self) -> float:
         """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
@@ -123,7 +132,8 @@ class AutoLearning(BasePolicy):
     @property
     def log_evidence(self) -> float:
         """Log of the likelihood ratio of broken against held invariance, now; 0 in the first rounds."""
-        return alarm.log_evidence(self._online, self.prior) if isinstance(self.prior, DriftPrior) else 0.0
+        with self._lock:
+            return alarm.log_evidence(self._online, self.prior) if isinstance(self.prior, DriftPrior) else 0.0
 
     def _refuse_far(self, features: Array) -> None:
         """Say which of the actions (K, p) is too far from anything in the logs, if one is."""

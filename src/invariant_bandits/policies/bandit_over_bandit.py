@@ -90,7 +90,8 @@ class BOBLinUCB(BasePolicy):
 
     def window_probabilities(self) -> Array:
         """EXP3's probabilities (Δ + 1,) of the windows for the next block."""
-        weights = np.exp(self._log_weights - self._log_weights.max())
+        with self._lock:
+            weights = np.exp(self._log_weights - self._log_weights.max())
         arms = len(weights)
         return np.asarray((1.0 - self._mixing) * weights / weights.sum() + self._mixing / arms)
 
@@ -123,28 +124,33 @@ class BOBLinUCB(BasePolicy):
 
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
-        return self._inner.select(features)
+        with self._lock:
+            return self._inner.select(features)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state."""
-        return self._inner.select_many(features)
+        with self._lock:
+            return self._inner.select_many(features)
 
     def scores(self, features: Any) -> Scores:
         """Means and widths under the present window."""
-        return self._inner.scores(features)
+        with self._lock:
+            return self._inner.scores(features)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) given the window of the present block: one for the action that `select` returns."""
-        return self._inner.propensities(features)
+        with self._lock:
+            return self._inner.propensities(features)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action; at the end of a block, choose the next window."""
-        self._inner.update(features, reward)
-        self.rounds += 1
-        self._block_reward += float(reward)
-        if self.rounds % self.block == 0:
-            self._end_block()
-            self._begin_block()
+        with self._lock:
+            self._inner.update(features, reward)
+            self.rounds += 1
+            self._block_reward += float(reward)
+            if self.rounds % self.block == 0:
+                self._end_block()
+                self._begin_block()
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the seed as a number."""
@@ -153,12 +159,13 @@ class BOBLinUCB(BasePolicy):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Counters, weights of the windows, and the inner policy."""
-        inner = {f"{INNER}{name}": array for name, array in self._inner.arrays().items()}
-        return inner | {
-            "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
-            "weights": self._log_weights,
-            "block_reward": np.array([self._block_reward]),
-        }
+        with self._lock:
+            inner = {f"{INNER}{name}": array for name, array in self._inner.arrays().items()}
+            return inner | {
+                "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
+                "weights": self._log_weights.copy(),
+                "block_reward": np.array([self._block_reward]),
+            }
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

@@ -13,6 +13,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
 from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.policies.past import Past
+from invariant_bandits.sharing import Shared
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +96,11 @@ class Policy(Protocol):
         """The policy that had these `settings` and `arrays`."""
 
 
-class BasePolicy:
-    """What every policy of the library can do besides: learn many rounds at once, and be saved.
+class BasePolicy(Shared):
+    """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by threads.
+
+    Threads may use one policy at the same time: every method sees one state, and every round is learned whole. A class
+    of your own that adds to the state holds `self._lock`, as `Shared` says, wherever it changes or reads that.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LinUCB(2)
@@ -127,18 +131,14 @@ class BasePolicy:
         for name, given in (("offered", sets), ("actions", played)):
             if len(given) != len(rows):
                 raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(given)}")
-        before = copy.deepcopy(self.__dict__)
-        try:
-            for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
-                policy.update(row, gain, offered=others, action=action)
-        except Exception:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    def __copy__(self) -> Self:
-        """A policy of its own: two that share arrays would learn from each other's rounds."""
-        return copy.deepcopy(self)
+        with self._lock:
+            before = copy.deepcopy(self._unlocked())
+            try:
+                for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
+                    policy.update(row, gain, offered=others, action=action)
+            except Exception:
+                self._put_back(before)
+                raise
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
@@ -180,7 +180,7 @@ class Draws:
         Decisions `within` the same round have, too, told apart by numbers below 2^64.
 
         One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
-        before asking again.
+        before asking again, and hold the lock of the policy meanwhile.
         """
         self._state["state"]["counter"][:] = (0, within, rounds, purpose)
         self._source.state = self._state

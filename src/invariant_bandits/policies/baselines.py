@@ -94,7 +94,8 @@ class Frozen(Greedy):
         row, value = chosen_array(features, self.dim), reward_number(reward)
         if kernels.residual_row(row, value, self._lift, np.empty(self.dim + 1)) < 0:
             raise too_large()
-        self.rounds += 1
+        with self._lock:
+            self.rounds += 1
 
 
 @policy("epsilon-greedy", label="epsilon-greedy")
@@ -131,21 +132,24 @@ class EpsilonGreedy(Greedy):
 
     def select(self, features: Any) -> int:
         """The greedy action, or with probability epsilon any of the K."""
-        greedy = super().select(features)
-        explore, place = self._draws.at(self.rounds).random(2)
+        with self._lock:
+            greedy = super().select(features)
+            explore, place = self._draws.at(self.rounds).random(2)
         return int(place * len(features)) if explore < self.epsilon else greedy
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
-        greedy = super().select_many(features)
+        with self._lock:
+            greedy = super().select_many(features)
+            explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
         actions = np.shape(features)[1]
-        explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
         return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
 
     def scores(self, features: Any) -> Scores:
         """Means, widths and the probabilities of being chosen."""
-        scores = super().scores(features)
-        return Scores(scores.mean, scores.width, self.propensities(features))
+        with self._lock:
+            scores = super().scores(features)
+            return Scores(scores.mean, scores.width, self.propensities(features))
 
     def propensities(self, features: Any) -> Array:
         """ε/K for each action, and 1 − ε more for the greedy one (K,)."""
@@ -192,12 +196,16 @@ class Uniform(BasePolicy):
 
     def select(self, features: Any) -> int:
         """Any of the K actions."""
-        return int(self._draws.at(self.rounds).random() * len(offered_array(features, self.dim)))
+        actions = len(offered_array(features, self.dim))
+        with self._lock:
+            return int(self._draws.at(self.rounds).random() * actions)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
         rounds, actions, _ = finite_array("features", features, ("N", "K", self.dim)).shape
-        return np.asarray(self._draws.at(self.rounds).random(rounds) * actions).astype(np.int64)
+        with self._lock:
+            places = self._draws.at(self.rounds).random(rounds)
+        return np.asarray(places * actions).astype(np.int64)
 
     def scores(self, features: Any) -> Scores:
         """Zeros, and the probabilities of being chosen."""
@@ -213,7 +221,8 @@ class Uniform(BasePolicy):
         """Check and count the round."""
         chosen_array(features, self.dim)
         reward_number(reward)
-        self.rounds += 1
+        with self._lock:
+            self.rounds += 1
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the seed as a number."""
@@ -296,9 +305,10 @@ class DisjointLinUCB(BasePolicy):
         """Means and widths of the actions with features (K, p), K = arms."""
         features = np.ascontiguousarray(finite_array("features", features, (self.arms, self.dim)))
         parts = np.empty((self.arms, 3, 1))
-        for row, factor, part in zip(features[:, None], self._factors, parts, strict=True):
-            if kernels.score(row, self._identity, factor, part) < 0:
-                raise too_large()
+        with self._lock:
+            for row, factor, part in zip(features[:, None], self._factors, parts, strict=True):
+                if kernels.score(row, self._identity, factor, part) < 0:
+                    raise too_large()
         return Scores(parts[:, 0, 0], self._radius * np.sqrt(parts[:, 1, 0]))
 
     def select(self, features: Any) -> int:
@@ -312,7 +322,7 @@ class DisjointLinUCB(BasePolicy):
 
         features = finite_array("features", features, ("N", self.arms, self.dim))
         values = np.empty(features.shape[:2])
-        with np.errstate(invalid="ignore", over="ignore"):
+        with self._lock, np.errstate(invalid="ignore", over="ignore"):
             for arm, factor in enumerate(self._factors):
                 solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
                 width = self._radius * np.sqrt((solved * solved).sum(axis=0))
@@ -331,9 +341,10 @@ class DisjointLinUCB(BasePolicy):
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
         row, value = chosen_array(features, self.dim), reward_number(reward)
-        if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
-            raise too_large()
-        self.rounds += 1
+        with self._lock:
+            if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
+                raise too_large()
+            self.rounds += 1
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given."""
@@ -342,7 +353,8 @@ class DisjointLinUCB(BasePolicy):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The factors of all actions and the counter."""
-        return {"factors": self._factors, "counters": np.array([self.rounds], dtype=np.int64)}
+        with self._lock:
+            return {"factors": self._factors.copy(), "counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, V2, V3
+from invariant_bandits.policies.kernels import IN1, IN2, OPTIONS, SHORT, V2, V3
 
 
-@njit(types.void(IN1, V3, V2, float64), **OPTIONS)
+@njit(types.void(IN1, V3, V2, float64), **SHORT)
 def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
     """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
 
@@ -83,7 +83,7 @@ def _open_stretch(rows: Any, sums: Any, B: int, c: int) -> Any:
         _sum_to(sums[first + i], after, rows[c * B + i + 1])
 
 
-@njit(types.void(IN1, V2, V3, V2, int64[::1]), **OPTIONS)
+@njit(types.void(IN1, V2, V3, V2, int64[::1]), **SHORT)
 def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
     """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
     w, q = rows.shape[0], row.shape[0] - 1

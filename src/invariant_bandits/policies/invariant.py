@@ -197,12 +197,13 @@ class InvariantPolicy(LinearPolicy):
                 f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
                 " so that their squares and fourth powers can be summed"
             )
-        super().update(row, value)
-        self._record.learn(row, value, np.zeros((self.dim, 0)))
-        offered = None if self._history.offered is None else choice[None]
-        self._recent.update(row[None], [value], window=0, offered=offered)
-        if self._recent.rounds % self.recompute_every == 0:
-            self._recompute()
+        with self._lock:
+            super().update(row, value)
+            self._record.learn(row, value, np.zeros((self.dim, 0)))
+            offered = None if self._history.offered is None else choice[None]
+            self._recent.update(row[None], [value], window=0, offered=offered)
+            if self._recent.rounds % self.recompute_every == 0:
+                self._recompute()
 
     def _recompute(self) -> None:
         """Algorithm 1's recompute: the rounds since the last one become a window of the history."""
@@ -226,6 +227,7 @@ class InvariantPolicy(LinearPolicy):
 
     def _take_up_invariant_part(self) -> None:
         """Express the memory in the residual coordinates of the present split."""
+        self._changing = True
         self._lift = lift_of(self.split, self.component, self.component_precision)
         self._memory = self.memory.begin(self.split.residual_dim, self.ridge)
         self._memory.recall(self._record, self.split.residual, self.component)
@@ -248,23 +250,28 @@ class InvariantPolicy(LinearPolicy):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The invariant part, the memory, and what recomputing needs."""
-        arrays = super().arrays() | {
-            "split.invariant": self.split.invariant,
-            "split.residual": self.split.residual,
-            "component": self.component,
-        }
-        if self.component_precision is not None:
-            arrays["component_precision"] = self.component_precision
-        if self.recompute_every is not None:
-            arrays |= {f"record.{name}": array for name, array in self._record.arrays().items()}
-            arrays["record.rounds"] = np.array([self._record.rounds], dtype=np.int64)
-            if self._fixed_split is not None:
-                arrays["fixed_split.invariant"] = self._fixed_split.invariant
-                arrays["fixed_split.residual"] = self._fixed_split.residual
-            for part, moments in (("history", self._history), ("recent", self._recent)):
-                arrays |= {f"{part}.chosen.{name}": a for name, a in moments.chosen.arrays().items()}
-                if moments.offered is not None:
-                    arrays |= {f"{part}.offered.{name}": a for name, a in moments.offered.arrays().items()}
+        with self._lock:
+            arrays = {
+                "split.invariant": self.split.invariant,
+                "split.residual": self.split.residual,
+                "component": self.component,
+            }
+            if self.component_precision is not None:
+                arrays["component_precision"] = self.component_precision
+            if self.recompute_every is not None:
+                arrays |= self._recomputing_arrays()
+            return super().arrays() | {name: array.copy() for name, array in arrays.items()}
+
+    def _recomputing_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        arrays = {f"record.{name}": array for name, array in self._record.arrays().items()}
+        arrays["record.rounds"] = np.array([self._record.rounds], dtype=np.int64)
+        if self._fixed_split is not None:
+            arrays["fixed_split.invariant"] = self._fixed_split.invariant
+            arrays["fixed_split.residual"] = self._fixed_split.residual
+        for part, moments in (("history", self._history), ("recent", self._recent)):
+            arrays |= {f"{part}.chosen.{name}": a for name, a in moments.chosen.arrays().items()}
+            if moments.offered is not None:
+                arrays |= {f"{part}.offered.{name}": a for name, a in moments.offered.arrays().items()}
         return arrays
 
     @classmethod

@@ -35,6 +35,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz"},
 }
+# The shortest loops keep the interpreter's lock: giving it back and taking it takes as long as a lock of one's own.
+SHORT: dict[str, Any] = {**OPTIONS, "nogil": False}
 
 
 @njit(types.void(V2, IN2), **OPTIONS)
@@ -146,7 +148,7 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared invariant norms."""
     K, p = X.shape
     m, q = lift.shape[1], factor.shape[1] - 1
-    if K == 0 or p != lift.shape[0]:
+    if K == 0 or p != lift.shape[0] or 0 < m <= q:
         return WRONG_SHAPE
     if not _usable(X):
         return NOT_FINITE
@@ -169,7 +171,7 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     return 0
 
 
-@njit(int64(IN2, IN2, IN2, float64, float64), **OPTIONS)
+@njit(int64(IN2, IN2, IN2, float64, float64), **SHORT)
 def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_radius: float) -> Any:
     """The action of X (K, p) with the highest mean + radii · norms (Algorithm 1); the first one in a tie."""
     parts = np.empty((3, X.shape[0]))
@@ -213,7 +215,7 @@ def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: fl
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
-@njit(int64(IN1, float64, IN2, V1), **OPTIONS)
+@njit(int64(IN1, float64, IN2, V1), **SHORT)
 def residual_row(x: Any, r: float, lift: Any, row: Any) -> Any:
     """Check one round and write [z, r − φᵀβ] to row (q+1,)."""
     p, q = x.shape[0], row.shape[0] - 1
@@ -312,7 +314,7 @@ def factorise(factor: Any, ridge: float) -> Any:
     return log_volume(factor, ridge)
 
 
-@njit(float64(IN1, float64, IN2, V2, float64), **OPTIONS)
+@njit(float64(IN1, float64, IN2, V2, float64), **SHORT)
 def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any:
     """Add one round to a memory that forgets nothing; returns log det A/det λI, or a negative status."""
     row = np.empty(factor.shape[1])

@@ -119,6 +119,8 @@ class LinearPolicy(BasePolicy):
         self.exploration = not_negative("exploration", exploration)
         self.memory = checked_memory(memory)
         self.rounds = 0
+        self._changes, self._changing = 0, False
+        self._grows = not isinstance(self.memory, SlidingWindow | Discount)
         self._lift = np.zeros((self.dim, 0)) if lift is None else np.ascontiguousarray(lift)
         self._memory = self.memory.begin(self.dim if residual_dim is None else residual_dim, self.ridge)
         self._factor = self._memory.factor
@@ -173,8 +175,14 @@ class LinearPolicy(BasePolicy):
 
     def select(self, features: Any) -> int:
         """Index of the action with the highest upper confidence bound, given features (K, p)."""
+        # Without the lock, which would cost a tenth: what was decided while nothing changed was decided in one state.
+        before = self._changes
         try:
             action: int = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
+            if self._changing or before != self._changes:
+                with self._lock:
+                    action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
+                    self._changing = False
         except TypeError:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
@@ -183,26 +191,27 @@ class LinearPolicy(BasePolicy):
         """Means and widths of the actions with features (K, p); `select` maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
-        if kernels.score(features, self._lift, self._factor, parts) < 0:
-            refuse_offered(features, self.dim)
-        width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
+        with self._lock:
+            if kernels.score(features, self._lift, self._factor, parts) < 0:
+                refuse_offered(features, self.dim)
+            width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p) in the present state, by matrix products."""
         features = batch_array(features, self.dim)
         rounds, actions, _ = features.shape
-        flat, panel = features.reshape(-1, self.dim).T, self._panel().T
+        flat = features.reshape(-1, self.dim).T
+        with self._lock:
+            panel, q = self._panel().T, self._memory.dim
+            spreads = self._spread, self._invariant_spread
         chosen = np.empty(rounds, dtype=np.int64)
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
             stop = min(start + step, rounds)
             with np.errstate(invalid="ignore", over="ignore"):
                 projected = panel @ flat[:, start * actions : stop * actions]
-            status = kernels.best_of_columns(
-                projected, self._memory.dim, self._spread, self._invariant_spread, chosen[start:stop]
-            )
-            if status < 0:
+            if kernels.best_of_columns(projected, q, *spreads, chosen[start:stop]) < 0:
                 finite_array("features", features, ("N", "K", self.dim))
                 raise too_large()
         return chosen
@@ -223,24 +232,37 @@ class LinearPolicy(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,)."""
+        lock = self._lock
         try:
-            volume = self._memory.learn(features, reward, self._lift)
-        except TypeError:  # another type or layout than the compiled loop takes
-            volume = self._memory.learn(chosen_array(features, self.dim), reward_number(reward), self._lift)
-        if volume < 0.0:
-            refuse_round(features, reward, self.dim)
-        self.rounds += 1
-        self._refresh(volume)
+            lock.acquire()  # `with` would take twice as long
+            self._changing = True
+            try:
+                volume = self._memory.learn(features, reward, self._lift)
+            except TypeError:  # another type or layout than the compiled loop takes
+                volume = self._memory.learn(chosen_array(features, self.dim), reward_number(reward), self._lift)
+            if volume < 0.0:
+                refuse_round(features, reward, self.dim)
+            self.rounds += 1
+            self._refresh(volume)
+        finally:
+            lock.release()
 
     def _refresh(self, volume: float) -> None:
-        """Radii after a change of the memory, whose log det A/det λI is `volume`."""
+        """Radii after a change of the memory, whose log det A/det λI is `volume`; `select` may go ahead again."""
         self._radius = self._residual_radius(volume)
         self._invariant_radius = self._component_radius()
         self._spread = self.exploration * self._radius
         self._invariant_spread = self.exploration * self._invariant_radius
+        self._changes += 1
+        self._changing = False
+
+    def _put_back(self, state: dict[str, Any]) -> None:
+        super()._put_back({**state, "_changes": self._changes + 1})
 
     def _residual_radius(self, volume: float) -> float:
         """The radius that was published with the memory."""
+        if self._grows:
+            return bounds.lemma1_radius(volume, self.confidence, self.noise_scale, self.ridge, self.norm_bound)
         memory = self.memory
         if isinstance(memory, SlidingWindow):
             return bounds.sliding_window_radius(
@@ -271,10 +293,11 @@ class LinearPolicy(BasePolicy):
     @property
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
-        estimate = self._memory.estimate()
-        if not self._lift.size:
-            return estimate
-        return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
+        with self._lock:
+            estimate = self._memory.estimate()
+            if not self._lift.size:
+                return estimate
+            return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
 
     # -- storing --
 
@@ -287,8 +310,9 @@ class LinearPolicy(BasePolicy):
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""
-        counters = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
-        return {"counters": counters} | {f"memory.{k}": v for k, v in self._memory.arrays().items()}
+        with self._lock:
+            counters = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
+            return {"counters": counters} | {f"memory.{k}": v.copy() for k, v in self._memory.arrays().items()}
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

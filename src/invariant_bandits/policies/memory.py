@@ -261,7 +261,8 @@ class WindowState(MemoryState):
         if status < 0:
             return status
         self._kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
-        self.rounds = min(self.rounds + 1, self.window)
+        if self.rounds < self.window:
+            self.rounds += 1
         volume: float = kernels.factorise(self.factor, self.ridge)
         return volume
 

@@ -27,6 +27,7 @@ from invariant_bandits.policies.base import (
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
 from invariant_bandits.policies.state import description_of, stored_kind
+from invariant_bandits.sharing import Shared
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
@@ -94,6 +95,7 @@ class Randomised(BasePolicy):
                 f"policy must be a policy, got {getattr(policy, '__name__', type(policy).__name__)}{lacks}"
             )
         self.policy = policy
+        self._share_lock()
         self.dim: int = policy.dim
         self.floor = _share("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
         self.sharpness = positive("sharpness", sharpness)
@@ -115,6 +117,15 @@ class Randomised(BasePolicy):
         inner = find_policy(policy).build(past, **options)
         return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
 
+    def _share_lock(self) -> None:
+        """One lock for both, so that nobody changes the wrapped policy between its answers and the draw."""
+        if isinstance(self.policy, Shared):
+            self._lock = self.policy._lock
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share_lock()
+
     @property
     def rounds(self) -> int:
         """Rounds learned so far."""
@@ -134,8 +145,10 @@ class Randomised(BasePolicy):
             number has a draw of its own.
         """
         features = offered_array(features, self.dim)
-        propensities = self._mixed(self._shares(features), own_propensities(self.policy, features))
-        return self._drawn(features, propensities, whole_number("draw", draw, 0)), propensities
+        number = whole_number("draw", draw, 0)
+        with self._lock:
+            propensities = self._mixed(self._shares(features), own_propensities(self.policy, features))
+            return self._drawn(features, propensities, number), propensities
 
     def select(self, features: Any) -> int:
         """Index of the action to play, drawn from the propensities of the actions with features (K, p)."""
@@ -144,7 +157,8 @@ class Randomised(BasePolicy):
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
         features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
-        return np.array([self.choose(one, draw=n)[0] for n, one in enumerate(features)], dtype=np.int64)
+        with self._lock:
+            return np.array([self.choose(one, draw=n)[0] for n, one in enumerate(features)], dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
@@ -152,8 +166,9 @@ class Randomised(BasePolicy):
 
     def scores(self, features: Any) -> Scores:
         """Means and widths of the wrapped policy, and the propensities (K,)."""
-        scores = self.policy.scores(features)
-        return Scores(scores.mean, scores.width, self.propensities(features))
+        with self._lock:
+            scores = self.policy.scores(features)
+            return Scores(scores.mean, scores.width, self.propensities(features))
 
     def _shares(self, features: Array) -> Array:
         """The share of chance w of every action (K,), at most 1/K each."""
@@ -181,14 +196,16 @@ class Randomised(BasePolicy):
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Hand the round on to the wrapped policy."""
-        self.policy.update(features, reward, offered=offered, action=action)
+        with self._lock:
+            self.policy.update(features, reward, offered=offered, action=action)
 
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
         """Hand the rounds on to the wrapped policy, all or none. Parameters as of any policy."""
-        if isinstance(self.policy, BasePolicy):
-            self.policy.update_many(features, rewards, offered=offered, actions=actions)
-        else:
-            super().update_many(features, rewards, offered=offered, actions=actions)
+        with self._lock:
+            if isinstance(self.policy, BasePolicy):
+                self.policy.update_many(features, rewards, offered=offered, actions=actions)
+            else:
+                super().update_many(features, rewards, offered=offered, actions=actions)
 
     def __getattr__(self, name: str) -> Any:
         """What else the wrapped policy can do or tell, such as `explain`, `beliefs` and `coefficients`.
@@ -211,12 +228,15 @@ class Randomised(BasePolicy):
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the wrapped policy by its name and settings, the seed as a number."""
         own = {name: getattr(self, name) for name in ("floor", "kind", "sharpness")}
-        wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}
+        with self._lock:
+            inside = self.policy.settings()
+        wrapped = {"policy": name_of(self.policy), "settings": inside}
         return {**own, "seed": self._draws.seed, **wrapped}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays of the wrapped policy, under "inner."."""
-        return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
+        with self._lock:
+            return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

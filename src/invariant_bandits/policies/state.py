@@ -12,6 +12,7 @@ from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.files import FileError
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
+from invariant_bandits.sharing import lock_of
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
@@ -42,14 +43,15 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
 def to_bytes(policy: Policy) -> bytes:
     """The content of a file that holds the whole state of `policy`; InputError if it is no state to go on from."""
     name = name_of(policy)
-    settings, arrays = policy.settings(), policy.arrays()
-    try:
-        description_of(type(policy), settings, arrays).check(arrays)
-    except InputError as error:
-        raise InputError(
-            f"policy: this {type(policy).__name__} cannot be stored, its state is broken: {error}"
-        ) from None
-    return files.encode(KIND, arrays, {"policy": name, "settings": settings})
+    with lock_of(policy):
+        settings, arrays = policy.settings(), policy.arrays()
+        try:
+            description_of(type(policy), settings, arrays).check(arrays)
+        except InputError as error:
+            raise InputError(
+                f"policy: this {type(policy).__name__} cannot be stored, its state is broken: {error}"
+            ) from None
+        return files.encode(KIND, arrays, {"policy": name, "settings": settings})
 
 
 def description_of(kind: Any, settings: Any, names: Collection[str]) -> Description:

@@ -61,19 +61,22 @@ class ThompsonPolicy(LinearPolicy):
 
     def select(self, features: Any) -> int:
         """The best action under the drawn coefficients, given features (K, p)."""
-        if self._sampled_at != self.rounds:
-            self._sample()
+        lock = self._lock
         try:
+            lock.acquire()  # `with` would take twice as long
+            if self._sampled_at != self.rounds:
+                self._sample()
             action: int = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
         except TypeError:  # another type or layout than the compiled loop takes
             return ThompsonPolicy.select(self, offered_array(features, self.dim))
+        finally:
+            lock.release()
         return action if action >= 0 else refuse_offered(features, self.dim)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each. The first is as in `select`."""
         features = finite_array("features", features, ("N", "K", self.dim))
-        panel = self._panel()
-        noise = self._scaled(self._draws.at(self.rounds).standard_normal((len(features), panel.shape[1] - 1)))
+        panel, noise = self._drawn(len(features))
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
             values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
@@ -90,19 +93,20 @@ class ThompsonPolicy(LinearPolicy):
             Number of draws. The standard error is at most 0.5/√samples.
         """
         features = offered_array(features, self.dim)
-        panel = self._panel()
-        stream = self._draws.at(self.rounds, purpose=1)
-        noise = self._scaled(stream.standard_normal((whole_number("samples", samples, 1), panel.shape[1] - 1)))
+        panel, noise = self._drawn(whole_number("samples", samples, 1), purpose=1)
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
             values = projected[:, 0] + noise @ projected[:, 1:].T
         return np.bincount(best_of_values(values), minlength=len(features)) / samples
 
-    def _scaled(self, noise: Array) -> Array:
-        """Standard normal draws (n, q + r) times the spreads of the two parts, in place."""
-        noise[:, : self._memory.dim] *= self._spread
-        noise[:, self._memory.dim :] *= self._invariant_spread
-        return noise
+    def _drawn(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
+        """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two parts."""
+        with self._lock:
+            panel, q = self._panel(), self._memory.dim
+            noise = self._draws.at(self.rounds, purpose).standard_normal((count, panel.shape[1] - 1))
+            noise[:, :q] *= self._spread
+            noise[:, q:] *= self._invariant_spread
+        return panel, noise
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the seed as a number."""
