@@ -229,8 +229,7 @@ class Randomised(BasePolicy):
         """What the constructor was given, the wrapped policy by its name and settings, the seed as a number."""
         own = {name: getattr(self, name) for name in ("floor", "kind", "sharpness")}
         with self._lock:
-            inside = self.policy.settings()
-        wrapped = {"policy": name_of(self.policy), "settings": inside}
+            wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}
         return {**own, "seed": self._draws.seed, **wrapped}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
