@@ -57,23 +57,26 @@ class Batch:
 
     now: float
     events: list[AnyEvent] = field(default_factory=list)
+    stored: list[tuple[str | None, bytes]] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
     near: dict[str, Record] = field(default_factory=dict)
     drawn: dict[str, int] = field(default_factory=dict)
 
     def add(self, state: State, events: Sequence[AnyEvent]) -> None:
         """Propose these, too."""
+        stored = [(key_of(event), encoded(event)) for event in events]  # fails here, if at all, for one request only
+        self.stored += stored
         self.events += events
         follow(self.near, state, events)
 
     def copy(self) -> Batch:
         """A batch of its own, to try several works that are all wanted or none."""
         near = {id: record.copy() for id, record in self.near.items()}
-        return Batch(self.now, list(self.events), list(self.contents), near, dict(self.drawn))
+        return Batch(self.now, list(self.events), list(self.stored), list(self.contents), near, dict(self.drawn))
 
     def become(self, other: Batch) -> None:
         """Take over what was tried."""
-        self.now, self.events, self.contents = other.now, other.events, other.contents
+        self.now, self.events, self.stored, self.contents = other.now, other.events, other.stored, other.contents
         self.near, self.drawn = other.near, other.drawn
 
     def tick(self) -> float:
@@ -223,7 +226,7 @@ class Engine:
         for task in tasks:
             try:
                 answers.append((task, task.work(self.state, batch), None))
-            except InputError as error:
+            except Exception as error:  # proposing changes nothing: only this one fails
                 answers.append((task, None, error))
         if batch.events:
             try:
@@ -237,7 +240,7 @@ class Engine:
             self._recover()
         self._latest = max(self._latest, batch.now)
         try:
-            self.store.append([(key_of(event), encoded(event)) for event in batch.events], batch.contents)
+            self.store.append(batch.stored, batch.contents)
         except UnavailableError as error:
             self.available = False
             log.error("the store cannot take events: %s", error)

@@ -137,7 +137,7 @@ class State:
             served.learner.learn(one.context, one.labels, one.actions, one.place, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except InputError:  # the version of today cannot take this round; counted, and the same in every replay
+        except (ValueError, ArithmeticError):  # this version cannot take the round; counted, the same in every replay
             served.counts.refused += 1
 
     # -- what should happen --

@@ -31,16 +31,41 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
+        self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
                 raise InputError("arms: this model takes feature rows, one mapping per offered action, not labels")
-            rows = None if actions is None else list(actions)
+            rows = None if actions is None else [self._row(place, one) for place, one in enumerate(actions)]
             if rows is not None and not rows:
                 raise InputError("arms: at least one action must be offered, got none")
             return Round(*self.model.round_of(context, rows))
         if actions is not None:
             raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
         return Round(*self.model.round_of(context, list(labels) if labels else None))
+
+    def _row(self, place: int, given: Any) -> Mapping[str, Any]:
+        """One offered row by the names of its columns; a list has them in their order."""
+        columns = self.model.feature_map.columns
+        if isinstance(given, Mapping):
+            row = given
+        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(columns):
+            row = {column.name: value for column, value in zip(columns, given, strict=True)}
+        else:
+            size = f"{len(given)} values" if isinstance(given, Sequence) else type(given).__name__
+            raise InputError(f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}")
+        self._check_numbers(f"arms[{place}]", row)
+        return row
+
+    def _check_numbers(self, where: str, given: Mapping[str, Any]) -> None:
+        """Raise if a column of numbers is given something else; texts that look like numbers are not taken for such."""
+        for column in self.model.feature_map.columns:
+            value = given.get(column.name)
+            if value is None or column.categories is not None:
+                continue
+            numbers = value if column.width is not None and isinstance(value, list) else [value]
+            for one in numbers:
+                if not isinstance(one, int | float) or isinstance(one, bool):
+                    raise InputError(f"{where}.{column.name}: must be a number, got {one!r}")
 
     def policy_for(self, round: Round, floor: float) -> Randomised:
         """The model's policy, randomised."""

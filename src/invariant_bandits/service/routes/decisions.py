@@ -158,6 +158,6 @@ def _whole(record: Record, one: Decided) -> dict[str, Any]:
 ROUTES = [
     Route("/v1/decisions", decide, methods=["POST"]),
     Route("/v1/rewards", reward, methods=["POST"]),
-    Route("/v1/decisions/{id}/activate", activate, methods=["POST"]),
-    Route("/v1/decisions/{id}", look_up, methods=["GET"]),
+    Route("/v1/decisions/{id:path}/activate", activate, methods=["POST"]),
+    Route("/v1/decisions/{id:path}", look_up, methods=["GET"]),
 ]

@@ -1,0 +1,241 @@
+"""Version 1 over HTTP: what is answered, and that nothing bad changes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from invariant_bandits.service.access import read_tokens
+from invariant_bandits.service.limits import Limits
+from invariant_bandits.service.serving import Settings, application, opened
+from served_models import labelled_model
+
+READ, DECIDE, ADMIN = (f"{role}-token-0123456789" for role in ("read", "decide", "admin"))
+
+
+def client_of(settings: Settings) -> TestClient:
+    return TestClient(application(opened(settings)), raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    """A service with an empty model, and a fitted one of labelled arms named "shop"."""
+    model = tmp_path / "shop.model"
+    labelled_model().save(model)
+    with client_of(Settings(store=str(tmp_path / "d.db"), models={"shop": model})) as client:
+        assert client.post("/v1/models", json={"name": "default", "arms": ["a", "b"]}).status_code == 201
+        yield client
+
+
+def hash_of(client: TestClient, model: str = "default") -> str:
+    return str(client.get("/v1/model", params={"model": model}).json()["state_hash"])
+
+
+def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> None:
+    asked = {"context": {"age": 0.3}, "arms": ["arm_0", "arm_1"], "id": "d/1", "model": "shop", "scores": True}
+    decided = client.post("/v1/decisions", json=asked).json()
+    assert set(decided) == {"id", "action", "propensity", "version", "model", "scores"}
+    assert decided["action"] in ("arm_0", "arm_1")
+    assert set(decided["scores"]) == {"arm_0", "arm_1"}
+    assert client.post("/v1/decisions", json=asked).json() == decided
+    assert client.post("/v1/rewards", json={"id": "d/1", "value": 1}).json() == {"id": "d/1", "status": "learned"}
+    told = client.get("/v1/decisions/d%2F1").json()
+    assert [one["value"] for one in told["rewards"]] == [1.0]
+    assert sum(told["propensities"]) == pytest.approx(1.0)
+    assert client.get("/v1/decisions/unknown").status_code == 404
+    model = client.get("/v1/models/shop").json()
+    assert model["rounds"] == 1
+    assert model["version"] == decided["version"]
+
+
+def test_batches_are_done_whole_or_not_at_all(client: TestClient) -> None:
+    asked = [{"context": {"age": 1.0}, "model": "shop", "id": f"b{n}"} for n in range(3)]
+    decided = client.post("/v1/decisions", json={"decisions": asked}).json()["decisions"]
+    assert [one["id"] for one in decided] == ["b0", "b1", "b2"]
+    before = hash_of(client, "shop")
+    rewards = [{"id": "b0", "value": 1.0}, {"id": "b1", "value": 0.0}, {"id": "b0", "value": 0.5}]
+    assert client.post("/v1/rewards", json={"rewards": rewards}).status_code == 409
+    assert hash_of(client, "shop") == before
+    assert client.get("/v1/decisions/b1").json()["rewards"] == []
+    statuses = client.post("/v1/rewards", json={"rewards": rewards[:2]}).json()["rewards"]
+    assert [one["status"] for one in statuses] == ["learned", "learned"]
+
+
+def test_rows_of_features_can_be_offered(client: TestClient) -> None:
+    rows = [{"price": 1.0}, {"price": 2.0}]
+    assert client.post("/v1/models", json={"name": "rows"}).status_code == 201
+    assert client.post("/v1/decisions", json={"arms": rows, "model": "rows"}).json()["action"] in (0, 1)
+    named = [{"label": "x", "features": {"price": 1.0}}, {"label": "y", "features": {"price": 2.0}}]
+    assert client.post("/v1/decisions", json={"arms": named, "model": "rows"}).json()["action"] in ("x", "y")
+
+
+BAD_REWARDS = ["NaN", "Infinity", '"nan"', "true", "1e400", "1e308", "null", "[1]", '{"a": 1}', "-1e308", '"1"']
+
+
+@pytest.mark.parametrize("value", BAD_REWARDS)
+def test_a_bad_reward_is_refused_by_name_and_changes_nothing(client: TestClient, value: str) -> None:
+    client.post("/v1/decisions", json={"id": "x"})
+    before = hash_of(client)
+    answer = client.post("/v1/rewards", content=f'{{"id": "x", "value": {value}}}')
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["error"]["field"] == ("value" if answer.status_code == 422 else "body")
+    assert hash_of(client) == before
+
+
+BAD_DECISIONS: list[tuple[str, int, str]] = [
+    ('{"context": {"age": 1e400}, "model": "shop"}', 422, "context"),
+    ('{"context": {"age": 1e308}, "model": "shop"}', 422, "context"),
+    ('{"context": {"age": NaN}, "model": "shop"}', 400, "body"),
+    ('{"context": {"age": "nan"}, "model": "shop"}', 422, "age"),
+    ('{"context": {"age": [1, 2]}, "model": "shop"}', 422, ""),
+    ('{"context": {}, "model": "shop"}', 422, ""),
+    ('{"context": {"age": 1}, "arms": [], "model": "shop"}', 422, "arms"),
+    ('{"context": {"age": 1}, "arms": ["nobody"], "model": "shop"}', 422, "arm"),
+    ('{"context": {"age": 1}, "arms": ["arm_0", "arm_0"], "model": "shop"}', 422, "arms"),
+    (json.dumps({"arms": [f"a{n}" for n in range(501)]}), 422, "arms"),
+    ('{"model": "nothing"}', 404, "model"),
+    ('{"model": "../../etc/passwd"}', 422, "model"),
+    ('{"id": ""}', 422, "id"),
+    (json.dumps({"id": "x" * 257}), 422, "id"),
+    ('{"id": "a\\u0000b"}', 422, "id"),
+    ('{"context": {"t": "\\ud800"}}', 400, "body"),
+    ('{"unheard": 1}', 422, ""),
+    ("[]", 422, "body"),
+    ("", 400, "body"),
+    ('{"context": ' + '{"a":' * 100 + "1" + "}" * 100 + "}", 422, "context"),
+    ("[" * 100_000, 422, "body"),
+    (json.dumps({"context": {"a": "x" * 2_000}}), 422, "context"),
+    (json.dumps({"context": {f"c{n}": 1 for n in range(30_000)}}), 422, "context"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "field"), BAD_DECISIONS, ids=range(len(BAD_DECISIONS)))
+def test_a_bad_request_is_refused_by_name_and_changes_nothing(
+    client: TestClient, body: str, status: int, field: str
+) -> None:
+    before = hash_of(client), hash_of(client, "shop")
+    answer = client.post("/v1/decisions", content=body)
+    assert answer.status_code == status, answer.text
+    assert field in answer.json()["error"]["field"]
+    assert (hash_of(client), hash_of(client, "shop")) == before
+
+
+def test_bodies_that_are_too_long_or_not_text_are_refused(client: TestClient) -> None:
+    assert client.post("/v1/decisions", content=b"x" * 10_000_000).status_code == 413
+    chunks = (b"x" * 100_000 for _ in range(100))
+    assert client.post("/v1/decisions", content=chunks).status_code == 413
+    assert client.post("/v1/decisions", content=b'{"id": "\xff\xfe"}').status_code == 400
+
+
+def test_arms_come_and_go_and_never_come_back(client: TestClient) -> None:
+    assert client.post("/v1/models/shop/arms", json={"label": "arm_new"}).status_code == 201
+    assert client.delete("/v1/models/shop/arms/arm_0").json() == {"label": "arm_0", "active": False}
+    assert client.post("/v1/models/shop/arms", json={"label": "arm_0"}).status_code == 422
+    arms = {one["label"]: one["active"] for one in client.get("/v1/models/shop/arms").json()["arms"]}
+    assert arms == {"arm_0": False, "arm_1": True, "arm_2": True, "arm_new": True}
+    asked = {"context": {"age": 0.0}, "model": "shop", "arms": ["arm_0"]}
+    assert client.post("/v1/decisions", json=asked).status_code == 422
+
+
+def test_versions_are_uploaded_activated_and_rolled_back(client: TestClient, tmp_path: Path) -> None:
+    first = client.get("/v1/models/shop").json()["version"]
+    before = hash_of(client, "shop")
+    content = (tmp_path / "shop.model").read_bytes()
+    second = client.post("/v1/models/shop/versions", content=content, params={"note": "again"}).json()["version"]
+    assert client.get("/v1/models/shop").json()["version"] == second != first
+    assert client.post("/v1/models/shop/rollback").json()["version"] == first
+    versions = client.get("/v1/models/shop/versions").json()["versions"]
+    assert [one["active"] for one in versions] == [True, False]
+    assert client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"] == second
+    assert client.post("/v1/models/shop/versions/9-none/activate").status_code == 404
+    assert client.post("/v1/models/shop/versions", content=b"no model").status_code == 422
+    assert client.post("/v1/models/nobody/versions", content=content).status_code == 404
+    client.post("/v1/models/shop/rollback")
+    assert hash_of(client, "shop") != before  # it has a version more
+
+
+def test_rules_are_kept_and_bad_ones_refused(client: TestClient) -> None:
+    rules = {"floor": 0.2, "reward_wait": 60, "default_reward": 0.0, "aggregation": "sum"}
+    assert client.put("/v1/model/configuration", json=rules).json()["floor"] == 0.2
+    assert client.get("/v1/model/configuration").json()["aggregation"] == "sum"
+    for bad in ({"floor": 1.5}, {"reward_wait": -1}, {"aggregation": "mode"}, {"nonsense": 1}):
+        assert client.put("/v1/model/configuration", json=bad).status_code == 422
+
+
+def test_health_metrics_document_and_headers(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").status_code == 200
+    assert "invariant_bandits_requests_total" in client.get("/metrics").text
+    assert client.get("/openapi.json").json()["openapi"] == "3.1.0"
+    assert client.get("/nowhere").json()["error"]["code"] == "not found"
+    assert client.put("/v1/decisions").status_code == 405
+    headers = client.get("/healthz").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'self'" in headers["content-security-policy"]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[TestClient]:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"# who may what\nread {READ}\ndecide {DECIDE}\n{ADMIN}\n")
+    settings = Settings(store=str(tmp_path / "d.db"), host="0.0.0.0", tokens=read_tokens(tokens))
+    with client_of(settings) as client:
+        yield client
+
+
+CALLS: list[tuple[str, str, Any, str]] = [
+    ("GET", "/v1/model", None, "read"),
+    ("GET", "/metrics", None, "read"),
+    ("POST", "/v1/decisions", {"arms": ["a"]}, "decide"),
+    ("POST", "/v1/rewards", {"id": "x", "value": 1}, "decide"),
+    ("PUT", "/v1/model/configuration", {}, "admin"),
+    ("POST", "/v1/models", {"name": "other"}, "admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "needed"), CALLS)
+def test_tokens_allow_their_role_and_no_more(
+    guarded: TestClient, method: str, path: str, body: Any, needed: str
+) -> None:
+    def status(headers: dict[str, str]) -> int:
+        return guarded.request(method, path, json=body, headers=headers).status_code
+
+    assert status({}) == 401
+    assert status({"Authorization": "Bearer wrong-token-0123456789"}) == 401
+    order = ["read", "decide", "admin"]
+    for role, token in zip(order, (READ, DECIDE, ADMIN), strict=True):
+        allowed = order.index(role) >= order.index(needed)
+        for headers in ({"Authorization": f"Bearer {token}"}, {"Ocp-Apim-Subscription-Key": token}):
+            assert (status(headers) < 400) == allowed or (allowed and status(headers) == 422), (role, headers)
+            assert allowed or status(headers) == 403
+
+
+def test_health_needs_no_token(guarded: TestClient) -> None:
+    assert guarded.get("/healthz").status_code == 200
+    assert guarded.get("/readyz").status_code == 200
+
+
+def test_beyond_this_machine_a_token_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tokens"):
+        opened(Settings(store=str(tmp_path / "d.db"), host="0.0.0.0"))
+    assert not (tmp_path / "d.db").exists()
+
+
+def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
+    settings = Settings(store=str(tmp_path / "d.db"), limits=Limits(rate=2.0))
+    with client_of(settings) as client:
+        statuses = [client.get("/v1/model").status_code for _ in range(20)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+
+
+@pytest.mark.parametrize("text", ["", "short", "boss 0123456789abcdef", "admin 0123456789abcdef more", "admin x\ty z"])
+def test_token_files_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokens").write_text(text)
+    with pytest.raises(ValueError, match="token file"):
+        read_tokens(tmp_path / "tokens")
