@@ -57,7 +57,7 @@ def refusal(error: BaseException) -> RefusedError:
     if isinstance(error, UnavailableError):
         return RefusedError(503, f"nothing was stored: {error}", headers={"Retry-After": "1"})
     if isinstance(error, HTTPException):
-        return RefusedError(error.status_code, str(error.detail))
+        return RefusedError(error.status_code, str(error.detail), headers=dict(error.headers or {}))
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
         status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422

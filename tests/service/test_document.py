@@ -1,0 +1,60 @@
+"""The served document driven by schemathesis, the figures read by Prometheus' own tool, and how a process ends."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from started_service import service, start
+
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def test_no_request_that_the_document_allows_or_forbids_is_answered_with_500(tmp_path: Path) -> None:
+    with service(tmp_path) as started:
+        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{started.url}/openapi.json", "--seed", "1"]
+        command += ["--checks", CHECKS, "--max-examples", "15", "--no-color", "--generation-database", "none"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
+        assert "generated" in done.stdout
+        assert started.ask("GET", "/readyz")[0] == 200
+
+
+def test_the_figures_please_promtool(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool (Debian's package prometheus) is not installed")
+    with service(tmp_path) as started:
+        decided = started.ask("POST", "/v1/decisions", {"arms": ["a", "b"], "id": 'a"b'})[1]
+        started.ask("POST", "/v1/rewards", {"id": decided["id"], "value": 1})
+        text = started.ask("GET", "/metrics")[1]
+    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_second_process_on_the_same_store_is_refused(tmp_path: Path) -> None:
+    with service(tmp_path) as started:
+        with pytest.raises(RuntimeError, match="in use by another process"):
+            start(tmp_path)
+        assert started.ask("GET", "/readyz")[0] == 200
+        assert started.end() == 0
+    with service(tmp_path) as again:
+        assert again.ask("GET", "/v1/model")[1]["rounds"] == 0
+
+
+def test_a_damaged_store_is_refused_and_the_event_named(tmp_path: Path) -> None:
+    with service(tmp_path) as started:
+        for n in range(20):
+            started.ask(
+                "POST", "/v1/decisions", {"arms": ["a", "b"], "id": f"decision-{n}", "context": {"t": "needle"}}
+            )
+    path = tmp_path / "decisions.db"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"needle")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RuntimeError, match=r"exit code [1-9].*event \d+ is damaged"):
+        start(tmp_path)
