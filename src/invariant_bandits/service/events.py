@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -140,8 +141,35 @@ class Closed(Event, frozen=True, array_like=True, tag="closed"):
     why: Literal["reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"]
 
 
+class Grouped(Event, frozen=True, array_like=True, tag="group"):
+    """Decisions that were made together under one id, one per slot; each has an id of its own (`id_in_group`)."""
+
+    id: str
+    model: str
+    slots: list[str]
+
+
+class Kept(Event, frozen=True, array_like=True, tag="kept"):
+    """Something a door wants to find again under a name; None: no longer. Decisions do not depend on it."""
+
+    model: str
+    name: str
+    value: dict[str, Any] | None
+    by: str = ""
+
+
 AnyEvent = (
-    VersionAdded | VersionActivated | Configured | ArmAdded | ArmRetired | Decided | Activated | Rewarded | Closed
+    VersionAdded
+    | VersionActivated
+    | Configured
+    | ArmAdded
+    | ArmRetired
+    | Decided
+    | Activated
+    | Rewarded
+    | Closed
+    | Grouped
+    | Kept
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -156,6 +184,15 @@ def encoded(event: AnyEvent) -> bytes:
 def decoded(body: bytes) -> AnyEvent:
     """The event in its stored form."""
     return _decoder.decode(body)
+
+
+def id_in_group(id: str, slot: str) -> str:
+    """Id of the decision about one slot of those made together under an id.
+
+    >>> id_in_group("visit 7", "top|left")
+    'visit 7|top%7Cleft'
+    """
+    return f"{id}|{quote(slot, safe='')}"
 
 
 def key_of(event: AnyEvent) -> str | None:

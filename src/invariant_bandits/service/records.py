@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from invariant_bandits.service.events import Activated, AnyEvent, Closed, Decided, Rewarded, decoded
+from invariant_bandits.service.events import Activated, AnyEvent, Closed, Decided, Grouped, Rewarded, decoded
 from invariant_bandits.service.store.chain import Row
 
 MOST_REMEMBERED = 20_000
@@ -25,12 +25,15 @@ class Record:
         False while a deferred decision was not shown.
     rewards : list of Rewarded
     closed : Closed or None
+    grouped : Grouped or None
+        If this is the id of several decisions made together.
     """
 
     decided: Decided | None = None
     activated: bool = True
     rewards: list[Rewarded] = field(default_factory=list)
     closed: Closed | None = None
+    grouped: Grouped | None = None
 
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
@@ -42,6 +45,8 @@ class Record:
             self.rewards.append(event)
         elif isinstance(event, Closed):
             self.closed = event
+        elif isinstance(event, Grouped):
+            self.grouped = event
 
     def joined(self) -> list[float]:
         """Values that count for it."""
@@ -96,4 +101,4 @@ def record_of(events: Iterable[AnyEvent]) -> Record | None:
 
 def _has(record: Record, event: AnyEvent) -> bool:
     """Whether the store has told of this very event already."""
-    return event in (record.decided, record.closed) or event in record.rewards
+    return event in (record.decided, record.closed, record.grouped) or event in record.rewards

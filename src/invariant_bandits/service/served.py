@@ -57,6 +57,8 @@ class Served:
         Versions in the order in which they were activated, the active one last.
     waiting : deque of (float, str)
         When the wait of a decision ends, and its id, the earliest first.
+    kept : dict of str to mapping
+        What doors want to find again, see the event Kept.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Served:
     waiting: deque[tuple[float, str]] = field(default_factory=deque)
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -105,6 +108,7 @@ class Served:
             "waiting": list(self.waiting),
             "counts": msgspec.to_builtins(self.counts),
             "plays": self.plays,
+            "kept": self.kept,
         }
 
     @classmethod
@@ -121,4 +125,5 @@ class Served:
             deque((float(due), str(id)) for due, id in told["waiting"]),
             msgspec.convert(told["counts"], Counts),
             dict(told["plays"]),
+            dict(told.get("kept", {})),
         )

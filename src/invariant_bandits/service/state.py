@@ -20,6 +20,8 @@ from invariant_bandits.service.events import (
     Closed,
     Configured,
     Decided,
+    Grouped,
+    Kept,
     Rewarded,
     VersionActivated,
     VersionAdded,
@@ -109,6 +111,16 @@ class State:
         wait = served.configuration.reward_wait
         if wait is not None:
             served.waiting.append((event.time + wait, event.id))
+
+    def _grouped(self, event: Grouped) -> None:
+        self.records.take(event.id, event)
+
+    def _kept(self, event: Kept) -> None:
+        kept = self.models[event.model].kept
+        if event.value is None:
+            kept.pop(event.name, None)
+        else:
+            kept[event.name] = event.value
 
     def _activated(self, event: Activated) -> None:
         self.records.take(event.id, event)
@@ -325,6 +337,8 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     Activated: State._activated,
     Rewarded: State._rewarded,
     Closed: State._closed,
+    Grouped: State._grouped,
+    Kept: State._kept,
 }
 
 
