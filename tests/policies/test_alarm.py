@@ -193,3 +193,14 @@ def test_sums_of_another_shape_are_refused():
 def test_a_few_tests_of_fixed_arms_are_no_evidence():
     """Nothing changed: at 3 % false alarms more than 4 of 40 have probability below 1 %; without leverages half do."""
     assert alarms(FixedArms(arms=5, changed=0.0), 40, 83, rounds=1000) <= 4
+
+
+def test_the_same_round_again_and_again_says_nothing():
+    """Once the baseline is taken off nothing is left but rounding, which must not look like evidence."""
+    rng = np.random.default_rng(0)
+    policy = ib.AutoISD.from_history(StressEpisodes().draw(10, rng).moments)
+    one = rng.normal(size=policy.dim)
+    for _ in range(400):
+        policy.update(one, 1.0)
+        assert policy.log_evidence == pytest.approx(0.0, abs=0.5)
+    assert not policy.alarm

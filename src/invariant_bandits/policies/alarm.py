@@ -37,6 +37,8 @@ DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
 LEAST_VARIATION, SILENCED = 0.05, 1e4
+ONLY_ROUNDING = 1e-9
+"""A feature with less than this share of its square left once its mean is taken off has not varied."""
 
 
 def next_look(rounds: int, dim: int) -> int:
@@ -87,12 +89,17 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     apart = np.eye(p, d)
     if d > p:
         apart[:, p] = -G[:p, p] / G[p, p]
+    there = np.diagonal(G)[:p]
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
+    constant = np.diagonal(G) <= ONLY_ROUNDING * there
+    u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = 0.0, 0.0, 0.0, 0.0, 0.0
     u, G, B = (np.ascontiguousarray(one) for one in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
     doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
     broken = np.array([kernels.log_normal(u, G, extra, B + doubt) for extra in _breaks(prior)])
     top = broken.max()
+    if not np.isfinite(top):
+        return 0.0
     return float(top + np.log(np.exp(broken - top).mean()) - _held(u, G, B, doubt, prior))
 
 
