@@ -1,6 +1,10 @@
 """The public names, once: type checkers read them here, and the package imports each when it is first used."""
 
 from invariant_bandits.checks import InputError as InputError
+from invariant_bandits.client.calls import ServedDecision as ServedDecision
+from invariant_bandits.client.calls import ServiceError as ServiceError
+from invariant_bandits.client.clients import AsyncClient as AsyncClient
+from invariant_bandits.client.clients import Client as Client
 from invariant_bandits.decisions import Decision as Decision
 from invariant_bandits.decomposition.arm_prior import ArmPrior as ArmPrior
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics

@@ -247,11 +247,11 @@ class State:
     @staticmethod
     def _is_repeated(served: Served, record: Record, given: Given, value: float) -> bool:
         """Whether this very reward was given before: the same request, or the same value where one is all there is."""
-        single = served.configuration.aggregation == "earliest" and given.request is None
+        single = served.configuration.aggregation == "earliest"
         return any(
-            one.value == value and (single or (given.request is not None and one.request == given.request))
+            (single and one.value == value) or (given.request is not None and one.request == given.request)
             for one in record.rewards
-        ) or (given.request is not None and any(one.request == given.request for one in record.rewards))
+        )
 
     @staticmethod
     def _settled(served: Served, values: list[float]) -> tuple[float | None, Any]:
