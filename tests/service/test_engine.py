@@ -105,8 +105,9 @@ def test_after_the_wait_the_default_is_learned_exactly_once(tmp_path: Path) -> N
         counts = engine.state.models["default"].counts
         assert (counts.learned, counts.defaulted, counts.reward_sum) == (2, 1, 3.0)
         assert engine.call(work.reward(Given("none", 1.0))) == "late"
+        assert engine.call(work.reward(Given("two", 5.0))) == "late"
         assert engine.call(work.reward(Given("nobody", 1.0))) == "unknown"
-        assert (counts.learned, counts.late, counts.unknown) == (2, 1, 1)
+        assert (counts.learned, counts.late, counts.unknown) == (2, 2, 1)
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db")
     assert replayed(store).hashes() == live

@@ -221,12 +221,13 @@ class State:
         served, decided = self.models[record.decided.model], record.decided
         if self._is_repeated(served, record, given, value):
             return [], "unchanged"
-        if record.closed is not None and record.closed.why != "reward":
+        single = served.configuration.aggregation == "earliest"
+        if record.closed is not None and not (single and record.joined()):
             return [Rewarded(now, given.id, decided.model, value, "late", given.request)], "late"
-        if record.closed is not None or (served.configuration.aggregation == "earliest" and record.joined()):
+        if single and record.joined():
             if served.configuration.conflicts == "ignore":
                 return [], "ignored"
-            there = record.joined()[0] if record.joined() else None
+            there = record.joined()[0]
             raise ConflictError(
                 f"value: decision {given.id!r} has the reward {there!r} already, which {value!r} contradicts"
             )
