@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import pyarrow as pa
 import invariant_bandits as ib
 from invariant_bandits.service import engine as work
 from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.sqlite import SqliteStore
 
 
@@ -55,3 +57,21 @@ def labelled_model(rounds: int = 4_000, arms: int = 3) -> ib.Model:
 def fitted(seed: int = 7) -> FittedLearner:
     """The same as a learner."""
     return FittedLearner(labelled_model(), seed)
+
+
+def all_of(works: Iterable[work.Work]) -> work.Work:
+    """Several works in one batch: one commit for all, every decision in the state before it."""
+    those = list(works)
+    return lambda state, batch: [one(state, batch) for one in those]
+
+
+def play_together(
+    engine: Engine, asked: Sequence[Asked], reward: Callable[[Decided], float], size: int = 50
+) -> list[Decided]:
+    """Decide and reward rounds, so many at a time."""
+    played: list[Decided] = []
+    for start in range(0, len(asked), size):
+        decided = engine.call(all_of(work.decide(one) for one in asked[start : start + size]))
+        engine.call(all_of(work.reward(Given(one.id, reward(one), model=one.model)) for one in decided))
+        played += decided
+    return played

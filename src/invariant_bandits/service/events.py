@@ -97,6 +97,8 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
         Whether the action is another one than the policy alone would have played.
     protocol : str
         Through which door it came.
+    chance_cost : float or None
+        By how much less reward is expected of this draw than of the most probable action; None if it was not measured.
     """
 
     id: str
@@ -113,6 +115,7 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
     explored: bool = False
     protocol: str = "v1"
     extra: dict[str, Any] | None = None
+    chance_cost: float | None = None
 
 
 class Activated(Event, frozen=True, array_like=True, tag="activated"):

@@ -27,6 +27,8 @@ class Counts(msgspec.Struct):
     learned, defaulted, unlearned, refused : int
         Decisions learned; of these with the default reward; settled without being learned; not learned because the
         policy refused the round.
+    chance_measured, chance_cost : int, float
+        Decisions whose expected loss by chance was worked out, and the sum of these losses.
     """
 
     decisions: int = 0
@@ -39,6 +41,8 @@ class Counts(msgspec.Struct):
     unlearned: int = 0
     refused: int = 0
     reward_sum: float = 0.0
+    chance_measured: int = 0
+    chance_cost: float = 0.0
 
 
 @dataclass

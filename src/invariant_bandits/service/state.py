@@ -33,6 +33,8 @@ from invariant_bandits.service.served import Served
 
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000
+MEASURED_EVERY = 8
+"""What chance costs is worked out for one of so many decisions."""
 
 
 class ConflictError(InputError):
@@ -105,6 +107,9 @@ class State:
         served = self.models[event.model]
         served.counts.decisions += 1
         served.counts.explored += event.explored
+        if event.chance_cost is not None:
+            served.counts.chance_measured += 1
+            served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
         served.plays[label] = served.plays.get(label, 0) + 1
         served.learner.seen(event.context, event.labels, event.actions)
@@ -177,6 +182,8 @@ class State:
             raise InputError(f"model: {asked.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
         draw = served.counts.decisions + drawn
         round, choice = self.chosen(served, asked, draw)
+        measured = draw % MEASURED_EVERY == 0
+        means = served.learner.means(round) if asked.scores or measured else None
         event = Decided(
             now,
             asked.id or secrets.token_hex(12),
@@ -188,11 +195,12 @@ class State:
             None if asked.actions is None else list(asked.actions),
             choice.place,
             choice.propensities,
-            served.learner.means(round) if asked.scores else None,
+            means if asked.scores else None,
             asked.deferred,
             choice.explored,
             asked.protocol,
             asked.extra,
+            choice.cost(means) if means is not None and measured else None,
         )
         events: list[AnyEvent] = [event]
         if earlier:  # rewards that were here before their decision

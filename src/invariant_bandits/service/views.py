@@ -31,6 +31,20 @@ def versions_of(served: Served) -> list[dict[str, Any]]:
     ]
 
 
+def exploration_of(served: Served) -> dict[str, Any]:
+    """What chance does and costs: the share of uniform chance, of other actions, and the reward it is expected to cost.
+
+    `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was worked out for.
+    """
+    counts, rules = served.counts, served.configuration
+    return {
+        "floor": served.learner.floor_of(rules.floor) if rules.mode == "online" else 0.0,
+        "share": counts.explored / counts.decisions if counts.decisions else None,
+        "cost": counts.chance_cost / counts.chance_measured if counts.chance_measured else None,
+        "measured": counts.chance_measured,
+    }
+
+
 class Story:
     """What every model believed over time, and how it fared."""
 
@@ -61,6 +75,7 @@ class Story:
             "counts": counts,
             "waiting": len(served.waiting),
             "configuration": msgspec.to_builtins(served.configuration),
+            "exploration": exploration_of(served),
             "arms": {"registered": served.learner.arms, "plays": dict(served.plays)},
             "about": about,
             "story": list(points),

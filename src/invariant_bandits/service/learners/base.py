@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -40,6 +41,11 @@ class Choice(NamedTuple):
         """Whether chance chose another action than the most probable one."""
         return self.propensities[self.place] < max(self.propensities)
 
+    def cost(self, means: Sequence[float]) -> float:
+        """By how much less is expected of a draw than of the most probable action, given expected rewards (K,)."""
+        likeliest = max(range(len(means)), key=self.propensities.__getitem__)
+        return means[likeliest] - math.fsum(p * mean for p, mean in zip(self.propensities, means, strict=True))
+
 
 class Learner(ABC):
     """The state of one version of a served model.
@@ -65,6 +71,10 @@ class Learner(ABC):
     @abstractmethod
     def policy_for(self, round: Round, floor: float) -> Randomised:
         """The policy that decides about the round, with this share of uniform chance."""
+
+    def floor_of(self, asked: float) -> float:
+        """The share of uniform chance that decisions really have if this one is asked for."""
+        return asked
 
     def decide(self, round: Round, draw: int, floor: float) -> Choice:
         """The choice that number `draw` gives in the present state."""

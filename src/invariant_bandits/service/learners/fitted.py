@@ -76,6 +76,11 @@ class FittedLearner(Learner, kind="model"):
             self._randomised = (floor, policy, Randomised(policy, floor, seed=self.seed))
         return self._randomised[2]
 
+    def floor_of(self, asked: float) -> float:
+        """That of a model whose policy randomises by itself, else the one that is asked for."""
+        policy = self.model.policy
+        return policy.floor if isinstance(policy, Randomised) else asked
+
     def means(self, round: Round) -> list[float]:
         """Expected rewards (K,)."""
         expected: list[float] = (self.model.policy.scores(round.features).mean + self.model.baseline).tolist()

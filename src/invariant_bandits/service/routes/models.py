@@ -18,7 +18,7 @@ from invariant_bandits.service.http import RefusedError, answer, check_values, r
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.routes.shapes import ArmRequest, ModelRequest
 from invariant_bandits.service.state import State
-from invariant_bandits.service.views import versions_of
+from invariant_bandits.service.views import exploration_of, versions_of
 
 
 def _name(request: Request) -> str:
@@ -40,6 +40,7 @@ async def show(request: Request) -> Response:
             "counts": msgspec.to_builtins(served.counts),
             "waiting": len(served.waiting),
             "configuration": served.configuration,
+            "exploration": exploration_of(served),
             **served.learner.about(),
         }
 

@@ -1,0 +1,122 @@
+"""Logged propensities are the probabilities of what is done, and what chance costs is what it was planted to cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import invariant_bandits as ib
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.events import Decided
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.replaying import replayed
+from invariant_bandits.service.requests import Asked
+from invariant_bandits.service.state import State
+from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.views import exploration_of
+from served_models import all_of, labelled_model, play_together, running, serve
+
+RARELY = 1e-6
+"""How often a test of true propensities would fail if the seeds were drawn anew."""
+
+
+def misfit(decided: list[Decided]) -> tuple[float, int]:
+    """Pearson's statistic of decisions in one state about one context, and its degrees of freedom."""
+    labels = decided[0].labels
+    expected = np.sum([one.propensities for one in decided], axis=0)
+    counts = np.bincount([one.place for one in decided], minlength=len(labels))
+    possible = expected > 0.0
+    assert counts[~possible].sum() == 0
+    return float(np.sum((counts - expected)[possible] ** 2 / expected[possible])), int(possible.sum()) - 1
+
+
+def taught(engine: Engine, rounds: int = 40) -> None:
+    rng = np.random.default_rng(2)
+    asked = [Asked(context={"age": age}) for age in rng.normal(size=rounds).tolist()]
+    play_together(engine, asked, lambda one: float(rng.random() < 0.3 + 0.2 * one.place), size=10)
+
+
+@pytest.fixture(scope="module")
+def stored() -> dict[str, tuple[type[Learner], bytes]]:
+    """Learners of all kinds, as they are stored."""
+    model = labelled_model()
+    by_itself = replace(model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13))
+    made: dict[str, Learner] = {
+        "empty": OpenLearner(dict.fromkeys("abc", True), seed=11),
+        "fitted": FittedLearner(model, 12),
+        "fitted, randomises by itself": FittedLearner(by_itself),
+    }
+    return {name: (type(one), one.to_bytes()) for name, one in made.items()}
+
+
+@pytest.mark.parametrize("which", ["empty", "fitted", "fitted, randomises by itself"])
+@pytest.mark.parametrize("mode", ["online", "apprentice", "logging"])
+def test_actions_are_played_as_often_as_their_logged_propensities_say(
+    tmp_path: Path, stored: dict[str, tuple[type[Learner], bytes]], which: str, mode: Any
+) -> None:
+    kind, content = stored[which]
+    with running(tmp_path / "d.db") as engine:
+        serve(engine, kind.from_bytes(content, which))
+        taught(engine)
+        engine.call(work.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
+        total, freedom = 0.0, 0
+        for age in (-1.0, 0.4):
+            decided = engine.call(all_of([work.decide(Asked(context={"age": age}))] * 1_500))
+            assert len({tuple(one.propensities) for one in decided}) == 1
+            one_total, one_freedom = misfit(decided)
+            total, freedom = total + one_total, freedom + one_freedom
+        if mode != "online":  # the first arm, for certain
+            assert freedom == 0
+            assert total == 0.0
+            assert {one.place for one in decided} == {0}
+            return
+        assert freedom >= 2
+        assert chi2.sf(total, freedom) > RARELY
+        swapped = [
+            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1]) for one in decided
+        ]
+        assert chi2.sf(*misfit(swapped)) < RARELY, "the test could not tell wrong propensities from right ones"
+
+
+def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        taught(engine)
+        decided = engine.call(all_of([work.decide(Asked(context={"age": 0.0}))] * 200))
+        assert min(min(one.propensities) for one in decided) == pytest.approx(0.05 / 3)
+        told = engine.call(work.inspect(lambda state: exploration_of(state.model("default"))))
+        assert told["floor"] == 0.05
+        assert 0.0 < told["share"] < 1.0
+
+
+def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
+    """Arm b earns 1, a and c 0: a floor of 0.3 gives up 0.3·2/3 per decision once that is known."""
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        engine.call(work.configure("default", Configuration(floor=0.3)), alone=True)
+
+        def played(rounds: int) -> None:
+            play_together(engine, [Asked(context={})] * rounds, lambda one: float(one.place == 1))
+
+        def counts(state: State) -> tuple[int, float]:
+            one = state.model("default").counts
+            return one.chance_measured, one.chance_cost
+
+        played(400)
+        before = engine.call(work.inspect(counts))
+        played(400)
+        after = engine.call(work.inspect(counts))
+        assert after[0] - before[0] == 50
+        assert (after[1] - before[1]) / 50 == pytest.approx(0.2, abs=0.01)
+        live = engine.state.hashes()
+    store = SqliteStore(tmp_path / "d.db")
+    assert replayed(store).hashes() == live
+    store.close()
