@@ -96,7 +96,7 @@ def test_a_value_that_is_long_does_not_hide_the_header(tmp_path):
 
 
 def test_a_bomb_is_not_unpacked(tmp_path):
-    """A quarter of a gigabyte of one sign, packed: the reader gives up at the first line that is too long, in bounded memory."""
+    """One sign, 268 million times, packed: the reader gives up at the first line that is too long."""
     path = tmp_path / "log.csv.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(b"x,reward\n")

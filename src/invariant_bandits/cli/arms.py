@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import AsJson, check_target, print_json, words_on_stderr
+from invariant_bandits.cli.common import AsJson, Force, check_target, print_json, words_on_stderr
 from invariant_bandits.cli.common import plain_console as console
 
 
@@ -30,13 +30,14 @@ def arms(
         Path | None,
         typer.Option("--out", "-o", metavar="MODEL", help="Where the changed model goes; replaces MODEL if not given."),
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """List the arms of a model, add one or retire some."""
     if feature and add is None:
         raise InputError("--feature describes a new arm: give --add, too")
     target = model if out is None else out
-    check_target(target, "--out", "model")
+    check_target(target, "--out", "model", force=force)
     with words_on_stderr(as_json):
         from invariant_bandits.model import Model
         from invariant_bandits.reports import values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,30 +112,60 @@ class Bar:
         self._progress.stop()
 
 
-def check_target(path: Path, option: str, what: str) -> None:
-    """Fail before hours of reading, not after; and never write over what is not a "model" or a "page" itself."""
+def check_target(
+    path: Path, option: str, what: str, *, force: bool | None = False, reads: Iterable[object] = ()
+) -> None:
+    """Fail before hours of reading, not after; and write over nothing that would be missed.
+
+    what: the kind of file that will be there, one of KINDS; files of another kind are replaced with `force` only.
+    None says that the command has no such option.
+    reads: paths that the command reads, None among them or not: they are never written over.
+    """
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder")
     if not path.parent.is_dir():
         raise InputError(f"{option}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{option}: the folder {path.parent} cannot be written to")
-    if path.exists() and not _may_be_replaced(path, what):
-        raise InputError(f"{option}: {path} is there already and is no {what}; it is not written over")
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise InputError(f"{option}: {path} is not a file and is not written to")
+    check_not_read(path, option, reads)
+    if not force and path.stat().st_size and not KINDS[what](path):
+        how = "" if force is None else " without --force"
+        raise InputError(f"{option}: {path} is there already and is no {what}; it is not written over{how}")
 
 
-def _may_be_replaced(path: Path, what: str) -> bool:
-    """Whether a file is empty, or of the kind that would replace it."""
-    if not path.is_file() or not path.stat().st_size:
-        return path.is_file()
-    if what == "model":
-        return kind_of(path) == what
-    with path.open("rb") as file:
-        return file.read(200).lstrip().lower().startswith((b"<!doctype html", b"<html"))
+def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
+    """InputError if a path is one of the files that the command reads, by whatever name."""
+    if path.exists() and any(_same_file(path, str(one)) for one in reads if one is not None):
+        raise InputError(f"{option}: {path} is read by this command; it is never written over")
+
+
+def _same_file(path: Path, other: str) -> bool:
+    return Path(other).exists() and path.samefile(other)
+
+
+def _begins(*starts: bytes) -> Callable[[Path], bool]:
+    def check(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(200).removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(starts)
+
+    return check
+
+
+KINDS: Mapping[str, Callable[[Path], bool]] = {
+    "model": lambda path: kind_of(path) == "model",
+    "page": _begins(b"<!doctype html", b"<html"),
+    "Markdown page": _begins(b"# "),
+    "picture": _begins(b"\x89png", b"<?xml", b"<svg", b"%pdf"),
+}
+"""How a file of each kind is told from others."""
+Force = Annotated[bool, typer.Option("--force", help="Write over files of another kind, too; never over what is read.")]
 
 
 def write_page(page: str, path: Path) -> None:
     """Store a Markdown page and show it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, page.encode())
     console.print(page, highlight=False)

@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, console, one_thread_each
+from invariant_bandits.cli.common import PROCESSORS, Bar, Force, Jobs, Seed, check_target, console, one_thread_each
 
 if TYPE_CHECKING:
     from invariant_bandits.experiments.run import Reproduction
     from invariant_bandits.simulation.results import SimulationResult
 
+PICTURES = ("png", "svg", "pdf")
 COMPILING = "compiling (once after installation)"
 
 
@@ -29,6 +30,7 @@ def reproduce(
     jobs: Jobs = PROCESSORS,
     out: Annotated[Path, typer.Option(help="Folder for cells, figures and report.")] = Path("results"),
     seed: Seed = 20261116,
+    force: Force = False,
 ) -> None:
     """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write report.html.
 
@@ -43,7 +45,16 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     with Bar(COMPILING) as progress:
-        run.play(names, out, replications=repeated, seed=seed, jobs=jobs, progress=progress, notice=console.print)
+        run.play(
+            names,
+            out,
+            replications=repeated,
+            seed=seed,
+            jobs=jobs,
+            progress=progress,
+            notice=console.print,
+            force=force,
+        )
     _report(out, jobs)
 
 
@@ -71,7 +82,7 @@ def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import run
 
     with console.status("judging claims and drawing figures"):
-        found = run.read(folder, jobs)
+        found = run.read(folder, jobs, notice=console.print)
         run.write_claims(found, folder)
         run.write_figures(found, folder, jobs)
         page = report_page.write(found, folder)
@@ -115,6 +126,7 @@ def simulate(
     jobs: Jobs = PROCESSORS,
     replications: Annotated[int | None, typer.Option(min=2, help="Instead of the file's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
+    force: Force = False,
 ) -> None:
     """Play one's own grid of worlds and policies; finished cells are not played again."""
     from invariant_bandits.experiments import cells
@@ -123,6 +135,9 @@ def simulate(
 
     one_thread_each()
     grid = read_grid(config)
+    out.mkdir(parents=True, exist_ok=True)
+    for suffix in PICTURES:
+        check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
     with Bar(COMPILING) as progress:
         results = cells.run(
             grid.cells,
@@ -132,6 +147,7 @@ def simulate(
             jobs=jobs,
             progress=progress,
             notice=console.print,
+            force=force,
         )
     names = list(grid.cells[0].policies)
     console.print(_regret_table(results, names))
@@ -141,7 +157,7 @@ def simulate(
             cell: {name: (float(v.mean()), float(v.max())) for name in names if (v := result.final(name)).mean() > 0.0}
             for cell, result in results.items()
         }
-        picture = plots.save(plots.regret_chart(chart), out / "regret")
+        picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)
         console.print(f"picture: {picture[0]} (and .svg, .pdf)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,8 @@ from invariant_bandits.cli.common import (
     NO_ANSWER,
     PROCESSORS,
     AsJson,
+    Force,
+    check_not_read,
     check_target,
     print_json,
     width,
@@ -73,6 +75,7 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the cluster, tcp://… or spark://…; without it one is started here.")
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
@@ -80,13 +83,13 @@ def fit(
     The meaning of the columns is guessed from names and types, and shown; options correct it.
     """
     page_path = out.with_suffix(".html") if report is None else report
-    check_target(out, "--out", "model")
-    check_target(page_path, "--report", "page")
+    check_target(out, "--out", "model", force=force)
+    check_target(page_path, "--report", "page", force=force)
     if page_path == out:
         raise InputError(f"--out and --report must be different files, got {out} for both")
     factor = None if exploration is None else _factor(exploration)
     began = time.perf_counter()
-    opened = _opened(log)
+    opened = _opened(log, {"--out": out, "--report": page_path})
     with reading() as progress:
         from invariant_bandits.fitting import fit_logs
 
@@ -140,6 +143,7 @@ def _factor(words: str) -> float | str:
 def inspect(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit`.")],
     report: Report = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what a model knows: what is stable, what drifts and how far, the evidence, the quality of its log."""
@@ -147,7 +151,7 @@ def inspect(
     from invariant_bandits.reports import model_page, values
 
     if report is not None:
-        check_target(report, "--report", "page")
+        check_target(report, "--report", "page", force=force, reads=[model])
     say_when_compiling()
     loaded = Model.load(model)
     with words_on_stderr(as_json):
@@ -183,6 +187,7 @@ def evaluate(
     report: Report = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = PROCESSORS,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
@@ -191,8 +196,8 @@ def evaluate(
     known about any policy, the exit code is 3.
     """
     if report is not None:
-        check_target(report, "--report", "page")
-    opened = _opened(log)
+        check_target(report, "--report", "page", force=force, reads=[policy_log])
+    opened = _opened(log, {} if report is None else {"--report": report})
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
@@ -256,14 +261,20 @@ def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json
 COMMANDS: tuple[Callable[..., None], ...] = (fit, inspect, evaluate)
 
 
-def _opened(log: LogOptions) -> Log:
-    """The log, opened once for everything that follows; says what its columns were taken for."""
+def _opened(log: LogOptions, targets: Mapping[str, Path]) -> Log:
+    """The log, opened once for everything that follows; says what its columns were taken for.
+
+    targets: option -> file that will be written, which must be none of those that are read.
+    """
     with console.status("looking at the columns"):
         from invariant_bandits.logs.log import open_log
 
         opened = open_log(
             log.source, log.overrides(), catalogue=log.catalogue, arms=split_words(log.arms) if log.arms else None
         )
+        reads = [log.schema, log.catalogue, *(task.file for task in opened.source.tasks)]
+        for option, path in targets.items():
+            check_not_read(path, option, reads)
         arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
     console.print(f"{opened.schema.describe()}\n{arms}")
     return opened

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from invariant_bandits.cli.common import console
+from invariant_bandits.cli.common import Force, check_target, console
 from invariant_bandits.cli.compiling import say_when_compiling
 
 
@@ -19,11 +19,17 @@ def decompose(
     alpha: Annotated[float, typer.Option(help="Level of the tests that call a block varying.")] = 0.002,
     windows: Annotated[int | None, typer.Option(help="Merge the windows into this many first.")] = None,
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    force: Force = False,
 ) -> None:
     """Say what is stable and what drifts in stored moments."""
     from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
     from invariant_bandits.moments.windowed import WindowedMoments
 
+    if plot is not None:
+        check_target(plot, "--plot", "picture", force=force, reads=[moments])
+        if not plot.suffix:
+            plot = plot.with_suffix(".png")
+            check_target(plot, "--plot", "picture", force=force, reads=[moments])
     stored = WindowedMoments.load(moments)
     if windows is not None:
         stored = stored.coarsen(windows)
@@ -35,7 +41,7 @@ def decompose(
     if plot is not None:
         from invariant_bandits.reports import plots
 
-        plots.save(plots.overview(fit, theme_name=theme), plot.with_suffix(""), [plot.suffix.lstrip(".") or "png"])
+        plots.save(plots.overview(fit, theme_name=theme), plot.with_suffix(""), [plot.suffix.lstrip(".")])
         console.print(f"picture: {plot}")
 
 

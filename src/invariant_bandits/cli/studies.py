@@ -8,15 +8,30 @@ from typing import Annotated
 
 import typer
 
-from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, console, one_thread_each, write_page
+from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, check_target, console, one_thread_each, write_page
 
 study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
-Figures = Annotated[Path, typer.Option(help="Folder for its pictures.")]
+
+
+def _checked_page(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_target(path, "--out", "Markdown page", force=None)
+    return path
+
+
+def _checked_folder(context: typer.Context, folder: Path) -> Path:
+    for path in folder.glob(f"{context.info_name}-*"):
+        check_target(path, "--figures", "picture", force=None)
+    return folder
+
+
+Page = Annotated[Path, typer.Option(help="Where the Markdown page goes.", callback=_checked_page)]
+Figures = Annotated[Path, typer.Option(help="Folder for its pictures.", callback=_checked_folder)]
 
 
 @study.command()
 def offline(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/offline.md"),
+    out: Page = Path("docs/studies/offline.md"),
     replications: Annotated[int, typer.Option(min=20, help="Repetitions per cell.")] = 400,
     seed: Seed = 20261115,
     jobs: Jobs = PROCESSORS,
@@ -40,7 +55,7 @@ def offline(
 
 @study.command()
 def online(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/online.md"),
+    out: Page = Path("docs/studies/online.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per row.")] = 200,
     seed: Seed = 20261122,
@@ -64,7 +79,7 @@ def online(
 
 @study.command()
 def stress(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/stress.md"),
+    out: Page = Path("docs/studies/stress.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 60,
     seed: Seed = 20261121,
     jobs: Jobs = PROCESSORS,
@@ -82,7 +97,7 @@ def stress(
 
 @study.command()
 def arms(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/arms.md"),
+    out: Page = Path("docs/studies/arms.md"),
     replications: Annotated[int, typer.Option(min=2, help="Repetitions per world.")] = 40,
     logs: Annotated[int, typer.Option(min=2, help="Logs to name drifting effects in.")] = 200,
     seed: Seed = 20261218,
@@ -102,7 +117,7 @@ def arms(
 
 @study.command()
 def real(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/real.md"),
+    out: Page = Path("docs/studies/real.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Draws of the logged actions.")] = 4,
     dates: Annotated[int, typer.Option(min=3, help="Starting dates in the second half.")] = 24,
@@ -141,7 +156,7 @@ def real(
 
 @study.command()
 def intervals(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/intervals.md"),
+    out: Page = Path("docs/studies/intervals.md"),
     replications: Annotated[int, typer.Option(min=2, help="Logs per cell.")] = 400,
     seed: Seed = 20261216,
     jobs: Jobs = PROCESSORS,
@@ -166,7 +181,7 @@ def intervals(
 
 @study.command()
 def randomised(
-    out: Annotated[Path, typer.Option(help="Where the Markdown page goes.")] = Path("docs/studies/randomised.md"),
+    out: Page = Path("docs/studies/randomised.md"),
     figures: Figures = Path("docs/figures"),
     replications: Annotated[int, typer.Option(min=2, help="Logs; a third where not default.")] = 300,
     seed: Seed = 20261217,

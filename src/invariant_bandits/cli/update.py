@@ -10,7 +10,17 @@ from typing import Annotated
 import typer
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import FAILED, AsJson, check_target, print_json, width, words_on_stderr, write_report
+from invariant_bandits.cli.common import (
+    FAILED,
+    AsJson,
+    Force,
+    check_not_read,
+    check_target,
+    print_json,
+    width,
+    words_on_stderr,
+    write_report,
+)
 from invariant_bandits.cli.common import plain_console as console
 from invariant_bandits.cli.compiling import say_when_compiling
 from invariant_bandits.cli.progress import reading
@@ -34,6 +44,7 @@ def update(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a log with any bad row.")] = False,
     engine: Annotated[str, typer.Option(help="Where the log is read: local, dask or spark.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of the cluster.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Add this week's log to a model: its rounds become further windows, and what changed since is said.
@@ -43,18 +54,22 @@ def update(
     """
     target = model if out is None else out
     page_path = target.with_suffix(".html") if report is None else report
-    check_target(target, "--out", "model")
-    check_target(page_path, "--report", "page")
+    check_target(target, "--out", "model", force=force)
+    check_target(page_path, "--report", "page", force=force, reads=[model])
     if page_path == target:
         raise InputError(f"--out and --report must be different files, got {target} for both")
     began = time.perf_counter()
     say_when_compiling()
     with words_on_stderr(as_json):
+        from invariant_bandits.logs.storage import find_files
         from invariant_bandits.model import Model
         from invariant_bandits.reports import update_words
         from invariant_bandits.updating.update import update_model
 
         loaded = Model.load(model)
+        reads = [path for given in logs for path in find_files(given)[1]]
+        check_not_read(target, "--out", reads)
+        check_not_read(page_path, "--report", reads)
         with reading() as progress:
             changed = update_model(
                 loaded,

@@ -88,15 +88,28 @@ def run(
     client: Any = None,
     progress: Progress | None = None,
     notice: Callable[[str], None] | None = None,
+    force: bool = False,
 ) -> dict[str, SimulationResult]:
     """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and stored.
 
     Cells are finished one by one and their files appear whole or not at all, so that a run that was interrupted goes
     on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json. A folder
-    belongs to one run at a time: another one is refused. `notice` is told of files that do not fit and are replayed.
+    belongs to one run at a time: another one is refused. `notice` is told of files that do not fit and are replayed;
+    files that no run has written are refused unless `force` is given.
     """
+    cells = list(cells)
+    if not force:
+        _require_own([folder / f"{cell.name}.parquet" for cell in cells])
     with only_run_in(folder):
+        timings(folder, notice)
         return _run(cells, folder, replications, seed, jobs, client, progress, notice or (lambda _: None))
+
+
+def _require_own(paths: Iterable[Path]) -> None:
+    """InputError if one of the files is whole, and was not written by a run."""
+    foreign = [str(path) for path in paths if path.exists() and not SimulationResult.may_replace(path)]
+    if foreign:
+        raise InputError(f"{foreign[0]} would be overwritten, and no run wrote it; use another folder or --force")
 
 
 def _run(
@@ -176,14 +189,16 @@ def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) 
     return None
 
 
-def timings(folder: Path) -> dict[str, float]:
-    """Seconds that each cell took when it was played."""
+def timings(folder: Path, notice: Callable[[str], None] | None = None) -> dict[str, float]:
+    """Seconds that each cell took when it was played; `notice` is told if the file is damaged."""
     try:
         found = json.loads((folder / TIMINGS).read_text())
         return {str(name): float(seconds) for name, seconds in found.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, AttributeError):  # damaged: times are for information only
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:  # for information only
+        if notice is not None:
+            notice(f"{folder / TIMINGS} is damaged ({error}): how long cells took before is not known")
         return {}
 
 

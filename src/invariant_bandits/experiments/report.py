@@ -9,7 +9,7 @@ from pathlib import Path
 
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
 from invariant_bandits.experiments.figures.experiment import Experiment
-from invariant_bandits.experiments.run import FIGURES, Reproduction
+from invariant_bandits.experiments.run import FIGURES, REPORT, Reproduction
 from invariant_bandits.files import replace_file
 from invariant_bandits.reports import html
 from invariant_bandits.reports.html import Mark
@@ -30,7 +30,7 @@ LEVELS = (
 
 def write(reproduction: Reproduction, folder: Path) -> Path:
     """Write the page beside its figures, which must be there; returns its path."""
-    path = folder / "report.html"
+    path = folder / REPORT
     replace_file(path, html.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode())
     return path
 

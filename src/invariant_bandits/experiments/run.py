@@ -10,7 +10,8 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from invariant_bandits.experiments.figures.experiment import Experiment, cells_o
 from invariant_bandits.files import FileError, replace_file
 from invariant_bandits.reports.plots import THEMES, save
 
-RUN, CLAIMS, CELLS, FIGURES = "run.json", "claims.json", "cells", "figures"
+RUN, CLAIMS, REPORT, CELLS, FIGURES = "run.json", "claims.json", "report.html", "cells", "figures"
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")
 DEFAULT_SEED = 20261116
 
@@ -61,8 +62,13 @@ def play(
     client: Any = None,
     progress: cells.Progress | None = None,
     notice: Callable[[str], None] | None = None,
+    force: bool = False,
 ) -> None:
-    """Play every cell of the named experiments (all if none is named) that is not stored yet."""
+    """Play every cell of the named experiments (all if none is named) that is not stored yet.
+
+    Files that no run has written are not written over, unless `force` is given.
+    """
+    check_folder(folder, force=force)
     whole_number("replications", replications, 2)
     whole_number("seed", seed, 0)
     experiments = chosen(names)
@@ -79,18 +85,39 @@ def play(
             client=client,
             progress=progress,
             notice=notice,
+            force=force,
         )
         _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
 
 
-def read(folder: Path, jobs: int = 1) -> Reproduction:
-    """A run with its claims judged, from its folder; nothing is played."""
+def check_folder(folder: Path, *, force: bool = False) -> None:
+    """InputError if a folder is no run's and has files that a run would write over."""
+    with suppress(FileError):
+        _read_run(folder)
+        return
+    there = [str(folder / name) for name in (RUN, CLAIMS, REPORT) if (folder / name).exists()]
+    if there and not force:
+        raise InputError(f"{', '.join(there)} would be overwritten, and no run wrote it; use another folder or --force")
+
+
+def _read_run(folder: Path) -> Run:
     try:
-        run = Run(**json.loads((folder / RUN).read_text()))
-    except FileNotFoundError:
+        run = Run(**(told := json.loads((folder / RUN).read_text())))
+        whole_number("replications", run.replications, 2)
+        whole_number("seed", run.seed, 0)
+        whole_number("processes", run.processes, 1)
+        if not (isinstance(told["experiments"], list) and isinstance(told["versions"], dict)):
+            raise TypeError("experiments must be a list, versions a table")
+        return replace(run, seconds=float(run.seconds))
+    except (FileNotFoundError, NotADirectoryError):
         raise FileError(f"{folder} holds no {RUN}: it is not the folder of a run") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise FileError(f"{folder / RUN} is damaged: {error}") from None
+
+
+def read(folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = None) -> Reproduction:
+    """A run with its claims judged, from its folder; nothing is played. `notice` hears of harmless damage."""
+    run = _read_run(folder)
     experiments = chosen(run.experiments)
     results = {}
     for cell in cells_of(experiments):
@@ -111,7 +138,7 @@ def read(folder: Path, jobs: int = 1) -> Reproduction:
         experiment.name: [(experiment.claims[place], verdict) for place, verdict in found[index]]
         for index, experiment in enumerate(experiments)
     }
-    return Reproduction(run, experiments, results, cells.timings(folder / CELLS), verdicts)
+    return Reproduction(run, experiments, results, cells.timings(folder / CELLS, notice), verdicts)
 
 
 def write_claims(reproduction: Reproduction, folder: Path) -> Path:

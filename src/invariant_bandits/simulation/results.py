@@ -228,6 +228,20 @@ class SimulationResult:
         return result
 
     @classmethod
+    def may_replace(cls, path: str | PathLike[str]) -> bool:
+        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody else's."""
+        arrow = _pyarrow("load")
+        with Path(path).open("rb") as file:
+            start = file.read(4)
+        if not start:
+            return True
+        try:
+            metadata = arrow.parquet.read_schema(path).metadata or {}
+        except (arrow.ArrowException, OSError):
+            return start == b"PAR1"  # cut off
+        return files.PRODUCT.encode() in metadata
+
+    @classmethod
     def _from_table(cls, table: Any, about: dict[str, Any]) -> SimulationResult:
         names, rounds = about["policies"], np.array(about["rounds"], dtype=np.int64)
         values = table.column("regret").to_numpy().reshape(len(names), -1, len(rounds))
