@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import prod
@@ -359,6 +360,14 @@ def _is_compact(content: bytearray) -> bool:
     """Whether the header is as `encode` writes it: no spaces but at its end, every key once."""
     text = content[8 : 8 + int.from_bytes(content[:8], "little")]
     return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode() == text.rstrip(b" ")
+
+
+def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a TOML file says, or FileError."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FileError(f"{path} is not readable as TOML: {error}") from None
 
 
 def under(arrays: Mapping[str, np.ndarray[Any, Any]], prefix: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,9 +1,20 @@
 """A configuration file becomes exactly the cells it describes, or an error that names the entry."""
 
+import datetime
+import sys
+from collections import Counter
+from dataclasses import fields
+
+import numpy as np
 import pytest
 
+from invariant_bandits import WindowedMoments
 from invariant_bandits.checks import InputError
-from invariant_bandits.experiments.grid import grid_of, read_grid
+from invariant_bandits.experiments.grid import TOP, grid_of, read_grid
+from invariant_bandits.policies import registry
+from invariant_bandits.policies.past import Past
+from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits.simulation.registry import ENVIRONMENTS
 
 POLICIES = {"LinUCB": {}, "tuned": {"kind": "LinUCB", "exploration": 0.3}}
 
@@ -46,7 +57,7 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ({"policies": POLICIES, "environment": {"logged": []}}, "logged is an empty list"),
         ({"policies": {"LinUBC": {}}}, "policy must be one of"),
         ({"policies": {"LinUCB": {"explore": 1}}}, "'linucb' has no option 'explore'; it has confidence"),
-        ({"policies": {"own": {"kind": "no_such_module:make"}}}, "policy must be one of"),
+        ({"policies": {"own": {"kind": "no_such_module:make"}}}, "names code.*--allow-code"),
         ({"policies": POLICIES, "horizon": 0}, "horizon"),
     ],
 )
@@ -61,7 +72,7 @@ def test_the_file_is_named_with_the_entry(tmp_path):
     with pytest.raises(InputError, match=r"grid\.toml: policy must be one of"):
         read_grid(path)
     path.write_text("replications = \n")
-    with pytest.raises(InputError, match=r"grid\.toml is not TOML"):
+    with pytest.raises(InputError, match=r"grid\.toml is not readable as TOML"):
         read_grid(path)
 
 
@@ -74,7 +85,13 @@ def test_the_file_is_named_with_the_entry(tmp_path):
         ({"policies": {"linucb": {}}, "environment": {"world": {"blocks": 3}}}, "blocks must be a list"),
         ({"policies": {"linucb": {}}, "environment": {"logged": "many"}}, "logged|environment"),
         ({"policies": {"linucb": {}}, "horizon": "long"}, "horizon"),
-        ({"policies": {"linucb": {"kind": "os:system"}}}, "policy must be one of"),
+        (
+            {"policies": {"linucb": {"kind": "os:system"}}},
+            "policies.linucb: 'os:system' names code, which runs with your",
+        ),
+        ({"policies": {"linucb": {}}, "environment": {"world": {"blocks": [[1, 2], 3]}}}, "blocks must be a list"),
+        ({"policies": {"linucb": {}}, "horizon": [5] * 20_000}, "make 20,000 cells; at most 10,000"),
+        ({"policies": {"linucb": {}}, "environment": {"kind": "hypercube", "residual_dim": 10**30}}, "would offer 2"),
         ({"policies": {"linucb": {"exploration": "much"}}, "replications": "x"}, "replications"),
     ],
 )
@@ -82,3 +99,102 @@ def test_values_of_the_wrong_shape_are_one_clear_line(config, words):
     with pytest.raises(InputError, match=words) as caught:
         grid_of(config)
     assert "\n" not in str(caught.value)
+
+
+ODD = (
+    *(0, -1, 1, 10**30, -(10**30), 0.5, -0.5, float("inf"), float("nan"), 1e308, "x", "", "\x1b", True),
+    *([], [[]], [1], ["x"], [[1, 2], 3], [[1], [2]], {}, {"a": 1}, [{}], datetime.date(2024, 1, 1), [True]),
+)
+"""What TOML can say and nobody means."""
+
+
+def entries():
+    """Every place of a grid that can be told something, as a function of what it is told."""
+    policies = {"linucb": {}}
+    for name in TOP:
+        yield lambda odd, name=name: {"policies": policies, name: odd}
+    for words in ("linucb", "kind"):
+        yield lambda odd, words=words: {"policies": {"linucb": odd if words == "linucb" else {"kind": odd}}}
+    for kind in ENVIRONMENTS:
+        for field in fields(kind.kind):
+            yield lambda odd, kind=kind, field=field: {
+                "policies": policies,
+                "environment": {"kind": kind.name, field.name: odd},
+            }
+    for field in fields(PaperWorld):
+        yield lambda odd, field=field: {"policies": policies, "environment": {"world": {field.name: odd}}}
+
+
+def test_whatever_an_entry_says_is_a_grid_or_one_clear_line():
+    outcomes = Counter()
+    for entry in entries():
+        for odd in ODD:
+            try:
+                grid_of(entry(odd))
+                outcomes["grid"] += 1
+            except InputError as error:
+                outcomes[len(str(error).splitlines())] += 1
+    assert outcomes.keys() == {"grid", 1}
+    assert outcomes["grid"] > 100
+    assert outcomes[1] > 300
+
+
+def a_past():
+    rng = np.random.default_rng(0)
+    moments = WindowedMoments.from_arrays(rng.normal(size=(60, 3)), rng.normal(size=60), windows=2)
+    return Past(moments=moments, horizon=10)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = " + b"[" * 100_000, b"[policies", b"\x00"])
+def test_a_file_that_is_no_toml_is_one_clear_line(content, tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is not readable as TOML"):
+        read_grid(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"window": 10**30}, "policy 'sw-linucb' cannot be made with window=1000"),
+        ({"window": 10**12}, "policy 'sw-linucb' cannot be made with window=1000"),
+        ({"feature_bound": 1e308}, "cannot be made with feature_bound=1e\\+308"),
+    ],
+)
+def test_options_that_no_policy_can_have_are_named(options, words):
+    with pytest.raises(InputError, match=words):
+        registry.Contender("sw-linucb", options)(a_past())
+
+
+MINE = """
+import invariant_bandits as ib
+imported = True
+def make(past, *, exploration=1.0):
+    return ib.LinUCB(past.dim, exploration=exploration)
+class Mine(ib.LinUCB):
+    pass
+number = 3
+"""
+
+
+def test_code_is_imported_only_if_it_is_allowed(tmp_path, monkeypatch):
+    (tmp_path / "of_my_own.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def told(kind, **options):
+        return {"policies": {"mine": {"kind": f"of_my_own:{kind}", **options}}, "environment": {"logged": 60}}
+
+    with pytest.raises(InputError, match="--allow-code allows it"):
+        grid_of(told("make"))
+    assert "of_my_own" not in sys.modules
+    for kind in ("make", "Mine"):
+        cell = grid_of(told(kind, exploration=0.3), allow_code=True).cells[0]
+        assert cell.policies["mine"](a_past()).exploration == 0.3
+        assert "of_my_own" in cell.modules()
+        registry.POLICIES.remove(f"of_my_own:{kind}")
+    for kind, words in (("nothing", "cannot be imported"), ("number", "must be a class of policies or a function")):
+        with pytest.raises(InputError, match=words):
+            grid_of(told(kind), allow_code=True)
+    with pytest.raises(InputError, match="has no option 'explore'"):
+        grid_of(told("make", explore=1), allow_code=True)
+    registry.POLICIES.remove("of_my_own:make")

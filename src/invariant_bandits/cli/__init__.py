@@ -38,6 +38,8 @@ def _run() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except MemoryError as error:
+        _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
     except ModuleNotFoundError as error:
         _fail(f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}")
     except ImportError as error:

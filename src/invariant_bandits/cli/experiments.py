@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -126,6 +127,14 @@ def simulate(
     jobs: Jobs = PROCESSORS,
     replications: Annotated[int | None, typer.Option(min=2, help="Instead of the file's.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
+    allow_code: Annotated[
+        bool,
+        typer.Option(
+            "--allow-code",
+            help="Policies of the file may be 'module:function', which is imported and runs with your rights; without"
+            " it they are registered names only.",
+        ),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Play one's own grid of worlds and policies; finished cells are not played again."""
@@ -134,7 +143,9 @@ def simulate(
     from invariant_bandits.reports import plots
 
     one_thread_each()
-    grid = read_grid(config)
+    if allow_code:
+        sys.path.insert(0, "")  # a console script does not look in the present folder by itself
+    grid = read_grid(config, allow_code=allow_code)
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)

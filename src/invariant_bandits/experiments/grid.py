@@ -14,22 +14,28 @@ drift = 1.0
 [policies."LinUCB, tuned"]
 kind = "linucb"
 exploration = 0.3
+[policies.mine]
+kind = "my_module:make"          # code of one's own: only where it is allowed, by allow_code or --allow-code
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from inspect import isclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.files import read_toml
+from invariant_bandits.policies.registry import POLICIES, Contender, RegisteredPolicy, find_policy
 from invariant_bandits.simulation.registry import ENVIRONMENTS
 
+MOST_CELLS = 10_000
 TOP = {"replications", "horizon", "seed", "environment", "policies"}
 
 
@@ -42,33 +48,34 @@ class Grid:
     seed: int
 
 
-def read_grid(path: Path) -> Grid:
-    """The grid in a TOML file; every error names the file and the entry."""
+def read_grid(path: Path, *, allow_code: bool = False) -> Grid:
+    """The grid in a TOML file; every error names the file and the entry.
+
+    allow_code: whether the `kind` of a policy may be "module:function", which is imported and runs with your rights.
+    """
+    config = read_toml(path)
     try:
-        text = path.read_text()
-        config = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
-    try:
-        return grid_of(config)
+        return grid_of(config, allow_code=allow_code)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def grid_of(config: Mapping[str, Any]) -> Grid:
+def grid_of(config: Mapping[str, Any], *, allow_code: bool = False) -> Grid:
     """The grid of a configuration that is already a dictionary."""
     _known(config, TOP, "the file")
     for name in ("policies", "environment"):
         _require_table(config.get(name, {}), name)
     if not config.get("policies"):
         raise InputError("[policies] is empty: at least one policy is needed, for instance [policies.LinUCB]")
-    policies = {name: _contender(name, options) for name, options in config["policies"].items()}
+    policies = {name: _contender(name, options, allow_code) for name, options in config["policies"].items()}
     environment = dict(config.get("environment", {}))
     kind = ENVIRONMENTS.find(environment.pop("kind", "paper")).kind
     horizons = config.get("horizon", 500)
     horizons = horizons if isinstance(horizons, list) else [horizons]
+    worlds = _worlds(kind, environment)
+    _require_few(len(worlds) * len(horizons))
     cells = []
-    for horizon, (words, world) in product(horizons, _worlds(kind, environment)):
+    for horizon, (words, world) in product(horizons, worlds):
         parts = [*words, *([f"horizon={horizon}"] if len(horizons) > 1 else [])]
         whole_number("horizon", horizon, 1)
         cells.append(Cell(_file_name(parts), world, horizon, policies))
@@ -79,12 +86,29 @@ def grid_of(config: Mapping[str, Any]) -> Grid:
     )
 
 
-def _contender(name: str, options: Any) -> Contender:
+def _contender(name: str, options: Any, allow_code: bool) -> Contender:
     _require_table(options, f"policies.{name}")
     rest = dict(options)
-    policy = find_policy(str(rest.pop("kind", name)))
+    kind = str(rest.pop("kind", name))
+    if ":" in kind and not allow_code:
+        raise InputError(f"policies.{name}: {kind!r} names code, which runs with your rights; --allow-code allows it")
+    policy = _imported(kind) if ":" in kind else find_policy(kind)
     policy.check(rest)
     return Contender(policy.name, rest)
+
+
+def _imported(address: str) -> RegisteredPolicy:
+    """The class of policies, or the function of (past, options) that returns one, at "module:name"; registered so."""
+    module, _, name = address.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{address!r} cannot be imported: {error}") from None
+    if not callable(found):
+        raise InputError(f"{address!r} must be a class of policies or a function that returns one, got {found!r}")
+    if not isclass(found):
+        found = type(name, (), {"from_past": staticmethod(found), "__module__": module})
+    return POLICIES.add(RegisteredPolicy(address, found, address))
 
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
@@ -97,6 +121,7 @@ def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any
         _require_table(table, f"environment.{part}")
         _known(table, {field.name for field in fields(parts[part])}, f"environment.{part}")
         choices |= {(part, name): _choices(parts[part], name, value) for name, value in table.items()}
+    _require_few(prod(map(len, choices.values())))
     worlds = []
     for values in product(*choices.values()):
         settings = dict(zip(choices, values, strict=True))
@@ -124,8 +149,8 @@ def _built(kind: Any, settings: dict[str, Any]) -> Any:
 def _choices(kind: Any, name: str, value: Any) -> list[Any]:
     """The values an entry may take: a list means each of them, but for entries that are sequences themselves."""
     if any(field.name == name and isinstance(_default(field), tuple) for field in fields(kind)):
-        nested = isinstance(value, list) and value and isinstance(value[0], list)
-        if not isinstance(value, list):
+        nested = isinstance(value, list) and value and any(isinstance(each, list) for each in value)
+        if not isinstance(value, list) or (nested and not all(isinstance(each, list) for each in value)):
             raise InputError(f"{name} must be a list, or a list of lists, got {value!r}")
         return [tuple(each) for each in value] if nested else [tuple(value)]
     if not isinstance(value, list):
@@ -133,6 +158,11 @@ def _choices(kind: Any, name: str, value: Any) -> list[Any]:
     if not value:
         raise InputError(f"{name} is an empty list: at least one value is needed")
     return [tuple(each) if isinstance(each, list) else each for each in value]
+
+
+def _require_few(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise InputError(f"the lists of the file make {cells:,} cells; at most {MOST_CELLS:,} can be played")
 
 
 def _require_table(given: Any, name: str) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError
+from invariant_bandits.files import FileError, read_toml
 from invariant_bandits.logs.arrow_types import is_text
 from invariant_bandits.visible import visible_line
 
@@ -228,10 +226,7 @@ class Schema:
 
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
     """The fields of a Schema that a TOML file gives, for a whole schema or on top of an inferred one."""
-    try:
-        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise FileError(f"{path} is not readable as TOML: {error}") from None
+    given = read_toml(path)
     checked_overrides(given, str(path))
     return given
 

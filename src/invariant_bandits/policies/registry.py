@@ -26,6 +26,8 @@ Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
 
 PLAYS = ("select", "update")
+LONGEST_OPTION = 80
+"""How many signs of an option a message shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +81,15 @@ class RegisteredPolicy:
                 if start is None:
                     return self.kind(past.dim, **{**options, **self.options})
                 return start(past, **{**options, **self.options})
-        except TypeError as error:
-            if "argument" not in str(error):
+        except InputError:
+            raise
+        except (TypeError, ValueError, OverflowError, AttributeError, MemoryError) as error:
+            if "argument" in str(error):
+                raise InputError(f"policy {self.name!r}: {str(error).split('() ', 1)[-1]}") from error
+            if not options:
                 raise
-            raise InputError(f"policy {self.name!r}: {str(error).split('() ', 1)[-1]}") from error
+            told = ", ".join(f"{name}={value!r}"[:LONGEST_OPTION] for name, value in options.items())
+            raise InputError(f"policy {self.name!r} cannot be made with {told}: {error}") from error
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not fix it."""

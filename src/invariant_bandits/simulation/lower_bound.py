@@ -69,7 +69,7 @@ class HypercubeEpisodes:
             whole_number(name, getattr(self, name), 1)
         one_of("vertices", self.vertices, VERTICES)
         free = self.residual_dim + (self.invariant_dim if self.vertices == "all" else 0)
-        if 2**free > MOST_VERTICES:
+        if free >= MOST_VERTICES.bit_length():  # 2^free may have more digits than memory
             raise InputError(
                 f"vertices={self.vertices!r} would offer 2^{free} actions, at most {MOST_VERTICES} are possible"
             )
