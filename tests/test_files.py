@@ -11,7 +11,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from invariant_bandits import FileError, InputError, WindowedMoments, files
+from invariant_bandits import FileError, InputError, WindowedMoments, files, replacing
 
 DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01"], dtype="datetime64[D]")
 EDGES = {
@@ -88,7 +88,7 @@ def test_where_files_must_have_names_nothing_is_left_of_a_failed_one(tmp_path, m
     def refuse(*_):
         raise OSError("not here")
 
-    monkeypatch.setattr(files, "_write_unnamed", refuse)
+    monkeypatch.setattr(replacing, "_write_unnamed", refuse)
     files.replace_file(tmp_path / "new", b"content")
     assert (tmp_path / "new").read_bytes() == b"content"
     monkeypatch.setattr(os, "fsync", refuse)
@@ -213,9 +213,9 @@ def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
 
 KILLED = """
 import os, sys, time
-from invariant_bandits import files
+from invariant_bandits import replacing
 def write(path):
-    with files.replacing(path) as scratch:
+    with replacing.replacing(path) as scratch:
         scratch.write_bytes(b"half")
         print("writing", flush=True)
         time.sleep(600)
@@ -244,7 +244,7 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
     assert all(path.exists() for path in (living, *others))
     writers[1].kill()
     writers[1].communicate()
-    with files.replacing(target) as scratch:
+    with replacing.replacing(target) as scratch:
         scratch.write_bytes(b"other")
         assert target.read_bytes() == b"whole"
     assert target.read_bytes() == b"other"
@@ -273,8 +273,8 @@ def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path)
 
 @pytest.mark.parametrize("named", [False, True])
 def test_writers_of_one_file_do_not_get_into_each_others_way(named, tmp_path):
-    program = "import sys; from invariant_bandits import files\n"
-    program += "def refuse(*_): raise OSError('not here')\nfiles._write_unnamed = refuse\n" if named else ""
+    program = "import sys; from invariant_bandits import files, replacing\n"
+    program += "def refuse(*_): raise OSError('not here')\nreplacing._write_unnamed = refuse\n" if named else ""
     program += "for n in range(150): files.replace_file(sys.argv[1], str(n).encode())"
     writers = [
         subprocess.Popen([sys.executable, "-c", program, tmp_path / "model"], stderr=subprocess.PIPE, text=True)
@@ -296,10 +296,10 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp
     target.write_bytes(b"old")
     program = f"""
 import sys
-from invariant_bandits import files
+from invariant_bandits import replacing
 from invariant_bandits.files import replace_file
 def write(path):
-    with files.replacing(path) as scratch:
+    with replacing.replacing(path) as scratch:
         scratch.write_bytes(b"x" * 100_000)
 try:
     {way}

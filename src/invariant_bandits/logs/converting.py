@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError, replacing
+from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import LogFormat, format_to_write
 from invariant_bandits.logs.log_events import events_of
 from invariant_bandits.logs.opening import open_source
@@ -19,6 +19,7 @@ from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.sources import Source, skipped_by_reason
 from invariant_bandits.logs.storage import COMPRESSIONS, is_remote
 from invariant_bandits.logs.typed import TypedRows
+from invariant_bandits.replacing import replacing
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.extras import needed
-from invariant_bandits.files import replacing
+from invariant_bandits.replacing import replacing
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
 
 BEGINNING, DAYS = np.datetime64("2024-01-01", "us"), 56
