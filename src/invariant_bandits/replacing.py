@@ -82,7 +82,7 @@ def _held(scratch: Path) -> Iterator[int]:
     while True:
         handle = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         try:
-            _lock(handle)
+            _lock(handle, wait=True)
             if scratch.exists():  # else it was removed before it was locked
                 yield handle
                 return
@@ -90,12 +90,12 @@ def _held(scratch: Path) -> Iterator[int]:
             os.close(handle)
 
 
-def _lock(handle: int) -> bool | None:
-    """Lock a file if nobody else has; whether that is so, None where there are no such locks."""
+def _lock(handle: int, *, wait: bool = False) -> bool | None:
+    """Lock a file if nobody else has, or once nobody has; whether it is locked, None where there are no such locks."""
     try:
         import fcntl
 
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except (ModuleNotFoundError, OSError):
