@@ -14,6 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.http import error_response
+from invariant_bandits.service.protocols import ofrep
+from invariant_bandits.service.protocols.personalizer import errors as personalizer_errors
+from invariant_bandits.service.protocols.personalizer import routes as personalizer
 from invariant_bandits.service.routes import decisions, health, models, openapi
 from invariant_bandits.service.views import Story
 
@@ -28,7 +31,11 @@ HEADERS = {
 """Sent with every answer."""
 
 ErrorBody = Callable[[BaseException], Response]
-ERROR_BODIES: dict[str, ErrorBody] = {}
+ERROR_BODIES: dict[str, ErrorBody] = {
+    "/personalizer": personalizer_errors.error_body,
+    "/models/": personalizer_errors.error_body,
+    "/ofrep": ofrep.error_body,
+}
 """How errors look under a prefix of paths; elsewhere as in version 1."""
 
 
@@ -84,7 +91,7 @@ async def _raised(request: Request, error: Exception) -> Response:
 def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
     """The application around a service; the engine's views are made for its pages."""
     service.engine.on_view.append(Story())
-    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES]
+    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *ofrep.ROUTES, *personalizer.ROUTES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _raised}, lifespan=lifespan)
     app.state.service = service
     app.add_middleware(Door)

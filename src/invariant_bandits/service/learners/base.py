@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.files import FileError
@@ -60,6 +60,11 @@ class Learner(ABC):
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
         Learner.kinds[kind] = cls
+
+    @property
+    def takes(self) -> Literal["labels", "rows", "both"]:
+        """How offered actions can be told: by label, as rows of features, or as both."""
+        return "both"
 
     @abstractmethod
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.decisions import Ledger
@@ -28,6 +28,11 @@ class FittedLearner(Learner, kind="model"):
         model.ledger = Ledger()
         self.model, self.seed = model, seed
         self._randomised: tuple[float, Any, Randomised] | None = None
+
+    @property
+    def takes(self) -> Literal["labels", "rows", "both"]:
+        """Arms by label if it was fitted to labelled arms, else rows."""
+        return "rows" if self.model.arms is None else "labels"
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""

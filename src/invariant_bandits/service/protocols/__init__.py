@@ -1,0 +1,1 @@
+"""Protocols of others, spoken by the same engine."""

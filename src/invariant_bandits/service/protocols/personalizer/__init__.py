@@ -1,0 +1,1 @@
+"""The protocol of Azure AI Personalizer: its clients work when their endpoint points here."""

@@ -1,0 +1,165 @@
+"""Rank, reward and activate as works of the engine: actions by id, excluded ones, several slots at once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.service import engine
+from invariant_bandits.service.engine import Batch, Work
+from invariant_bandits.service.events import Decided, Grouped, id_in_group
+from invariant_bandits.service.learners.base import checked_labels
+from invariant_bandits.service.protocols.personalizer.shapes import Action, Features, RankRequest, Slot, SlotsRequest
+from invariant_bandits.service.records import Record
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.state import ConflictError, State
+
+PROTOCOL = "personalizer"
+
+
+class Filled(NamedTuple):
+    """Slots of one event, and the decision about each."""
+
+    id: str
+    slots: list[tuple[str, Decided]]
+
+
+def merged(parts: Features) -> dict[str, Any]:
+    """One mapping of several; a name that more than one of them has keeps all its values.
+
+    >>> merged([{"hour": 9}, {"tags": "new"}, {"tags": "dry"}])
+    {'hour': 9, 'tags': ['new', 'dry']}
+    """
+    whole: dict[str, Any] = {}
+    for part in parts or ():
+        for name, value in part.items():
+            whole[name] = [whole[name], value] if name in whole else value
+    return whole
+
+
+def rank(model: str, request: RankRequest) -> Work:
+    """A decision among the actions that are not excluded."""
+
+    def work(state: State, batch: Batch) -> Decided:
+        ids = checked_labels([one.id for one in request.actions])
+        offered = _without(request.actions, request.excluded_actions or ())
+        if not offered:
+            raise InputError("excludedActions: nothing is left to choose from")
+        asked = _asked(state, model, merged(request.context_features), offered, ids)
+        asked = replace(asked, id=request.event_id or None, deferred=bool(request.defer_activation))
+        decided: Decided = engine.decide(asked)(state, batch)
+        return decided
+
+    return work
+
+
+def rank_slots(model: str, request: SlotsRequest) -> Work:
+    """A decision per slot, none of which chooses what an earlier one has; the same event again has the same answer."""
+
+    def work(state: State, batch: Batch) -> Filled:
+        id = request.event_id or secrets.token_hex(12)
+        known = _record(state, batch, id)
+        if known is not None and known.grouped is not None:
+            return _filled_before(state, batch, id, known.grouped)
+        slots = checked_labels([one.id for one in request.slots])
+        ids = checked_labels([one.id for one in request.actions])
+        trial, left, filled = batch.copy(), list(request.actions), []
+        for slot in request.slots:
+            context = merged(request.context_features) | ({"slot": merged(slot.features)} if slot.features else {})
+            asked = _asked(state, model, context, _for_slot(slot, left, ids), ids)
+            asked = replace(asked, id=id_in_group(id, slot.id), deferred=bool(request.defer_activation))
+            decided = engine.decide(asked)(state, trial)
+            left = _without(left, [chosen_id(decided)])
+            filled.append((slot.id, decided))
+        trial.add(state, [Grouped(trial.tick(), id, model, list(slots))])
+        batch.become(trial)
+        return Filled(id, filled)
+
+    return work
+
+
+def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
+    """What a slot can take, its baseline first: that is what is shown while the model is an apprentice."""
+    if slot.baseline_action is not None and slot.baseline_action not in ids:
+        raise InputError(f"slots: the baselineAction {slot.baseline_action!r} of {slot.id!r} is not one of the actions")
+    offered = _without(left, slot.excluded_actions or ())
+    if not offered:
+        raise InputError(f"slots: nothing is left to choose from for {slot.id!r}")
+    return sorted(offered, key=lambda one: one.id != slot.baseline_action)
+
+
+def _without(actions: Iterable[Action], excluded: Sequence[str]) -> list[Action]:
+    return [one for one in actions if one.id not in excluded]
+
+
+def _asked(state: State, model: str, context: dict[str, Any], offered: Sequence[Action], ids: Sequence[str]) -> Asked:
+    """What is asked, told in the way that the model takes; ids that it is not told are kept beside."""
+    takes = state.model(model).learner.takes
+    rows = [merged(one.features) for one in offered] if takes != "labels" else []
+    labels = [one.id for one in offered]
+    extra = {"ranking": list(ids)} if len(labels) < len(ids) or takes == "rows" else None
+    if extra is not None and takes == "rows":
+        extra["offered"] = labels
+    told = rows if takes == "rows" or any(rows) else None
+    return Asked(model, context, labels if takes != "rows" else (), told, protocol=PROTOCOL, extra=extra)
+
+
+def _record(state: State, batch: Batch, id: str) -> Record | None:
+    return batch.near.get(id) or state.records.find(id)
+
+
+def _filled_before(state: State, batch: Batch, id: str, grouped: Grouped) -> Filled:
+    slots = []
+    for slot in grouped.slots:
+        known = _record(state, batch, id_in_group(id, slot))
+        assert known is not None
+        assert known.decided is not None
+        slots.append((slot, known.decided))
+    return Filled(id, slots)
+
+
+def offered_ids(decided: Decided) -> list[str]:
+    """Ids of what could be chosen, in their order."""
+    named: list[str] = decided.labels or (decided.extra or {}).get("offered", [])
+    return named or [str(place) for place in range(len(decided.propensities))]
+
+
+def chosen_id(decided: Decided) -> str:
+    """Id of what was chosen."""
+    return offered_ids(decided)[decided.place]
+
+
+def ranking(decided: Decided) -> list[dict[str, Any]]:
+    """All actions in the order in which they came, with their probabilities; that of an excluded one is 0."""
+    chances = dict(zip(offered_ids(decided), decided.propensities, strict=True))
+    ids = (decided.extra or {}).get("ranking") or list(chances)
+    return [{"id": one, "probability": chances.get(one, 0.0)} for one in ids]
+
+
+def reward(given: Given) -> Work:
+    """What became of a reward; one that contradicts an earlier one changes nothing, and is no error here."""
+    asked = engine.reward(given)
+
+    def work(state: State, batch: Batch) -> str:
+        try:
+            status: str = asked(state, batch)
+            return status
+        except ConflictError:
+            return "ignored"
+
+    return work
+
+
+def activate(id: str) -> Work:
+    """Activate an event: its decision, or those of all its slots."""
+
+    def work(state: State, batch: Batch) -> None:
+        known = _record(state, batch, id)
+        slots = [] if known is None or known.grouped is None else known.grouped.slots
+        for one in [id_in_group(id, slot) for slot in slots] or [id]:
+            engine.activate(one)(state, batch)
+
+    return work
