@@ -6,90 +6,19 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from event_logs import event, rows_of, written
+from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
 from invariant_bandits.logs import event_names, event_source
 from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockError
-from invariant_bandits.logs.events import NONE
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.opening import open_source
 
 SAMPLES = Path(__file__).parents[2] / "../shared/data/dsjson"
-BITS = 24
-FIXED = {"event_id", "action", "chosen", "reward", "propensity", "time", "__observed_reward", "__weight"}
-
-
-def rounds_of(path):
-    """Rows by event, in the order of the log."""
-    found = {}
-    for row in rows_of(path):
-        found.setdefault(row["event_id"], []).append(row)
-    return list(found.values())
 
 
 @pytest.fixture(scope="module")
 def vowpal():
-    pyvw = pytest.importorskip("vowpalwabbit", reason="Vowpal's own parser is the judge")
-    with pyvw.Workspace(f"--cb_explore_adf --dsjson --quiet -b {BITS}") as workspace:
+    with vowpal_parser() as workspace:
         yield workspace
-
-
-def seen_by_vowpal(workspace, line):
-    """Per action, without the shared line: (tag, labels, shared and own features as hash → value)."""
-    from vowpalwabbit import LabelType
-
-    parsed = workspace.parse(line)
-    found = []
-    for one in parsed:
-        features = {}
-        for place in range(one.num_namespaces()):
-            if one.namespace(place) != 128:  # the constant
-                for index in range(one.num_features_in(place)):
-                    key = one.feature(place, index) % 2**BITS
-                    features[key] = features.get(key, 0.0) + one.feature_weight(place, index)
-        costs = [(cost.cost, cost.probability) for cost in one.get_label(LabelType.CONTEXTUAL_BANDIT).costs]
-        found.append((one.get_tag(), costs, features))
-    workspace.finish_example(parsed)
-    shared = found[0][2]
-    sums = [{key: shared.get(key, 0.0) + own.get(key, 0.0) for key in shared | own} for _, _, own in found[1:]]
-    return [
-        (tag, costs, {key: value for key, value in features.items() if value})
-        for (tag, costs, _), features in zip(found[1:], sums, strict=True)
-    ]
-
-
-def hashed(workspace, row):
-    """The features of a row under the hashes that Vowpal gives them."""
-    features = {}
-    for column, value in row.items():
-        if column in FIXED or value in (0.0, NONE):
-            continue
-        namespace, dot, name = column.removesuffix(" (word)").removesuffix(" (number)").rpartition(".")
-        name = name.replace("=", "").replace(" ", "_")  # of a name with several words
-        if not dot and name.endswith("]"):
-            namespace, _, place = name[:-1].partition("[")
-            key = workspace.hash_space(namespace) + int(place)
-        else:
-            word = f"{name}{value.replace(' ', '_')}" if isinstance(value, str) else name
-            key = workspace.hash_feature(word, workspace.hash_space(namespace or " "))
-        features[key % 2**BITS] = features.get(key % 2**BITS, 0.0) + (1.0 if isinstance(value, str) else value)
-    return features
-
-
-def assert_agrees(workspace, path):
-    """Labels, costs, propensities, chosen actions and features of every event; returns how many there were."""
-    lines = path.read_text().splitlines()
-    rounds = rounds_of(path)
-    assert len(rounds) == len(lines)
-    for line, rows in zip(lines, rounds, strict=True):
-        judged = seen_by_vowpal(workspace, line)
-        assert len(judged) == len(rows)
-        for place, (row, (tag, costs, features)) in enumerate(zip(rows, judged, strict=True)):
-            assert row["action"] == (tag or str(place + 1))
-            assert row["chosen"] == bool(costs)
-            if costs:
-                assert (row["reward"], row["propensity"]) == pytest.approx((-costs[0][0], costs[0][1]), rel=1e-6)
-            assert hashed(workspace, row) == pytest.approx(features, rel=1e-6)
-    return len(lines)
 
 
 def test_every_sample_is_read_as_vowpal_reads_it(vowpal):

@@ -13,7 +13,7 @@ import typer
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli import arms, convert, experiments, logs, moments, sample, service, studies, update
+from invariant_bandits.cli import arms, convert, experiments, logs, moments, sample, service, store, studies, update
 from invariant_bandits.cli.common import console
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for command in commands:
     summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words
     app.command(command.__name__.strip("_"), short_help=summary)(command)
 app.add_typer(studies.study, name="study")
+app.add_typer(store.store, name="store")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,11 @@
+"""Commands about the store of a service."""
+
+from __future__ import annotations
+
+import typer
+
+from invariant_bandits.cli import store_export
+
+store = typer.Typer(no_args_is_help=True, help="Look after the events of a service.")
+for command in (store_export.export,):
+    store.command(command.__name__, short_help=str(command.__doc__).partition("\n")[0])(command)

@@ -1,0 +1,149 @@
+"""Which columns decisions become: the names and types that `fit`, `update` and `evaluate` find by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from invariant_bandits.logs.schema import NAMES, Schema
+from invariant_bandits.service.history.settled import Settled
+from invariant_bandits.service.learners.naming import CONSTANT, action_numbers, named_numbers
+
+Kind = Literal["number", "word", "list"]
+MOST_COLUMNS = 500
+"""Features beyond these many, the rarest, are left out of a table."""
+MOST_COUNTED = 50_000
+TAKEN = {word for words in NAMES.values() for word in words.split()}
+"""Names that a reader takes for something else than a feature."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of the columns beside the features."""
+
+    reward: str = "reward"
+    time: str = "time"
+    propensity: str = "propensity"
+    arm: str = "action"
+    offered: str = "arms_offered"
+    round: str = "decision_id"
+    chosen: str = "chosen"
+
+    @classmethod
+    def of(cls, schema: Schema) -> Roles:
+        """As a schema calls them, the usual names where it has none."""
+        return cls(
+            schema.reward,
+            schema.time or cls.time,
+            schema.propensity or cls.propensity,
+            schema.arm or schema.action or cls.arm,
+            schema.arms_offered or cls.offered,
+            schema.round or cls.round,
+            schema.chosen or cls.chosen,
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How decisions become rows.
+
+    Parameters
+    ----------
+    rows : bool
+        Whether every offered action is a row, described by features; else a row is a decision among labelled arms,
+        described by its context.
+    named : bool
+        Whether the model began empty: features have the names that they got there, context crossed with actions.
+    roles : Roles
+    features : mapping of str to "number", "word" or "list"
+        Columns of features, and what they hold.
+    left_out : int
+        Features that were too rare for a column.
+    decisions : int
+        Those that were looked at.
+    """
+
+    rows: bool
+    named: bool
+    roles: Roles
+    features: Mapping[str, Kind] = field(default_factory=dict)
+    left_out: int = 0
+    decisions: int = 0
+
+    def rows_of(self, one: Settled) -> Iterator[dict[str, Any]]:
+        """Rows of a decision: features by name."""
+        if not self.rows:
+            yield self._of_context(one)
+            return
+        for place in range(len(one.decided.propensities)):
+            yield self.of_action(one, place)
+
+    def _of_context(self, one: Settled) -> dict[str, Any]:
+        context = one.decided.context or {}
+        if not self.named:
+            return dict(context)
+        return {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
+
+    def of_action(self, one: Settled, place: int) -> dict[str, Any]:
+        """Features of an offered action."""
+        decided = one.decided
+        own = None if decided.actions is None else decided.actions[place]
+        if not self.named:
+            return {**(decided.context or {}), **(own if isinstance(own, Mapping) else {})}
+        label = decided.labels[place] if decided.labels else None
+        numbers = action_numbers(named_numbers(decided.context, "context"), label, named_numbers(own, "arms"))
+        return {name: value for name, value in numbers.items() if name != CONSTANT}
+
+
+def layout_of(decisions: Callable[[], Iterable[Settled]], schema: Schema | None) -> Layout:
+    """The layout that fits all decisions.
+
+    Parameters
+    ----------
+    decisions : callable
+        Gives them from the first on, whenever it is called.
+    schema : Schema or None
+        Of the log that the model was fitted to; None for a model that began empty.
+    """
+    rows = any(one.decided.actions is not None or not one.decided.labels for one in decisions())
+    empty = Layout(rows, schema is None, Roles() if schema is None else Roles.of(schema))
+    seen: dict[str, tuple[int, Kind]] = {}
+    count = 0
+    for count, one in enumerate(decisions(), start=1):  # noqa: B007 - how many there are
+        for row in empty.rows_of(one):
+            for name, value in row.items():
+                if name in seen or len(seen) < MOST_COUNTED:
+                    often, kind = seen.get(name, (0, "number"))
+                    seen[name] = often + (value is not None), _wider(kind, value)
+    usual = set(sorted(seen, key=lambda name: -seen[name][0])[:MOST_COLUMNS])
+    features = {name: kind for name, (_, kind) in seen.items() if name in usual}
+    return replace(empty, features=features, left_out=len(seen) - len(features), decisions=count)
+
+
+def _wider(kind: Kind, value: Any) -> Kind:
+    """What a column holds that has held `kind` and holds `value`, too."""
+    if isinstance(value, str) or kind == "word":
+        return "word"
+    return "list" if isinstance(value, list | tuple) else kind
+
+
+def flat(given: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested JSON by dotted name: numbers as they are, truth as 0 and 1, words as words.
+
+    >>> dict(flat({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, 2.0]}))
+    {'user.age': 31.0, 'user.new': 1.0, 'tags=a': 1.0, 'at[0]': 1.5, 'at[1]': 2.0}
+    """
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            yield from flat(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(given, list | tuple):
+        for place, value in enumerate(given):
+            if isinstance(value, str):
+                yield f"{name}={value}", 1.0
+            else:
+                yield from flat(value, f"{name}[{place}]")
+    elif given is None or isinstance(given, str):
+        yield name, given
+    else:
+        yield name, float(given)
