@@ -234,7 +234,9 @@ def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
     assert 429 in statuses
 
 
-@pytest.mark.parametrize("text", ["", "# nothing", "boss 0123456789abcdef", "admin 0123456789abcdef more", "admin x\ty z"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing", "boss 0123456789abcdef", "admin 0123456789abcdef more", "admin x\ty z"]
+)
 def test_token_files_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(ValueError, match="token file"):
