@@ -40,6 +40,7 @@ from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import NotFoundError, State, follow
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.time import Time
 
 LARGEST_BATCH = 256
 MOST_QUEUED = 10_000
@@ -47,6 +48,8 @@ SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
 VIEW_EVERY = 0.5
 """Seconds between two views for pages and metrics."""
+TRY_EVERY = 1.0
+"""Seconds between two attempts at a store that has failed."""
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -64,7 +67,7 @@ class Batch:
 
     def add(self, state: State, events: Sequence[AnyEvent]) -> None:
         """Propose these, too."""
-        stored = [(key_of(event), encoded(event)) for event in events]  # fails here, if at all, for one request only
+        stored = [_stored(event) for event in events]  # fails here, if at all, for one request only
         self.stored += stored
         self.events += events
         follow(self.near, state, events)
@@ -83,6 +86,16 @@ class Batch:
         """A time of its own for the next event."""
         self.now += 1e-6
         return self.now
+
+
+def _stored(event: AnyEvent) -> tuple[str | None, bytes]:
+    """The key and the stored form of an event; InputError if it holds what cannot be stored, such as half a sign."""
+    key = key_of(event)
+    try:
+        (key or "").encode()
+        return key, encoded(event)
+    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+        raise InputError(f"body: it cannot be stored: {error}") from None
 
 
 Work = Callable[[State, Batch], Any]
@@ -123,12 +136,13 @@ class Engine:
         self.available = True
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
-        self._latest = 0.0
+        self._time = Time(clock, replaying.last_time(store))
         self._snapshot_at = self.state.seq
+        self._tried = 0.0
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._started = False
+        self._started = self._ended = False
 
     # -- from outside --
 
@@ -170,6 +184,8 @@ class Engine:
         if self._queue.qsize() >= MOST_QUEUED:
             raise UnavailableError("too many requests wait")
         self._queue.put(task)
+        if self._ended:  # meanwhile: nobody would take it
+            self._refuse_rest()
 
     # -- the thread --
 
@@ -181,6 +197,7 @@ class Engine:
             self.failure = error
             log.critical("the engine has stopped: %s", error)
         finally:
+            self._ended = True
             self._refuse_rest()
 
     def _step(self) -> bool:
@@ -191,17 +208,18 @@ class Engine:
             part = tasks[:alone] if alone else tasks[:1]
             self._serve(part)
             tasks = tasks[len(part) :]
-        now = self._now()
+        now = self._time.now()
         if self.state.next_due() <= now:
             self._serve([Task(lambda state, batch: self._close_due(state, batch), lambda answer, error: None)])
-        if self.state.seq - self._snapshot_at >= SNAPSHOT_EVERY:
+        if self.state.seq - self._snapshot_at >= SNAPSHOT_EVERY and self.available:
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+        self._try_again()
         self._show(now)
         return go_on
 
     def _take(self) -> tuple[list[Task], bool]:
-        wait = min(max(self.state.next_due() - self._now(), 0.0), VIEW_EVERY)
+        wait = min(max(self.state.next_due() - self._time.now(), 0.0), VIEW_EVERY)
         tasks: list[Task] = []
         try:
             task = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
@@ -214,19 +232,17 @@ class Engine:
         except queue.Empty:
             return tasks, True
 
-    def _now(self) -> float:
-        """The clock, never backwards."""
-        self._latest = max(self._latest, self.clock())
-        return self._latest
-
     def _serve(self, tasks: Sequence[Task]) -> None:
         """One batch: propose, commit, apply, tell."""
-        batch = Batch(self._now())
+        batch = Batch(self._time.now())
         answers: list[tuple[Task, Any, BaseException | None]] = []
         for task in tasks:
+            proposed = len(batch.events)
             try:
                 answers.append((task, task.work(self.state, batch), None))
             except Exception as error:  # proposing changes nothing: only this one fails
+                if len(batch.events) != proposed or isinstance(error, StoreError):
+                    raise
                 answers.append((task, None, error))
         if batch.events:
             try:
@@ -238,13 +254,16 @@ class Engine:
     def _commit(self, batch: Batch) -> None:
         if not self.available:
             self._recover()
-        self._latest = max(self._latest, batch.now)
+        self._time.reach(batch.now)
         try:
-            self.store.append(batch.stored, batch.contents)
+            rows = self.store.append(batch.stored, batch.contents)
         except UnavailableError as error:
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
+        if rows[0].seq != self.state.seq:
+            raise StoreError(f"event {self.state.seq} was written by another process")
+        self.available = True
         for event in batch.events:
             self.state.apply(event)
 
@@ -255,15 +274,23 @@ class Engine:
             self.state.apply(decoded(row.event))
         if self.store.head().seq != self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
-        self.available = True
-        log.info("the store takes events again")
+
+    def _try_again(self) -> None:
+        """Find out now and then, without waiting for a request, whether the store takes events again."""
+        if not self.available and time.monotonic() - self._tried >= TRY_EVERY:
+            with contextlib.suppress(UnavailableError):
+                self._recover()
+                self._snapshot()
+                self.available = True
+                log.info("the store takes events again")
+            self._tried = time.monotonic()
 
     def _close_due(self, state: State, batch: Batch) -> None:
         batch.add(state, state.due(batch.now, batch.near, LARGEST_BATCH))
 
     def _snapshot(self) -> None:
+        self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
         self.store.save_snapshot(self.state.seq, self.state.to_bytes())
-        self._snapshot_at = self.state.seq
 
     def _show(self, now: float) -> None:
         """Make a new view for those who only look."""
@@ -271,7 +298,10 @@ class Engine:
             self._viewed = now
             view: dict[str, Any] = {"time": now, "seq": self.state.seq, "available": self.available}
             for part in self.on_view:
-                view.update(part(self.state))
+                try:
+                    view.update(part(self.state))
+                except Exception as error:  # a page that cannot be drawn must not cost a decision
+                    log.error("a view could not be made: %s", error)
             self.view = view
 
     def _refuse_rest(self) -> None:

@@ -20,7 +20,14 @@ def restored(store: Any) -> State:
         raise StoreError("the first events were removed, and there is no snapshot to begin from")
     for row in store.rows(state.seq):
         state.apply(decoded(row.event))
+    if state.seq != store.head().seq:
+        raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
     return state
+
+
+def last_time(store: Any) -> float:
+    """When the last event happened; 0 without any."""
+    return max((decoded(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0)
 
 
 def replayed(store: Any, progress: Callable[[int], None] | None = None) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,11 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import VersionAdded
 from invariant_bandits.service.learners import Learner, learner_from_bytes
+from invariant_bandits.service.waiting import Waiting
+
+MOST_COUNTED = 10_000
+"""Plays of so many arms are counted one by one."""
+OTHERS = "(others)"
 
 
 class Counts(msgspec.Struct):
@@ -59,8 +63,10 @@ class Served:
         Their states; only that of the active version changes.
     activations : list of str
         Versions in the order in which they were activated, the active one last.
-    waiting : deque of (float, str)
-        When the wait of a decision ends, and its id, the earliest first.
+    waiting : Waiting
+        Decisions whose wait has not ended.
+    plays : dict of str to int
+        How often each arm was played; of at most MOST_COUNTED arms, the others together.
     kept : dict of str to mapping
         What doors want to find again, see the event Kept.
     """
@@ -70,7 +76,7 @@ class Served:
     versions: dict[str, VersionAdded] = field(default_factory=dict)
     learners: dict[str, Learner] = field(default_factory=dict)
     activations: list[str] = field(default_factory=list)
-    waiting: deque[tuple[float, str]] = field(default_factory=deque)
+    waiting: Waiting = field(default_factory=Waiting)
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -86,6 +92,12 @@ class Served:
     def learner(self) -> Learner:
         """Of the active version."""
         return self.learners[self.version]
+
+    def count_play(self, label: str) -> None:
+        """One more decision for an arm."""
+        if label not in self.plays and len(self.plays) >= MOST_COUNTED:
+            label = OTHERS
+        self.plays[label] = self.plays.get(label, 0) + 1
 
     def previous(self) -> str:
         """The version before the active one."""
@@ -126,7 +138,7 @@ class Served:
             {one.version: one for one in versions},
             {name: learner_from_bytes(kind, content, f"version {name}") for name, (kind, content) in learners},
             list(told["activations"]),
-            deque((float(due), str(id)) for due, id in told["waiting"]),
+            Waiting((float(end), str(id)) for end, id in told["waiting"]),
             msgspec.convert(told["counts"], Counts),
             dict(told["plays"]),
             dict(told.get("kept", {})),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -30,11 +32,15 @@ from invariant_bandits.service.learners import Choice, Round, learner_from_bytes
 from invariant_bandits.service.records import Record, Records
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.served import Served
+from invariant_bandits.service.store.chain import StoreError
 
+log = logging.getLogger("invariant_bandits.service")
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000
 MEASURED_EVERY = 8
 """What chance costs is worked out for one of so many decisions."""
+UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
+"""What a learner that cannot take a round may raise: a function of the state and the round, as all it does."""
 
 
 class ConflictError(InputError):
@@ -111,11 +117,12 @@ class State:
             served.counts.chance_measured += 1
             served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
-        served.plays[label] = served.plays.get(label, 0) + 1
-        served.learner.seen(event.context, event.labels, event.actions)
+        served.count_play(label)
+        with contextlib.suppress(*UNLEARNABLE):  # it is stored: what a learner cannot note must not stop a replay
+            served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
-            served.waiting.append((event.time + wait, event.id))
+            served.waiting.add(event.time + wait, event.id)
 
     def _grouped(self, event: Grouped) -> None:
         self.records.take(event.id, event)
@@ -141,8 +148,7 @@ class State:
         record = self.records.find(event.id)
         self.records.take(event.id, event)
         served = self.models[event.model]
-        while served.waiting and served.waiting[0][1] == event.id:
-            served.waiting.popleft()
+        served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
             return
@@ -240,7 +246,7 @@ class State:
                 f"value: decision {given.id!r} has the reward {there!r} already, which {value!r} contradicts"
             )
         events: list[AnyEvent] = [Rewarded(now, given.id, decided.model, value, "joined", given.request)]
-        if served.configuration.reward_wait is not None or not record.activated:
+        if self._is_waiting(served, decided) or not record.activated:
             return events, "waiting"
         closed = Closed(now, given.id, decided.model, *self._settled(served, [value]))
         return [*events, closed], "learned" if closed.value is not None else "kept"
@@ -250,8 +256,19 @@ class State:
     ) -> tuple[list[AnyEvent], str]:
         if record is not None and any(one.value == value and one.request == given.request for one in record.rewards):
             return [], "unchanged"
+        if not self.models:
+            raise NotFoundError("model: none is served yet")
         model = given.model if given.model in self.models else next(iter(self.models))
         return [Rewarded(now, given.id, model, value, "unknown", given.request)], "unknown"
+
+    @staticmethod
+    def _is_waiting(served: Served, decided: Decided) -> bool:
+        """Whether a decision is settled when its wait ends: by the rules under which it was made.
+
+        One that was proposed in this batch is not counted yet, and was made under the present rules.
+        """
+        proposed = decided.draw >= served.counts.decisions
+        return decided.id in served.waiting or (proposed and served.configuration.reward_wait is not None)
 
     @staticmethod
     def _is_repeated(served: Served, record: Record, given: Given, value: float) -> bool:
@@ -283,7 +300,7 @@ class State:
         decided = record.decided
         served = self.models[decided.model]
         events: list[AnyEvent] = [Activated(now, id, decided.model)]
-        if record.joined() and served.configuration.reward_wait is None:
+        if record.joined() and not self._is_waiting(served, decided):
             events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
         return events
 
@@ -291,13 +308,10 @@ class State:
         """Events of decisions whose wait has ended, at most so many."""
         events: list[AnyEvent] = []
         for served in self.models.values():
-            for end, id in islice(served.waiting, most - len(events)):
-                if end > now:
-                    break
+            for id in islice(served.waiting.ended(now), most - len(events)):
                 record = near.get(id) or self.records.find(id)
-                assert record is not None
-                if record.closed is not None:
-                    continue
+                if record is None or record.decided is None:
+                    raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
                 settled: tuple[float | None, Any] = self._settled(served, record.joined())
                 if not record.activated:
                     settled = (None, "not activated")
@@ -306,7 +320,7 @@ class State:
 
     def next_due(self) -> float:
         """When the next wait ends."""
-        return min((served.waiting[0][0] for served in self.models.values() if served.waiting), default=math.inf)
+        return min((served.waiting.next_end for served in self.models.values()), default=math.inf)
 
     # -- storing --
 

@@ -1,0 +1,134 @@
+"""Rewards that are waited for: whatever the rules become, every decision is settled once, and nothing spins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.engine import LARGEST_BATCH, Engine
+from invariant_bandits.service.replaying import replayed
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.state import State
+from invariant_bandits.service.store.sqlite import SqliteStore
+from served_models import Clock, running, serve
+
+
+def rules(engine: Engine, wait: float | None, **more: object) -> None:
+    engine.call(work.configure("default", Configuration(reward_wait=wait, **more)), alone=True)  # type: ignore[arg-type]
+
+
+def decide(engine: Engine, *ids: str) -> None:
+    for id in ids:
+        engine.call(work.decide(Asked(id=id)))
+
+
+def settled(engine: Engine, *ids: str) -> list[str | None]:
+    """Why each decision was settled, after whatever is due."""
+
+    def look(state: State) -> list[str | None]:
+        closed = [state.records.find(id).closed for id in ids]  # type: ignore[union-attr]
+        return [None if one is None else one.why for one in closed]
+
+    for _ in range(3):  # what is due is settled after a step
+        engine.call(work.inspect(lambda state: None))
+    told: list[str | None] = engine.call(work.inspect(look))
+    return told
+
+
+def test_a_shorter_wait_is_not_held_up_by_longer_ones(tmp_path: Path) -> None:
+    clock = Clock()
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        rules(engine, 1_000.0, default_reward=0.0)
+        decide(engine, "long")
+        rules(engine, 10.0, default_reward=0.0)
+        decide(engine, "short")
+        clock.now += 11.0
+        assert settled(engine, "long", "short") == [None, "default"]
+        clock.now += 1_000.0
+        assert settled(engine, "long", "short") == ["default", "default"]
+        assert engine.state.models["default"].counts.learned == 2
+
+
+def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
+    """Without this a reward would wait for an end that never comes, or a wait would be left behind for ever."""
+    clock = Clock()
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        decide(engine, "at once")
+        rules(engine, 60.0, default_reward=0.0)
+        decide(engine, "first", "second")
+        assert engine.call(work.reward(Given("at once", 1.0))) == "learned"
+        rules(engine, None)
+        assert engine.call(work.reward(Given("second", 1.0))) == "waiting"
+        clock.now += 61.0
+        assert settled(engine, "first", "second") == ["no reward", "reward"]
+        assert len(engine.state.models["default"].waiting) == 0
+        live = engine.state.hashes()
+    store = SqliteStore(tmp_path / "d.db")
+    assert replayed(store).hashes() == live
+    store.close()
+
+
+def test_more_decisions_than_fit_a_batch_are_all_settled_once(tmp_path: Path) -> None:
+    clock, count = Clock(), 2 * LARGEST_BATCH + 7
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        rules(engine, 5.0, default_reward=0.5)
+        decide(engine, *(str(n) for n in range(count)))
+        clock.now += 6.0
+        for _ in range(6):
+            engine.call(work.inspect(lambda state: None))
+        counts = engine.state.models["default"].counts
+        assert (counts.learned, counts.defaulted, engine.state.next_due()) == (count, count, float("inf"))
+
+
+def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
+    clock = Clock()
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        decide(engine, "before")
+    clock.now -= 3_600.0
+    with running(tmp_path / "d.db", clock) as engine:
+        decide(engine, "after")
+        times = [engine.call(work.inspect(lambda state, id=id: state.records.find(id).decided.time)) for id in
+                 ("before", "after")]  # fmt: skip
+        assert times[0] <= times[1] < times[0] + 60.0
+
+
+def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
+    def broken(state: State, batch: work.Batch) -> None:
+        raise ZeroDivisionError("a slip")
+
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        before = engine.state.hashes()
+        with pytest.raises(ZeroDivisionError):
+            engine.call(broken)
+        with pytest.raises(ValueError, match="cannot be stored"):
+            engine.call(work.decide(Asked(context={"half a sign: \ud800": 1.0})))
+        assert engine.state.hashes() == before
+        decide(engine, "next")
+
+
+def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from invariant_bandits.service.learners import OpenLearner
+
+    def refuse(*given: object) -> None:
+        raise ZeroDivisionError("no policy can take this")
+
+    monkeypatch.setattr(OpenLearner, "learn", refuse)
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        decide(engine, "x")
+        engine.call(work.reward(Given("x", 1.0)))
+        assert engine.state.models["default"].counts.refused == 1
+        live = engine.state.hashes()
+    store = SqliteStore(tmp_path / "d.db")
+    assert replayed(store).hashes() == live
+    store.close()
