@@ -16,7 +16,7 @@ from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.opening import open_store
 
 
 class Clock:
@@ -30,9 +30,9 @@ class Clock:
 
 
 @contextmanager
-def running(path: Path, clock: Any = None) -> Iterator[Engine]:
-    """An engine on the store at `path`, stopped in order at the end."""
-    engine = Engine(SqliteStore(path)) if clock is None else Engine(SqliteStore(path), clock=clock)
+def running(path: Path | str, clock: Any = None) -> Iterator[Engine]:
+    """An engine on the store at a path or address, stopped in order at the end."""
+    engine = Engine(open_store(path)) if clock is None else Engine(open_store(path), clock=clock)
     engine.start()
     try:
         yield engine

@@ -1,4 +1,4 @@
-"""The engine: what was acknowledged is in the store, and the state is a function of the store."""
+"""The engine: what was acknowledged is in the store, of either kind, and the state is a function of the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.opening import open_store
 from served_models import Clock, fitted, running, serve
 
 
@@ -38,8 +38,8 @@ def test_an_empty_model_learns_a_planted_world(tmp_path: Path) -> None:
         assert np.mean(play(engine, 1_000)[-200:]) >= 1.5 * 0.4
 
 
-def test_replay_snapshot_and_live_state_are_the_same_bits(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_replay_snapshot_and_live_state_are_the_same_bits(address: str) -> None:
+    with running(address) as engine:
         serve(engine)
         serve(engine, fitted(), "fitted")
         play(engine, 150)
@@ -48,15 +48,15 @@ def test_replay_snapshot_and_live_state_are_the_same_bits(tmp_path: Path) -> Non
             decided = engine.call(work.decide(Asked("fitted", {"age": age})))
             engine.call(work.reward(Given(decided.id, float(rng.random() < 0.5))))
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(address)
     assert restored(store).hashes() == live
     assert replayed(store).hashes() == live
     assert store.latest_snapshot() is not None
     store.close()
 
 
-def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(address: str) -> None:
+    with running(address) as engine:
         serve(engine)
         threads = [threading.Thread(target=play, args=(engine, 5, "default", n)) for n in range(64)]
         for thread in threads:
@@ -65,13 +65,13 @@ def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(tmp_path: Pa
             thread.join()
         live = engine.state.hashes()
         assert engine.state.models["default"].counts.learned == 320
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(address)
     assert replayed(store).hashes() == live
     store.close()
 
 
-def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(address: str) -> None:
+    with running(address) as engine:
         serve(engine)
         first = engine.call(work.decide(Asked(context={"hour": "1"}, id="x")))
         assert engine.call(work.decide(Asked(context={"hour": "2"}, id="x"))) == first
@@ -83,14 +83,14 @@ def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(t
         with pytest.raises(InputError, match="value"):
             engine.call(work.reward(Given("x", float("nan"))))
         assert (engine.state.hashes(), engine.state.seq) == (before, seq)
-    with running(tmp_path / "d.db") as engine:  # also from the store alone
+    with running(address) as engine:  # also from the store alone
         assert engine.call(work.decide(Asked(context={"hour": "2"}, id="x"))) == first
         assert engine.call(work.reward(Given("x", 1.0))) == "unchanged"
 
 
-def test_after_the_wait_the_default_is_learned_exactly_once(tmp_path: Path) -> None:
+def test_after_the_wait_the_default_is_learned_exactly_once(address: str) -> None:
     clock = Clock()
-    with running(tmp_path / "d.db", clock) as engine:
+    with running(address, clock) as engine:
         serve(engine)
         rules = Configuration(reward_wait=60.0, default_reward=0.0, aggregation="sum")
         engine.call(work.configure("default", rules), alone=True)
@@ -109,21 +109,21 @@ def test_after_the_wait_the_default_is_learned_exactly_once(tmp_path: Path) -> N
         assert engine.call(work.reward(Given("nobody", 1.0))) == "unknown"
         assert (counts.learned, counts.late, counts.unknown) == (2, 2, 1)
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(address)
     assert replayed(store).hashes() == live
     store.close()
 
 
-def test_a_reward_that_comes_before_its_decision_is_joined(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_a_reward_that_comes_before_its_decision_is_joined(address: str) -> None:
+    with running(address) as engine:
         serve(engine)
         assert engine.call(work.reward(Given("early", 1.0))) == "unknown"
         engine.call(work.decide(Asked(id="early")))
         assert engine.state.models["default"].counts.learned == 1
 
 
-def test_a_deferred_decision_is_learned_only_once_it_is_shown(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_a_deferred_decision_is_learned_only_once_it_is_shown(address: str) -> None:
+    with running(address) as engine:
         serve(engine)
         engine.call(work.decide(Asked(id="later", deferred=True)))
         assert engine.call(work.reward(Given("later", 1.0))) == "waiting"
@@ -133,8 +133,8 @@ def test_a_deferred_decision_is_learned_only_once_it_is_shown(tmp_path: Path) ->
         assert engine.state.models["default"].counts.learned == 1
 
 
-def test_roll_back_restores_the_version_before_exactly(tmp_path: Path) -> None:
-    with running(tmp_path / "d.db") as engine:
+def test_roll_back_restores_the_version_before_exactly(address: str) -> None:
+    with running(address) as engine:
         first = serve(engine)
         play(engine, 30)
         left = engine.state.models["default"].learner.to_bytes()

@@ -13,7 +13,10 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import plain_console as console
 
 Store = Annotated[
-    str, typer.Option("--store", help="Where every event is kept: a file, made if it is not there.", metavar="FILE")
+    str,
+    typer.Option(
+        "--store", help="Where every event is kept: a file, made if needed, or postgresql://…", metavar="FILE"
+    ),
 ]
 
 

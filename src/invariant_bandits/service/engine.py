@@ -249,6 +249,10 @@ class Engine:
                 self._commit(batch)
             except UnavailableError as error:
                 answers = [(task, None, failed or error) for task, _, failed in answers]
+            except BaseException as error:
+                stopped = UnavailableError(f"the service has stopped: {error}")
+                _tell_all([(task, None, failed or stopped) for task, _, failed in answers])
+                raise
         _tell_all(answers)
 
     def _commit(self, batch: Batch) -> None:
@@ -257,15 +261,15 @@ class Engine:
         self._time.reach(batch.now)
         try:
             rows = self.store.append(batch.stored, batch.contents)
-        except UnavailableError as error:
+            if rows[0].seq != self.state.seq:
+                raise StoreError(f"event {self.state.seq} was written by another process")
+            for event in batch.events:
+                self.state.apply(event)
+        except UnavailableError as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
-        if rows[0].seq != self.state.seq:
-            raise StoreError(f"event {self.state.seq} was written by another process")
         self.available = True
-        for event in batch.events:
-            self.state.apply(event)
 
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""

@@ -23,7 +23,7 @@ from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.limits import Limits
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.opening import open_store
 from invariant_bandits.service.store.verifying import verify
 
 log = logging.getLogger("invariant_bandits.service")
@@ -36,7 +36,7 @@ class Settings:
     Parameters
     ----------
     store : str
-        Path of the SQLite file, made if it is not there.
+        Path of the SQLite file, made if it is not there, or `postgresql://…`.
     models : mapping of str to path
         Model files by the name they are served under; without any, and with an empty store, an empty model "default".
     host, port : str, int
@@ -75,9 +75,8 @@ def opened(settings: Settings, say: Callable[[str], None] = lambda line: None) -
 
 
 def opened_store(address: str, say: Callable[[str], None] = lambda line: None) -> Any:
-    """The store under a path, every event of it checked."""
-    path = Path(address)
-    store = SqliteStore(path)
+    """The store under a path or `postgresql://…`, every event of it checked."""
+    store = open_store(address)
     try:
         verify(store.path)
     except BaseException:

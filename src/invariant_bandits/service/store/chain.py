@@ -60,6 +60,15 @@ def chained(before: bytes, seq: int, batch: int, key: str | None, event: bytes) 
     return Row(seq, batch, key, event + link(before, seq, batch, key, event))
 
 
+def extended(seq: int, digest: bytes, events: Iterable[tuple[str | None, bytes]]) -> list[Row]:
+    """The rows of a batch of events (key, event) after the first `seq` events, whose chain ends with `digest`."""
+    rows: list[Row] = []
+    for number, (key, event) in enumerate(events, start=seq):
+        rows.append(chained(digest, number, seq, key, event))
+        digest = rows[-1].digest
+    return rows
+
+
 def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> bytes:
     """Digest of the chain up to an event."""
     name = b"-" if key is None else b"=" + key.encode()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from invariant_bandits.service.store import migrations
 from invariant_bandits.service.store.base import Head, UnavailableError
-from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, chained, seal
+from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
 
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
@@ -126,17 +126,13 @@ class SqliteStore:
         try:
             connection.execute("BEGIN IMMEDIATE")
             seq, digest = self.head()
-            batch, rows = seq, []
-            for key, event in events:
-                row = chained(digest, seq, batch, key, event)
-                rows.append(row)
-                seq, digest = seq + 1, row.digest
+            rows = extended(seq, digest, events)
             connection.executemany(
                 "INSERT OR IGNORE INTO contents VALUES (?, ?)",
                 [(hashlib.sha256(content).hexdigest(), content) for content in contents],
             )
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
-            self._seal(batch, seq)
+            self._seal(seq, seq + len(rows))
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._give_up()

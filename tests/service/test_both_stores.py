@@ -1,0 +1,146 @@
+"""What an engine relies on holds for the embedded store and for PostgreSQL alike."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.replaying import replayed
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import SEALED, START, StoreError, checked
+from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.store.verifying import verify
+from served_models import running, serve
+
+
+def change(address: str, sqlite: str, postgres: str) -> None:
+    """Change something behind the store's back."""
+    if address.startswith("postgresql"):
+        import psycopg
+
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(postgres)
+    else:
+        with sqlite3.connect(address) as connection:
+            connection.execute(sqlite)
+        connection.close()
+
+
+def filled(address: str, events: int, at_once: int = 1000) -> Any:
+    """A closed store with so many events, and its address as `verify` takes it."""
+    store = open_store(address)
+    for first in range(0, events, at_once):
+        store.append([(f"id {n}", b"event %d" % n) for n in range(first, min(first + at_once, events))])
+    store.close()
+    return store.path
+
+
+def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> None:
+    store = open_store(address)
+    assert store.head() == (0, START)
+    first = store.append([("a", b"one"), (None, b"\0\xff")], [b"content"])
+    store.close()
+    store = open_store(address)
+    second = store.append([("a", b"three")])
+    assert list(store.rows()) == [*first, *second]
+    assert [row.batch for row in store.rows()] == [0, 0, 2]
+    assert [row.event for row in store.of_key("a")] == [b"one", b"three"]
+    assert store.of_key("none") == []
+    assert checked(store.rows(), START, 0) == store.head().digest == second[0].digest
+    assert list(store.rows(1, 2)) == [first[1]]
+    assert store.content("ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73") == b"content"
+    with pytest.raises(StoreError, match="missing"):
+        store.content("00")
+    store.close()
+
+
+def test_the_newest_snapshot_is_given_and_one_before_it_kept(address: str) -> None:
+    store = open_store(address)
+    assert store.latest_snapshot() is None
+    for seq in (1, 2, 3):
+        store.save_snapshot(seq, b"state %d" % seq)
+    assert store.latest_snapshot() == (3, b"state 3")
+    store.close()
+    change(address, *["DELETE FROM snapshots WHERE seq = 3"] * 2)
+    store = open_store(address, writing=False)
+    assert store.latest_snapshot() == (2, b"state 2")
+    store.close()
+    change(address, *["DELETE FROM snapshots WHERE seq = 2"] * 2)
+    store = open_store(address, writing=False)
+    assert store.latest_snapshot() is None
+    store.close()
+
+
+def test_a_second_writer_is_refused_a_reader_is_not(address: str) -> None:
+    store = open_store(address)
+    with pytest.raises(StoreError, match="in use by another process"):
+        open_store(address)
+    store.append([("a", b"one")])
+    reader = open_store(address, writing=False)
+    assert reader.head() == store.head()
+    assert reader.seed == store.seed
+    reader.close()
+    store.close()
+    open_store(address).close()
+
+
+@pytest.mark.parametrize("damaged", [10, SEALED + 7, 2 * SEALED + 5])
+def test_a_flipped_bit_is_found_and_its_event_named(address: str, damaged: int) -> None:
+    path = filled(address, 2 * SEALED + 10)
+    assert verify(path) == verify(path, every_row=True) == 2 * SEALED + 10
+    change(
+        address,
+        f"UPDATE events SET body = CAST('flip' AS BLOB) || substr(body, 5) WHERE seq = {damaged}",
+        f"UPDATE events SET body = set_bit(body, 3, 1 - get_bit(body, 3)) WHERE seq = {damaged}",
+    )
+    for every_row in (False, True):
+        with pytest.raises(StoreError, match=f"event {damaged} is damaged"):
+            verify(path, every_row=every_row)
+
+
+@pytest.mark.parametrize("gone", [0, 99, SEALED])
+def test_a_missing_event_and_a_missing_seal_are_found(address: str, gone: int) -> None:
+    path = filled(address, SEALED + 3)
+    change(address, *[f"UPDATE events SET seq = seq + 100000 WHERE seq = {gone}"] * 2)
+    with pytest.raises(StoreError, match=r"missing|damaged"):
+        verify(path)
+    change(address, *[f"UPDATE events SET seq = {gone} WHERE seq >= 100000"] * 2)
+    assert verify(path) == SEALED + 3
+    change(address, *["DELETE FROM seals"] * 2)
+    with pytest.raises(StoreError, match="1 seals are needed, there are 0"):
+        verify(path)
+
+
+def answer_lost(append: Callable[..., Any]) -> Callable[..., Any]:
+    """Stores what it is given, but its answer is lost."""
+
+    def appending(*given: Any, **more: Any) -> Any:
+        append(*given, **more)
+        raise UnavailableError("the answer was lost")
+
+    return appending
+
+
+def test_what_was_stored_although_the_answer_was_lost_is_followed_and_not_done_twice(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(address) as engine:
+        serve(engine)
+        for id in ("x", "y"):
+            engine.call(work.decide(Asked(context={"hour": "1"}, id=id)))
+        with monkeypatch.context() as broken:
+            broken.setattr(engine.store, "append", answer_lost(engine.store.append))
+            with pytest.raises(UnavailableError):
+                engine.call(work.reward(Given("x", 1.0)))
+        assert engine.call(work.reward(Given("y", 1.0))) == "learned"
+        assert engine.call(work.reward(Given("x", 1.0))) == "unchanged"
+        assert engine.state.models["default"].counts.learned == 2
+        live = engine.state.hashes()
+    store = open_store(address, writing=False)
+    assert replayed(store).hashes() == live
+    store.close()

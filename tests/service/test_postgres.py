@@ -1,0 +1,149 @@
+"""A store in PostgreSQL when connections, servers and processes come and go."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.replaying import replayed
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.postgres import PostgresStore
+from invariant_bandits.service.store.postgres_connection import shown
+from postgres_server import PostgresServer
+from served_models import running, serve
+
+
+def cut(server: PostgresServer) -> None:
+    """End all connections to the server."""
+    with psycopg.connect(server.address, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+
+class Player(threading.Thread):
+    """Asks for decisions and reports rewards, and notes what was acknowledged, until it is told to stop."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self.engine, self.going = engine, True
+        self.decided: dict[str, int] = {}
+        self.rewarded: set[str] = set()
+        self.refused = 0
+
+    def run(self) -> None:
+        number = 0
+        while self.going:
+            number += 1
+            id = f"{self.name} {number}"
+            try:
+                self.decided[id] = self.engine.call(work.decide(Asked(context={"hour": str(number % 3)}, id=id))).place
+                self.engine.call(work.reward(Given(id, 1.0)))
+                self.rewarded.add(id)
+            except UnavailableError:
+                self.refused += 1
+                time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["restart", "crash", "cut"])
+def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: PostgresServer, how: str) -> None:
+    address = postgres.fresh()
+    with running(address) as engine:
+        serve(engine)
+        players = [Player(engine) for _ in range(4)]
+        for player in players:
+            player.start()
+        time.sleep(0.4)
+        if how == "cut":
+            cut(postgres)
+        else:
+            postgres.restart("immediate" if how == "crash" else "fast")
+        before = sum(len(player.rewarded) for player in players)
+        end = time.monotonic() + 30.0
+        while sum(len(player.rewarded) for player in players) < before + 40 and time.monotonic() < end:
+            time.sleep(0.05)
+        for player in players:
+            player.going = False
+            player.join()
+        assert engine.failure is None
+        assert sum(len(player.rewarded) for player in players) >= before + 40
+        live = engine.state.hashes()
+        learned = engine.state.models["default"].counts.learned
+    store = PostgresStore(address, writing=False)
+    assert replayed(store).hashes() == live
+    closed = 0
+    for player in players:
+        for id, place in player.decided.items():
+            kinds = [work.decoded(row.event) for row in store.of_key(id)]
+            assert [one.place for one in kinds if isinstance(one, work.Decided)] == [place]
+            settled = [one for one in kinds if type(one).__name__ == "Closed"]
+            assert len(settled) <= 1
+            assert settled or id not in player.rewarded
+            closed += len(settled)
+    assert closed <= learned <= closed + sum(player.refused for player in players)
+    store.close()
+
+
+def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresServer) -> None:
+    address = postgres.fresh()
+    old = PostgresStore(address)
+    old.append([("a", b"old")])
+    cut(postgres)
+    new = PostgresStore(address)
+    with pytest.raises(UnavailableError):
+        old.append([("b", b"lost")])
+    with pytest.raises(StoreError, match="taken over"):
+        old.reopen()
+    with pytest.raises(StoreError, match="taken over"):  # also through a connection that works
+        old.append([("b", b"lost")])
+    with pytest.raises(StoreError, match="taken over"):
+        old.save_snapshot(1, b"lost")
+    new.append([("c", b"new")])
+    assert [row.event for row in new.rows()] == [b"old", b"new"]
+    old.close()
+    new.close()
+
+
+def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres: PostgresServer) -> None:
+    store = PostgresStore(postgres.fresh())
+    store.append([("a", b"one")])
+    assert len(list(store.rows())) == 1
+    cut(postgres)
+    with pytest.raises(UnavailableError):
+        store.append([("b", b"two")])
+    store.reopen()
+    store.append([("b", b"two")])
+    assert [row.event for row in store.rows()] == [b"one", b"two"]
+    with pytest.raises(StoreError, match="in use"):
+        PostgresStore(store.path)
+    store.close()
+
+
+def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: PostgresServer) -> None:
+    foreign, newer = postgres.fresh(), postgres.fresh()
+    with psycopg.connect(foreign, autocommit=True) as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+    with pytest.raises(StoreError, match="something else"):
+        PostgresStore(foreign)
+    with pytest.raises(StoreError, match="no store of decisions yet"):
+        PostgresStore(newer, writing=False)
+    PostgresStore(newer).close()
+    with psycopg.connect(newer, autocommit=True) as connection:
+        connection.execute("INSERT INTO invariant_bandits_steps VALUES (99, now())")
+    with pytest.raises(StoreError, match="newer release"):
+        PostgresStore(newer)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    address = "postgresql://shop:secret@127.0.0.1:1/decisions"
+    with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/decisions") as refused:
+        PostgresStore(address)
+    assert "secret" not in str(refused.value)
+    assert "secret" not in shown(address)
+    with pytest.raises(StoreError, match="cannot be read"):
+        shown("postgresql://[broken")
