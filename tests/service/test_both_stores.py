@@ -40,6 +40,14 @@ def filled(address: str, events: int, at_once: int = 1000) -> Any:
     return store.path
 
 
+def store_digest(path: Any, seq: int) -> bytes:
+    """The digest that is stored with an event."""
+    store = open_store(path, writing=False)
+    (row,) = store.rows(seq, seq + 1)
+    store.close()
+    return bytes(row.digest)
+
+
 def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> None:
     store = open_store(address)
     assert store.head() == (0, START)
@@ -93,10 +101,13 @@ def test_a_second_writer_is_refused_a_reader_is_not(address: str) -> None:
 def test_a_flipped_bit_is_found_and_its_event_named(address: str, damaged: int) -> None:
     path = filled(address, 2 * SEALED + 10)
     assert verify(path) == verify(path, every_row=True) == 2 * SEALED + 10
+    flipped = bytearray(b"event %d" % damaged + store_digest(path, damaged))
+    flipped[3] ^= 4
+    literal = flipped.hex()
     change(
         address,
-        f"UPDATE events SET body = CAST('flip' AS BLOB) || substr(body, 5) WHERE seq = {damaged}",
-        f"UPDATE events SET body = set_bit(body, 3, 1 - get_bit(body, 3)) WHERE seq = {damaged}",
+        f"UPDATE events SET body = x'{literal}' WHERE seq = {damaged}",
+        f"UPDATE events SET body = decode('{literal}', 'hex') WHERE seq = {damaged}",
     )
     for every_row in (False, True):
         with pytest.raises(StoreError, match=f"event {damaged} is damaged"):

@@ -21,9 +21,9 @@ def export(
 ) -> None:
     """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate read."""
     from invariant_bandits.service.history.exporting import export as exported
-    from invariant_bandits.service.store.sqlite import SqliteStore
+    from invariant_bandits.service.store.opening import open_store
 
-    opened = SqliteStore(store, writing=False)
+    opened = open_store(store, writing=False)
     try:
         done = exported(
             opened,
