@@ -137,10 +137,11 @@ class Description:
 
     def check_values(self, arrays: Mapping[str, Array]) -> None:
         """Raise InputError unless all numbers are possible."""
-        for name, values in self._own(arrays).items():
-            _refuse(self.arrays.get(name, Numbers(values.shape)).wrong_values(name, values))
-        for law in self.laws:
-            _refuse(law(arrays))
+        with np.errstate(all="ignore"):
+            for name, values in self._own(arrays).items():
+                _refuse(self.arrays.get(name, Numbers(values.shape)).wrong_values(name, values))
+            for law in self.laws:
+                _refuse(law(arrays))
         for prefix, part in self.parts.items():
             part.check_values(_under(arrays, prefix))
 

@@ -89,11 +89,10 @@ class PowerSums:
             return "count must be whole numbers"
         if any(np.abs(array[self.count == 0]).max(initial=0.0) for array in self.arrays().values()):
             return "all sums must be 0 where there are no rows"
-        with np.errstate(over="ignore", invalid="ignore"):
-            variances = np.diagonal(self.scatter, axis1=1, axis2=2)
-            squares = np.maximum(variances, 0.0) + self.count[:, None] * self.mean**2
-            scale = np.sqrt(np.where(squares > 0.0, squares, 1.0))
-            alike = self.scatter / scale[:, :, None] / scale[:, None, :]
+        variances = np.diagonal(self.scatter, axis1=1, axis2=2)
+        squares = np.maximum(variances, 0.0) + self.count[:, None] * self.mean**2
+        scale = np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        alike = self.scatter / scale[:, :, None] / scale[:, None, :]
         if not np.abs(alike).max(initial=0.0) <= 1.0 + ROUNDING:
             return "scatter must be sums of products"
         if np.abs(alike - alike.swapaxes(1, 2)).max(initial=0.0) > ROUNDING:

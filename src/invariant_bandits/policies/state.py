@@ -47,6 +47,7 @@ def to_bytes(policy: Policy) -> bytes:
         settings, arrays = policy.settings(), policy.arrays()
         try:
             description_of(type(policy), settings, arrays).check(arrays)
+            type(policy).rebuilt(settings, arrays)
         except InputError as error:
             raise InputError(
                 f"policy: this {type(policy).__name__} cannot be stored, its state is broken: {error}"
