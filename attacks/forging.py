@@ -10,6 +10,8 @@ import numpy as np
 
 from invariant_bandits import files
 
+ORDER = ("int64", "float64", "float32", "int32", "uint8", "bool")
+"""Of the arrays in a file, by their types."""
 TYPES = {dtype: name for name, dtype in files.DTYPES.items()}
 WILD_FLOATS = (
     *(np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e308, -1e308, 1e-308, 5e-324, 1e-160, 1e16, -1e16, 1e100, -1e100),
@@ -64,7 +66,7 @@ def put_together(parts: Parts) -> bytes:
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     data = b""
-    for name in sorted(arrays, key=lambda one: (-arrays[one].dtype.itemsize, one)):
+    for name in sorted(arrays, key=lambda one: (ORDER.index(str(arrays[one].dtype)), one)):
         array = np.ascontiguousarray(arrays[name])
         begin, data = len(data), data + array.tobytes()
         header[name] = {

@@ -190,7 +190,9 @@ def _header(name: str, content: bytes | bytearray) -> tuple[dict[str, str], dict
         if not isinstance(entries, dict) or not isinstance(entries.get("__metadata__"), dict):
             raise ValueError("its header is no dictionary with metadata")
         metadata = entries.pop("__metadata__")
-        return {str(key): str(value) for key, value in metadata.items()}, entries
+        if not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError("its metadata are no texts")
+        return metadata, entries
     except (RecursionError, ValueError) as error:
         raise FileError(f"{name} is damaged or foreign: {error}") from None
 

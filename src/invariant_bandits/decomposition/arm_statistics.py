@@ -11,6 +11,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.logistic import LogitSums, fit_logistic
+from invariant_bandits.decomposition.paths import EXACT
 from invariant_bandits.logs.arm_features import ArmFeatures
 
 LINKS = ("identity", "logit")
@@ -162,7 +163,7 @@ class ArmStatistics:
         total = float(rounds.sum())
         if total <= used:
             raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
-        noise = max((reward_square - explained) / (total - used), 1e-12 * reward_square / total, 1e-300)
+        noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
         about = np.zeros((layout.arms, 0)) if described is None else described
         scale = max(reward_square / total, 1e-300)
         return cls(layout, gram / noise, cross / noise, rounds, noise, context_square, "identity", scale, about)

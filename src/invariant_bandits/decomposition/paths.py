@@ -14,6 +14,8 @@ from invariant_bandits.decomposition.silence import CONSTANT, INFORMS, RELATIVE_
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
+EXACT = 1e-12
+"""Share of the rewards' variance below which noise cannot be told from rounding."""
 ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²
 ITERATIONS = 100  # of expectation–maximisation, for what silent windows are expected to say
 
@@ -116,8 +118,9 @@ def window_paths(
     coefficients = _solved(moments, inverses, roots)
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
     level = float(moments.counts @ moments.reward_mean**2)
-    floor = float(1e-12 * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
-    floor = floor if floor > 0 else 1e-300
+    floor = float(EXACT * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
+    if float(moments.reward_square.sum()) <= ROUNDING * level:  # rewards that do not vary have no scale but their own
+        floor = max(floor, EXACT * (level / moments.rounds if level > 0.0 else 1.0))
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     few = freedom <= 8
     noise = np.where(few, pooled, np.maximum(unexplained / np.maximum(freedom, 1.0), floor))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.paths import CoefficientPaths
+from invariant_bandits.decomposition.paths import EXACT, CoefficientPaths
 from invariant_bandits.decomposition.silence import informed_directions, singular_roots
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
             f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
+    found += _exactness_finding(fit.noise_scale_, moments)
     found += silence_findings(fit.paths_, fit.names(p), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
@@ -55,6 +56,19 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     if len(undecided):
         found.append(f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying")
     return found + _convergence_finding(fit)
+
+
+def _exactness_finding(noise_scale: float, moments: WindowedMoments) -> list[str]:
+    """Whether the rewards leave no noise at all."""
+    square = float(moments.reward_square.sum()) / moments.rounds
+    if noise_scale**2 > 4.0 * EXACT * square and square > 0.0:
+        return []
+    if square <= EXACT * float(moments.counts @ moments.reward_mean**2) / moments.rounds:
+        return ["rewards hardly vary within any window: there is nothing to learn from them"]
+    return [
+        "rewards are an exact function of the features, no noise is left: were they computed from them, or does a"
+        " feature give the reward away?"
+    ]
 
 
 def silence_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:

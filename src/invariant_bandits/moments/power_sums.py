@@ -14,6 +14,8 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.description import MOST_ROUNDS, ROUNDING, Numbers
 
+LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
+"""Of numbers whose fourth powers can be summed."""
 FAR_FROM_ZERO = 100.0  # a squared mean beyond so many variances would cost digits
 
 
@@ -76,11 +78,11 @@ class PowerSums:
         flat = (windows, dim)
         return {
             "count": Numbers((windows,), least=0.0, most=MOST_ROUNDS),
-            "mean": Numbers(flat),
-            "scatter": Numbers((*flat, dim)),
-            "cubes": Numbers(flat),
-            "quartics": Numbers(flat),
-            "between": Numbers(flat),
+            "mean": Numbers(flat, least=-LARGEST_MEAN, most=LARGEST_MEAN),
+            "scatter": Numbers((*flat, dim), least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
+            "cubes": Numbers(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
+            "quartics": Numbers(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
+            "between": Numbers(flat, least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
         }
 
     def wrong(self) -> str:

@@ -257,6 +257,7 @@ class AutoISD(AutoExplaining):
                 "noise_now": np.array([self._noise_now]),
                 "peak_evidence": np.array([self._peak_evidence]),
                 "counters": np.array([self._rounds], dtype=np.int64),
+                "winsorised": np.array([self.winsorised], dtype=np.int64),
             }
 
     @classmethod
@@ -274,6 +275,7 @@ class AutoISD(AutoExplaining):
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])
+        policy.winsorised = int(arrays["winsorised"][0]) if "winsorised" in arrays else 0
         policy.rehearsal = None if rehearsal is None else Rehearsal.from_dict(rehearsal)
         policy._derive()
         if "blend" in arrays:  # as it was summed up, to the last bit

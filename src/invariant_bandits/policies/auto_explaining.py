@@ -68,6 +68,8 @@ class AutoExplaining(AutoDeciding):
                 rehearsal=self.rehearsal,
                 no_alarm_because=alarm.unsupported(self.prior),
                 baseline_shift=self._baseline_shift(),
+                winsorised=self.winsorised,
+                refused=self.refused,
             )
 
     def _baseline_shift(self) -> tuple[float, float]:

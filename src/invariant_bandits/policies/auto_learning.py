@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -20,9 +21,24 @@ STUDENT_FREEDOM = 5.0
 TESTS = {"none": (np.inf, np.inf), "patient": (3.0, 3.0), "eager": (1.0, 0.0)}
 """How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
 
+MANY_CUT, SHARE_CUT = 10, 0.05
+"""From how many rounds that were cut short on, and from what share of all, a policy warns."""
+
+
+class OutlierWarning(UserWarning):
+    """Many rounds were so far from anything expected that they were not learned as they were told."""
+
 
 class AutoLearning(BasePolicy):
-    """A mixture of filters that learns, round by round; AutoISD says what its settings mean."""
+    """A mixture of filters that learns, round by round; AutoISD says what its settings mean.
+
+    Attributes
+    ----------
+    winsorised : int
+        Rounds learned as if they had been nearer to what was expected. If they are many, a warning says so, once.
+    refused : int
+        Rounds, and offers, refused since it was made or loaded because an action was too far from anything in the logs.
+    """
 
     prior: DriftPrior | ArmPrior
     link: str
@@ -54,6 +70,7 @@ class AutoLearning(BasePolicy):
         self._noise = np.full(len(weights), self.prior.noise_variance)
         self._online = np.zeros((2, d + 1, d + 1))
         self._rounds, self._peak_evidence = 0, 0.0
+        self.winsorised, self.refused, self._warned = 0, 0, False
         self._derive()
 
     def _derive(self) -> None:
@@ -96,16 +113,39 @@ class AutoLearning(BasePolicy):
             except TypeError:  # another type or layout than the compiled loop takes
                 self.update(chosen_array(features, self.dim), reward_number(reward))
                 return
-            if noise != noise:
-                self._refuse(features, reward)
+            usual = noise > 0.0
+            if not usual:
+                noise = self._unusual(features, reward, noise)
             self._rounds += 1
             if self._learns_noise:
                 self._noise_now = noise
             if self._rounds >= self._next_look:
                 self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
                 self._peak_evidence = max(self._peak_evidence, self.log_evidence)
+            if not usual:
+                self._warn_once()
         finally:
             lock.release()
+
+    def _unusual(self, features: Any, reward: Any, noise: float) -> float:
+        """Refuse a round, or count one whose error the compiled loop has cut; returns the noise variance."""
+        if noise != noise:
+            self._refuse(features, reward)
+        self.winsorised += 1
+        return -noise
+
+    def _warn_once(self) -> None:
+        """Warn, once, if rounds that had to be cut short are no exception."""
+        if self._warned or self.winsorised < max(MANY_CUT, SHARE_CUT * self._rounds):
+            return
+        self._warned = True
+        warnings.warn(
+            f"{self.winsorised} of {self._rounds} rounds were more than ten standard deviations from what was expected,"
+            " or their actions far from any before, and were learned as if they had been nearer: are rewards and"
+            " features in the units of the logs?",
+            OutlierWarning,
+            stacklevel=3,
+        )
 
     def _refuse(self, features: Any, reward: Any) -> NoReturn:
         """Say what is wrong with a round (p,) that the compiled loop has refused."""
@@ -116,7 +156,7 @@ class AutoLearning(BasePolicy):
 
     def _believed_noise(self) -> float:
         """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
-        return float(self._weights @ self._noise) if self._learns_noise else self.prior.noise_variance
+        return float(self._weights @ self._noise if self._learns_noise else self.prior.noise_variance)
 
     @property
     def noise_scale(self) -> float:
@@ -143,6 +183,7 @@ class AutoLearning(BasePolicy):
         z = np.column_stack([z, np.ones(len(z))]) if self.intercept else z
         far = np.sqrt(np.einsum("kd,de,ke->k", z, self._usually, z) / z.shape[1])
         if far.max() > np.sqrt(mixture_kernels.FARTHEST):
+            self.refused += 1
             raise InputError(
                 f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in the logs, more"
                 " than a million times: are they in other units?"

@@ -73,7 +73,11 @@ def described(settings: Mapping[str, Any], names: Collection[str]) -> Descriptio
         "process": Numbers(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
     }
     if "table" in names:
-        arrays |= {"families": owner, "table": Numbers((4, "C"), law=_wrong_table), "clock": Numbers((2,), least=0.0)}
+        arrays |= {
+            "families": owner,
+            "table": Numbers((4, "C"), law=_wrong_table),
+            "clock": Numbers((2,), least=0.0, law=_wrong_clock),
+        }
     else:
         arrays |= {"owners": owner, "weights": share, "prior_weights": share, "counters": counters(1)}
         arrays |= {"noise": Numbers(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE)}
@@ -83,7 +87,7 @@ def described(settings: Mapping[str, Any], names: Collection[str]) -> Descriptio
         "online": Numbers((2, "d+1", "d+1"), law=_wrong_online),
         "blend": Numbers(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=_wrong_blend),
         "noise_now": Numbers((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
-        "outlying": counters(2),
+        "winsorised": counters(1),
     }
     arrays |= {name: numbers for name, numbers in later.items() if name in names}
     intercept = truth_value("intercept", settings.get("intercept", True))
@@ -113,6 +117,11 @@ def _wrong_table(values: Array) -> str:
     """Weights and prior weights, then what is worked out anew."""
     inside = (values[:2] >= 0.0).all() and (values[:2] <= 1.0).all()
     return (adds_up_to_one(values[0]) or adds_up_to_one(values[1])) if inside else "must begin with weights"
+
+
+def _wrong_clock(values: Array) -> str:
+    whole = values[0] <= MOST_ROUNDS and values[0] == np.floor(values[0])
+    return "" if whole else "must begin with the number of rounds"
 
 
 def _wrong_blend(values: Array) -> str:

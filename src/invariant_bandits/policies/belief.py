@@ -39,6 +39,8 @@ class Belief:
     baseline_shift : (float, float)
         How far the reward baseline stands from that of the logs; and a standard deviation, of what is left open and of
         how it varied in the logs.
+    winsorised, refused : int
+        Rounds whose error was cut, and rounds or offers too far from anything in the logs.
     """
 
     hypotheses: dict[str, float]
@@ -53,6 +55,8 @@ class Belief:
     rehearsal: Rehearsal | None = None
     no_alarm_because: str = ""
     baseline_shift: tuple[float, float] = (0.0, 0.0)
+    winsorised: int = 0
+    refused: int = 0
 
     def __str__(self) -> str:
         lines = [f"After {self.rounds:,} round{'s' if self.rounds != 1 else ''}:"]
@@ -67,6 +71,8 @@ class Belief:
             lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
         if self.noise_ratio != 1.0:
             lines.append(f"  noise: {self.noise_ratio:.2f} × that of the logs")
+        if self.winsorised or self.refused:
+            lines.append(f"  outliers: {self.winsorised:,} rounds cut short, {self.refused:,} refused")
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
         if moved:

@@ -21,13 +21,15 @@ from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.storage import described_sums
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.base import chosen_array, offered_array, positive, reward_number
-from invariant_bandits.policies.linear import DEFAULT_RIDGE, LinearPolicy
+from invariant_bandits.policies.linear import DEFAULT_RIDGE, LARGEST_COEFFICIENT, LinearPolicy
 from invariant_bandits.policies.memory import SlidingWindow, memory_from_settings
 from invariant_bandits.policies.past import Past
 
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
+LONGEST = 1.001
+"""Of an entry of a stored basis."""
 
 
 class RecomputeWarning(UserWarning):
@@ -279,9 +281,9 @@ class InvariantPolicy(LinearPolicy):
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked for."""
         linear = super().described(settings, names)
         arrays = {
-            "split.invariant": Numbers(("p", "i")),
-            "split.residual": Numbers(("p", "q")),
-            "component": Numbers(("p",)),
+            "split.invariant": Numbers(("p", "i"), least=-LONGEST, most=LONGEST),
+            "split.residual": Numbers(("p", "q"), least=-LONGEST, most=LONGEST),
+            "component": Numbers(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
             **linear.arrays,
         }
         if "component_precision" in names:
@@ -293,7 +295,10 @@ class InvariantPolicy(LinearPolicy):
             ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
             arrays |= {**prefixed("record.", memory.described("p", ridge)), "record.rounds": counters(1)}
             if "fixed_split.invariant" in names:
-                arrays |= {"fixed_split.invariant": Numbers(("p", "j")), "fixed_split.residual": Numbers(("p", "k"))}
+                arrays |= {
+                    "fixed_split.invariant": Numbers(("p", "j"), least=-LONGEST, most=LONGEST),
+                    "fixed_split.residual": Numbers(("p", "k"), least=-LONGEST, most=LONGEST),
+                }
             for part, windows in (("history.", "m"), ("recent.", 1)):
                 sums = described_sums(windows, "p", offered=offered, prefix=part)
                 arrays, laws = {**arrays, **sums.arrays}, laws + sums.laws

@@ -168,6 +168,9 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     _solve(Z, factor, parts)
     if factor.shape[0] > q:
         _sandwich(Z, factor, parts)
+    for k in range(K):
+        if not abs(parts[0, k]) + parts[1, k] + parts[2, k] < np.inf:
+            return NOT_FINITE
     return 0
 
 

@@ -335,7 +335,7 @@ class SlidingWindow:
         return {
             "factor": stored_factor(ridge, q, f"{q}+1"),
             "rows": rows,
-            "sums": stored_sums(_sums_of_window(self.window), q),
+            "sums": stored_sums(ridge, _sums_of_window(self.window), q),
             "clock": Numbers((2,), "int64", law=partial(_wrong_clock, self.window)),
         }
 
@@ -365,7 +365,7 @@ class Discount:
 
     def described(self, q: str, ridge: float) -> dict[str, Numbers]:
         """What the arrays of its state must be, for q coordinates."""
-        return {"factor": stored_factor(ridge, f"2{q}", f"{q}+1"), "sums": stored_sums(2, q)}
+        return {"factor": stored_factor(ridge, f"2{q}", f"{q}+1"), "sums": stored_sums(ridge, 2, q)}
 
 
 @dataclass(frozen=True)
@@ -443,9 +443,9 @@ def stored_factor(ridge: float, *shape: int | str) -> Numbers:
     return Numbers(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT, law=partial(_wrong_pivots, ridge))
 
 
-def stored_sums(count: int, q: str) -> Numbers:
+def stored_sums(ridge: float, count: int, q: str) -> Numbers:
     """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
-    return Numbers((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, law=_wrong_sums)
+    return Numbers((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, law=partial(_wrong_sums, ridge))
 
 
 def _wrong_pivots(ridge: float, values: Array) -> str:
@@ -454,10 +454,13 @@ def _wrong_pivots(ridge: float, values: Array) -> str:
     return "" if (pivots >= np.sqrt(ridge) * (1.0 - ROUNDING)).all() else "must have pivots of at least √ridge"
 
 
-def _wrong_sums(values: Array) -> str:
-    squares = np.diagonal(values[..., :-1], axis1=-2, axis2=-1)
-    if (np.abs(values[..., -1]) > 1e4 * LARGEST_NUMBER * np.sqrt(np.maximum(squares, 0.0))).any():
-        return "must be sums of products of features and rewards"
+def _wrong_sums(ridge: float, values: Array) -> str:
+    """bᵀA⁻¹b is at most the sum of the squared rewards."""
+    for block in values:
+        factor = np.array(block)
+        kernels.factorise(factor, ridge)
+        if not np.abs(factor[:, -1]).max(initial=0.0) < 1e9 * LARGEST_NUMBER:
+            return "must be sums of products of features and rewards"
     return sums_of_squares(values)
 
 

@@ -27,6 +27,8 @@ FARTHEST = 1e12
 """An action is refused if it is farther from 0 than a million times what is usual in the logs."""
 STEEPEST = 1e10
 """One round lessens the variance along its action by this factor at most, far from where rounding matters."""
+LEAST_NOISE = 1e-150
+"""Of the noise variance, however exact the predictions are."""
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
 INT1 = int64[::1]
@@ -114,14 +116,14 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, 
         if weight < NEGLIGIBLE:
             for j in range(i + 1):
                 A[i, j] -= scaled * g[j]
-            A[i, i] += elapsed * q[i]
+            A[i, i] = max(A[i, i], 0.0) + elapsed * q[i]
         else:
             off = weight * apart[i]
             for j in range(i):
                 entry = A[i, j] - scaled * g[j]
                 A[i, j] = entry
                 blend[i + 1, j] += weight * entry + off * apart[j]
-            entry = A[i, i] - scaled * g[i] + elapsed * q[i]
+            entry = max(A[i, i] - scaled * g[i], 0.0) + elapsed * q[i]
             A[i, i] = entry
             blend[i + 1, i] += weight * entry + off * apart[i]
 
@@ -167,7 +169,7 @@ def learn(
     link: int,
     rounds: float,
 ) -> Any:
-    """One round for every filter, then the weights and the blend. Returns 0, or NaN if it is refused.
+    """One round for every filter, then the weights and the blend. Returns the noise variance, or NaN if it is refused.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With `freedom` ν > 0 weights
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
@@ -180,7 +182,8 @@ def learn(
     follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
 
     Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything in the
-    logs, by `usually`, is refused.
+    logs, by `usually`, is refused; so is a round whose squares would overflow, before anything is changed. The result
+    is negative if the error, or the leverage, of the round was cut for filters of more than half of the weight.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
     alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
@@ -202,6 +205,7 @@ def learn(
     awake = np.zeros(C, dtype=np.bool_)
     largest = -np.inf
     apart, square = 0.0, 0.0
+    spreads, errors, cut = np.empty(C), np.empty(C), 0.0
     for c in range(C):
         awake[c] = all_awake or weights[c] >= PARKED or c == reference
         if not awake[c]:
@@ -212,6 +216,13 @@ def learn(
         for i in range(d):
             spread += g[i] * z[i]
             e -= M[c, i] * z[i]
+        spreads[c], errors[c] = max(spread, 0.0), e
+        if not (spreads[c] < LARGEST_SQUARE and e * e < LARGEST_SQUARE):
+            return REFUSED
+    for c in range(C):
+        if not awake[c]:
+            continue
+        g, spread, e = G[c], spreads[c], errors[c]
         S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
@@ -219,6 +230,8 @@ def learn(
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
+            if abs(e) > furthest or spread > STEEPEST * v[c]:
+                cut += weights[c]
             e = min(max(e, -furthest), furthest)
         if c == reference:
             apart, square = e, v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
@@ -232,7 +245,7 @@ def learn(
         elif freedom > 0.0:
             likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
             kept = v[c] * gain
-            v[c] += (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted
+            v[c] = max(v[c] + (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted, LEAST_NOISE)
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
         gains[c], likelihoods[c] = gain, likelihood
@@ -268,4 +281,4 @@ def learn(
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, blend)
     gather(z, apart, square, online)
-    return noise
+    return -noise if cut > 0.5 else noise
