@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test lint java clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,7 +31,7 @@ lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint java  ## all checks: linters, tests, doctests, documented examples
+test: lint java clients  ## all checks: linters, tests, doctests, documented examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 java:  # Spark needs it; where it cannot be installed those tests are skipped and say so
@@ -39,6 +39,12 @@ java:  # Spark needs it; where it cannot be installed those tests are skipped an
 	  echo "installing Java for the Spark tests"; \
 	  { apt-get update -qq && { apt-get install -y -qq openjdk-17-jre-headless || apt-get install -y -qq default-jre-headless; }; } \
 	    >/dev/null 2>&1 || echo "Java could not be installed: the Spark tests will be skipped"; }
+
+clients:  # for node, of protocols that the service speaks; where they cannot be installed those tests are skipped and say so
+	@command -v npm >/dev/null 2>&1 && [ ! -d $(VENV)/node/node_modules ] && { \
+	  mkdir -p $(VENV)/node && cp tests/service/node_clients/package.json $(VENV)/node/ \
+	    && npm install --no-package-lock --no-audit --no-fund --silent --prefix $(VENV)/node >/dev/null 2>&1 \
+	    || { rm -rf $(VENV)/node; echo "clients for node could not be installed: their tests will be skipped"; }; } || true
 
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results

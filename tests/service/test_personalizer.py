@@ -252,6 +252,8 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(client: TestClient) -> Non
     assert [one["id"] for one in told["ranking"]] == ["arm_0", "arm_1", "arm_2"]
     assert reward(client, told["eventId"], 1.0, prefix="/models/shop/personalizer/v1.0") == 204
     assert decision(client, told["eventId"])["settled"]["value"] == 1.0
+    answered = client.post(f"{V1}/rank", json={"actions": actions}, headers={"x-model": "shop"})
+    assert "lack age" in refused(answered, 400, "InvalidRankRequest")["message"]
     asked = {"contextFeatures": [{"age": 0.5}], "actions": [*actions, {"id": "other"}]}
     refused(client.post(path, json=asked), 400, "InvalidRankRequest")
 
@@ -346,6 +348,11 @@ def test_an_evaluation_recovers_what_policies_earn(client: TestClient) -> None:
     refused(client.delete(f"{NEW}/evaluations/e1"), 404, "EvaluationNotFound")
     bad = asked | {"startTime": "2099-01-01T00:00:00Z"}
     refused(client.put(f"{NEW}/evaluations/e2", json=bad), 400, "NoLogsExistInDateRange")
+    for year in ("0001", "9999"):
+        early = asked | {"startTime": f"{year}-12-31T23:59:59.999999Z"}
+        refused(client.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidEvaluationContract")
+        refused(client.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidRequest")
+    refused(client.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
     theirs = {"policies": [{"name": "a", "arguments": "--cb_explore_adf"}]}
     refused(client.put(f"{NEW}/evaluations/e2", json=asked | theirs), 400, "OperationNotAllowed")
 

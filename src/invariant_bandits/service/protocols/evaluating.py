@@ -18,6 +18,10 @@ MOST_DECISIONS = 1_000_000
 """So many can be evaluated at once."""
 
 
+class TooManyError(InputError):
+    """More decisions than can be evaluated at once."""
+
+
 @dataclass(frozen=True)
 class Stretch:
     """Settled decisions of one model, in their order.
@@ -83,7 +87,7 @@ def stretch(store: Any, events: int, model: str, start: float, end: float) -> St
     for event in _since(store, events, start):
         if isinstance(event, Decided) and event.model == model and start <= event.time < end:
             if len(decided) == MOST_DECISIONS:
-                raise InputError(f"startTime: more than {MOST_DECISIONS:,} decisions lie in this range")
+                raise TooManyError(f"startTime: more than {MOST_DECISIONS:,} decisions lie in this range")
             decided[event.id] = event
         elif isinstance(event, Closed) and event.id in decided and event.value is not None:
             rewards[event.id] = event.value

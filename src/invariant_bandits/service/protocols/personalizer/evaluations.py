@@ -14,13 +14,14 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service import engine as work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.http import answer, check_id, read
-from invariant_bandits.service.protocols.evaluating import POLICIES, Stretch, stretch
+from invariant_bandits.service.protocols.evaluating import POLICIES, Stretch, TooManyError, stretch
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, invalid_as, not_here
 from invariant_bandits.service.protocols.personalizer.events import is_versioned, loop_of
 from invariant_bandits.service.protocols.personalizer.keeping import found, kept_under, listed, removed
-from invariant_bandits.service.protocols.personalizer.rules import moment, settings_of
+from invariant_bandits.service.protocols.personalizer.rules import settings_of
 from invariant_bandits.service.protocols.personalizer.series import in_new_form, in_old_form
 from invariant_bandits.service.protocols.personalizer.shapes import EvaluationRequest, Reference
+from invariant_bandits.service.protocols.personalizer.times import moment, seconds
 
 KEPT = "evaluation "
 INTERVALS = (5, 60, 360, 720, 1_440)
@@ -36,7 +37,7 @@ async def make(request: Request) -> Response:
     if asked.enable_policy_optimization or asked.enable_offline_experimentation:
         raise not_here("enablePolicyOptimization: learning settings are not searched for here; false can be asked")
     id = check_id(request.path_params.get("id") or secrets.token_hex(12))
-    start, end = asked.start_time.timestamp(), asked.end_time.timestamp()
+    start, end = seconds(asked.start_time), seconds(asked.end_time)
     told = {"id": id, "name": asked.name, "start": start, "end": end, "created": service.engine.clock()}
     whole = await read_stretch(service, model, start, end)
     told["rounds"] = whole.feedback.rounds
@@ -60,6 +61,8 @@ async def read_stretch(service: Service, model: str, start: float, end: float) -
     _, events = await service.engine.submit(work.inspect(lambda state: (state.model(model).name, state.seq)))
     try:
         return await service.aside(stretch, service.engine.store, events, model, start, end)
+    except TooManyError as error:
+        raise ProtocolError(400, "LogsSizeExceedAllowedLimit", str(error), "startTime") from None
     except InputError as error:
         raise ProtocolError(400, "NoLogsExistInDateRange", str(error), "startTime") from None
 
@@ -113,7 +116,7 @@ def _time(given: str | None, otherwise: float) -> float:
     if given is None:
         return otherwise
     try:
-        return msgspec.convert(given, datetime).timestamp()
+        return seconds(msgspec.convert(given, datetime))
     except msgspec.ValidationError:
         raise InputError(f"startTime, endTime: must be times as in ISO 8601, got {given[:40]!r}") from None
 

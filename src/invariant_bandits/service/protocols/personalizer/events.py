@@ -24,15 +24,17 @@ from invariant_bandits.service.requests import Given
 from invariant_bandits.service.state import NotFoundError, State
 
 NEWEST = "2022-09-01-preview"
+MODEL_HEADER = "x-model"
+"""For clients that take no path in their endpoint."""
 _VERSIONED = re.compile(r"(/models/[^/]+)?/personalizer/v1\.")
 
 
 def loop_of(request: Request) -> str:
-    """Name of the model that a request means: where the client's endpoint ends in /models/NAME, that one."""
+    """Name of the model that a request means: the client's endpoint ends in /models/NAME, or a header says it."""
     asked = request.query_params.get("api-version", NEWEST)
     if asked != NEWEST and not is_versioned(request):
         raise RefusedError(400, f"api-version: {asked!r} is not {NEWEST}", "api-version")
-    return str(request.path_params.get("model", "default"))
+    return str(request.path_params.get("model") or request.headers.get(MODEL_HEADER) or "default")
 
 
 def is_versioned(request: Request) -> bool:

@@ -11,14 +11,14 @@ from starlette.responses import Response
 from invariant_bandits.service import engine as work
 from invariant_bandits.service.application import service_of
 from invariant_bandits.service.http import answer, check_id, read
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.learners.naming import CONSTANT
 from invariant_bandits.service.protocols.personalizer.errors import invalid_as
 from invariant_bandits.service.protocols.personalizer.events import loop_of
 from invariant_bandits.service.protocols.personalizer.keeping import found, kept_under, listed, removed
-from invariant_bandits.service.protocols.personalizer.rules import moment
+from invariant_bandits.service.protocols.personalizer.models import state_of
 from invariant_bandits.service.protocols.personalizer.shapes import ImportanceRequest
-from invariant_bandits.service.state import State
+from invariant_bandits.service.protocols.personalizer.times import moment, seconds
 
 KEPT = "importance "
 MOST_TOLD = 200
@@ -30,20 +30,19 @@ async def make(request: Request) -> Response:
     service, model = service_of(request, "admin"), loop_of(request)
     asked = await read(request, ImportanceRequest, service.limits)
     id = check_id(request.path_params["id"])
-    told = {
+    told: dict[str, Any] = {
         "id": id,
         "name": asked.name,
-        "startTime": moment(asked.start_time.timestamp()),
-        "endTime": moment(asked.end_time.timestamp()),
+        "startTime": moment(seconds(asked.start_time)),
+        "endTime": moment(seconds(asked.end_time)),
         "creationTime": moment(service.engine.clock()),
         "status": "Succeeded",
     }
-
-    def weighed(state: State, batch: work.Batch) -> None:
-        whole = {**told, "featureScores": scores(state.model(model).learner)}
-        kept_under(model, KEPT + id, whole, request.state.who)(state, batch)
-
-    await service.engine.submit(weighed, alone=True)
+    kind, content = await service.engine.submit(work.inspect(lambda state: state_of(state, model)))
+    learner = await service.aside(learner_from_bytes, kind, content, model)
+    told["featureScores"] = await service.aside(scores, learner)
+    await service.engine.submit(kept_under(model, KEPT + id, told, request.state.who), alone=True)
+    service.audit(request.state.who, f"weighed the features of {model}")
     return Response(status_code=200)
 
 
@@ -68,7 +67,7 @@ def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
         return [], []
     units = np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])
     means = policy.scores(units).mean
-    return names, (means[:-1] - means[-1])[: len(names)].tolist()
+    return names[: policy.dim], (means[:-1] - means[-1])[: len(names)].tolist()
 
 
 def _feature(name: str) -> str:

@@ -18,7 +18,7 @@ from invariant_bandits.service.http import answer, read_body
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, not_here
 from invariant_bandits.service.protocols.personalizer.events import loop_of
-from invariant_bandits.service.protocols.personalizer.rules import moment
+from invariant_bandits.service.protocols.personalizer.times import moment
 from invariant_bandits.service.state import State
 
 KIND = "served model"
@@ -27,8 +27,14 @@ KIND = "served model"
 async def export(request: Request) -> Response:
     """The active version as it is now."""
     service, model = service_of(request, "admin"), loop_of(request)
-    content = await service.engine.submit(work.inspect(lambda state: as_octets(state.model(model).learner)))
-    return Response(content, media_type="application/octet-stream")
+    kind, content = await service.engine.submit(work.inspect(lambda state: state_of(state, model)))
+    return Response(await service.aside(as_octets, kind, content), media_type="application/octet-stream")
+
+
+def state_of(state: State, model: str) -> tuple[str, bytes]:
+    """Kind and content of the active version's learner."""
+    learner = state.model(model).learner
+    return learner.kind, learner.to_bytes()
 
 
 async def replace(request: Request) -> Response:
@@ -74,10 +80,9 @@ def _as_it_began(state: State, model: str) -> Learner:
     return learner_from_bytes(added.learner, state.contents.content(added.content), f"version {added.version}")
 
 
-def as_octets(learner: Learner) -> bytes:
-    """A file that holds a learner, with its checksum."""
-    state = np.frombuffer(learner.to_bytes(), dtype=np.uint8)
-    return files.encode(KIND, {"state": state}, {"learner": learner.kind})
+def as_octets(kind: str, content: bytes) -> bytes:
+    """A file that holds the state of a learner of a kind, with its checksum."""
+    return files.encode(KIND, {"state": np.frombuffer(content, dtype=np.uint8)}, {"learner": kind})
 
 
 def from_octets(content: bytes, seed: int) -> Learner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from invariant_bandits.service.learners.open import START, OpenLearner
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, invalid_as
 from invariant_bandits.service.protocols.personalizer.events import loop_of
 from invariant_bandits.service.protocols.personalizer.shapes import LearningSettings, ServiceConfiguration
+from invariant_bandits.service.protocols.personalizer.times import duration, moment
 from invariant_bandits.service.served import Served
 from invariant_bandits.service.state import State
 
@@ -107,16 +108,6 @@ def told(
         **DEFAULTS,
         **(served.kept.get(RULES, {}) if kept is None else kept),
     }
-
-
-def duration(seconds: float) -> str:
-    """As ISO 8601 has it."""
-    return str(msgspec.to_builtins(timedelta(seconds=seconds))) if seconds else "PT0S"
-
-
-def moment(seconds: float) -> str:
-    """A time as ISO 8601 has it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # -- learning settings --

@@ -9,7 +9,7 @@ import numpy as np
 from invariant_bandits.checks import Array
 from invariant_bandits.service.learners.telling import finite
 from invariant_bandits.service.protocols.evaluating import POLICIES, Stretch
-from invariant_bandits.service.protocols.personalizer.rules import duration, moment
+from invariant_bandits.service.protocols.personalizer.times import duration, moment
 
 NORMAL = 1.959963984540054
 """Quantile of the normal distribution for intervals of 95 %."""

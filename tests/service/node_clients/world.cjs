@@ -1,0 +1,117 @@
+// The planted world of the tests, driven by one client; prints what was earned in the last fifth as JSON.
+// Arguments: folder with the installed clients, name of the client, address of the service, token, model.
+const { createRequire } = require("module");
+const [folder, name, url, token, model] = process.argv.slice(2);
+const load = createRequire(folder + "/package.json");
+
+const TIMES = ["morning", "noon", "evening"];
+const ACTIONS = ["News", "Sport", "Film", "Music"];
+const actions = ACTIONS.map((id) => ({ id, features: [{ kind: id }] }));
+
+let state = 7;
+function random() {
+  state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+  return state / 4294967296;
+}
+
+function expect(truth, what) {
+  if (!truth) throw new Error(`not as expected: ${what}`);
+}
+
+async function learned(choose, rounds = 300) {
+  const rewards = [];
+  for (let t = 0; t < rounds; t++) {
+    const time = Math.floor(random() * TIMES.length);
+    const [action, report] = await choose(TIMES[time]);
+    const value = random() < (action === ACTIONS[time] ? 0.8 : 0.1) ? 1 : 0;
+    await report(value);
+    rewards.push(value);
+  }
+  const last = rewards.slice(-rounds / 5);
+  return last.reduce((sum, one) => sum + one, 0) / last.length;
+}
+
+const CLIENTS = {
+  async first() {
+    const { PersonalizerClient } = load("@azure/cognitiveservices-personalizer");
+    const { ApiKeyCredentials } = load("@azure/ms-rest-js");
+    const key = new ApiKeyCredentials({ inHeader: { "Ocp-Apim-Subscription-Key": token, "x-model": model } });
+    const client = new PersonalizerClient(key, url);
+    const earned = await learned(async (time) => {
+      const told = await client.rank({ actions, contextFeatures: [{ time }] });
+      return [told.rewardActionId, (value) => client.events.reward(told.eventId, { value })];
+    });
+    const told = await client.rank({ actions, eventId: "js/1", excludedActions: ["News"], deferActivation: true });
+    expect(told.eventId === "js/1" && told.ranking[0].probability === 0, "an excluded action");
+    await client.events.activate("js/1");
+    await client.events.reward("js/1", { value: 1 });
+    const refused = await client.rank({ actions: [] }).catch((error) => error);
+    expect(refused.statusCode === 400 && refused.body.error.code === "InvalidRankRequest", "the body of an error");
+    return earned;
+  },
+
+  async second() {
+    const module = load("@azure-rest/ai-personalizer");
+    const { AzureKeyCredential } = load("@azure/core-auth");
+    const client = module.default(url, new AzureKeyCredential(token), { allowInsecureConnection: true });
+    const good = (response, status) => {
+      expect(response.status === status, `${response.request.url}: ${JSON.stringify(response.body)}`);
+      return response.body;
+    };
+    const call = (...path) => client.path(...path);
+    const earned = await learned(async (time) => {
+      const response = await call("/rank").post({ body: { actions, contextFeatures: [{ time }] } });
+      expect(!module.isUnexpected(response), "what the client calls unexpected");
+      const event = call("/events/{eventId}/reward", response.body.eventId);
+      return [response.body.rewardActionId, async (value) => good(await event.post({ body: { value } }), "204")];
+    });
+    const slots = [{ id: "top", baselineAction: "Film" }, { id: "side", baselineAction: "News" }];
+    const told = good(await call("/multislot/rank").post({ body: { actions, slots } }), "201");
+    expect(told.slots.length === 2 && told.slots[0].rewardActionId !== told.slots[1].rewardActionId, "two slots");
+    const body = { reward: [{ slotId: "top", value: 1 }] };
+    good(await call("/multislot/events/{eventId}/reward", told.eventId).post({ body }), "204");
+    good(await call("/multislot/events/{eventId}/activate", told.eventId).post({}), "204");
+    const rules = good(await call("/configurations/service").get(), "200");
+    good(await call("/configurations/service").put({ body: { ...rules, explorationPercentage: 0.1 } }), "200");
+    good(await call("/configurations/policy").get(), "200");
+    const span = { startTime: "2020-01-01T00:00:00Z", endTime: "2100-01-01T00:00:00Z" };
+    const made = await call("/evaluations").post({ body: { name: "mine", ...span, policies: [] } });
+    const evaluation = good(made, "201");
+    expect(evaluation.policyResults.length === 3, "three policies");
+    good(await call("/evaluations/{evaluationId}", evaluation.id).get(), "200");
+    expect(good(await call("/evaluations").get(), "200").length === 1, "a list");
+    good(await call("/evaluations/{evaluationId}", evaluation.id).delete(), "204");
+    good(await call("/model/properties").get(), "200");
+    good(await call("/logs/properties").get(), "200");
+    return earned;
+  },
+
+  async openfeature() {
+    const { OpenFeature } = load("@openfeature/server-sdk");
+    const { OFREPProvider } = load("@openfeature/ofrep-provider");
+    const headers = [["Authorization", `Bearer ${token}`]];
+    await OpenFeature.setProviderAndWait(new OFREPProvider({ baseUrl: url, headers }));
+    const client = OpenFeature.getClient();
+    const earned = await learned(async (time) => {
+      const details = await client.getStringDetails(model, "none", { targetingKey: "someone", time });
+      expect(details.errorCode === undefined, JSON.stringify(details));
+      const report = async (value) => {
+        const body = JSON.stringify({ id: details.flagMetadata.id, value });
+        const sent = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+        const told = await fetch(`${url}/v1/rewards`, { method: "POST", headers: sent, body });
+        expect(told.status === 200, "a reward");
+      };
+      return [details.value, report];
+    });
+    const missing = await client.getStringDetails("no-such-flag", "otherwise");
+    expect(missing.value === "otherwise" && missing.errorCode === "FLAG_NOT_FOUND", JSON.stringify(missing));
+    return earned;
+  },
+};
+
+CLIENTS[name]()
+  .then((earned) => console.log(JSON.stringify({ earned })))
+  .catch((error) => {
+    console.error(error);
+    process.exit(1);
+  });
