@@ -13,7 +13,19 @@ import typer
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli import arms, convert, experiments, logs, moments, sample, service, store, studies, update
+from invariant_bandits.cli import (
+    arms,
+    convert,
+    demo,
+    experiments,
+    logs,
+    moments,
+    sample,
+    service,
+    store,
+    studies,
+    update,
+)
 from invariant_bandits.cli.common import console
 
 app = typer.Typer(
@@ -23,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
-groups = (logs, update, arms, service, convert, sample, experiments, moments)
+groups = (logs, update, arms, service, demo, convert, sample, experiments, moments)
 commands: list[Callable[..., None]] = [command for group in groups for command in group.COMMANDS]
 for command in commands:
     summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words

@@ -53,7 +53,7 @@ class AutoExplaining(AutoDeciding):
         names = [f"x{j}" for j in range(self.dim)] if feature_names is None else list(feature_names)
         if len(names) != self.dim:
             raise InputError(f"feature_names must have {self.dim} entries, got {len(names)}")
-        main = [np.argsort(-np.abs(self.prior.basis[:, j]))[:2] for j in range(self.dim)]
+        main = [_main_features(column) for column in self.prior.basis.T]
         with self._lock:
             return Belief(
                 hypotheses=self._hypothesis_weights(),
@@ -62,7 +62,7 @@ class AutoExplaining(AutoDeciding):
                 alarm_level=self.alarm_level,
                 shifts=self._blend[0, : self.dim] - self.prior.mean,
                 errors=np.sqrt(np.diagonal(self._blend[1:])[: self.dim]),
-                names=[", ".join(names[i] for i in pair if self._basis[i, j]) for j, pair in enumerate(main)],
+                names=[", ".join(names[i] for i in ones) for ones in main],
                 rounds=self.rounds,
                 noise_ratio=float(np.sqrt(self._noise_now / self.prior.noise_variance)),
                 rehearsal=self.rehearsal,
@@ -78,3 +78,10 @@ class AutoExplaining(AutoDeciding):
             return 0.0, 0.0
         doubt = float(self._blend[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
         return float(self._blend[0, -1]) - self.prior.baseline, float(np.sqrt(doubt))
+
+
+def _main_features(direction: Array) -> list[int]:
+    """Places of the two largest features of a direction (p,); of one, if the second is below a third of it."""
+    size = np.abs(direction)
+    first, *second = np.argsort(-size)[:2].tolist()
+    return [first, *(i for i in second if size[i] >= size[first] / 3.0)]

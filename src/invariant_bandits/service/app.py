@@ -17,7 +17,7 @@ from invariant_bandits.service.http import error_response
 from invariant_bandits.service.protocols import ofrep
 from invariant_bandits.service.protocols.personalizer import errors as personalizer_errors
 from invariant_bandits.service.protocols.personalizer import routes as personalizer
-from invariant_bandits.service.routes import decisions, health, models, openapi
+from invariant_bandits.service.routes import decisions, health, models, openapi, page
 from invariant_bandits.service.views import Story
 
 HEADERS = {
@@ -90,8 +90,11 @@ async def _raised(request: Request, error: Exception) -> Response:
 
 def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
     """The application around a service; the engine's views are made for its pages."""
-    service.engine.on_view.append(Story())
-    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *ofrep.ROUTES, *personalizer.ROUTES]
+    story = Story()
+    service.engine.on_view.append(story)
+    service.engine.on_event.append(story.take)
+    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *page.ROUTES]
+    routes += [*ofrep.ROUTES, *personalizer.ROUTES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _raised}, lifespan=lifespan)
     app.state.service = service
     app.add_middleware(Door)

@@ -136,6 +136,7 @@ class Engine:
         self.available = True
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
+        self.on_event: list[Callable[[AnyEvent, State], None]] = []
         self._time = Time(clock, replaying.last_time(store))
         self._snapshot_at = self.state.seq
         self._tried = 0.0
@@ -264,18 +265,23 @@ class Engine:
             if rows[0].seq != self.state.seq:
                 raise StoreError(f"event {self.state.seq} was written by another process")
             for event in batch.events:
-                self.state.apply(event)
+                self._apply(event)
         except UnavailableError as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
         self.available = True
 
+    def _apply(self, event: AnyEvent) -> None:
+        self.state.apply(event)
+        for listener in self.on_event:
+            listener(event, self.state)
+
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
         self.store.reopen()
         for row in self.store.rows(self.state.seq):
-            self.state.apply(decoded(row.event))
+            self._apply(decoded(row.event))
         if self.store.head().seq != self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper ends of the latency classes, seconds."""
 PREFIX = "invariant_bandits"
+RECENT = 1_000
+"""Requests of a route whose exact times are kept."""
 
 
 @dataclass
@@ -19,6 +22,7 @@ class Metrics:
     requests: dict[tuple[str, int], int] = field(default_factory=dict)
     classes: dict[str, list[int]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    recent: dict[str, deque[float]] = field(default_factory=dict)
 
     def count(self, route: str, status: int, seconds: float) -> None:
         """One more request."""
@@ -26,6 +30,16 @@ class Metrics:
         classes = self.classes.setdefault(route, [0] * (len(BOUNDS) + 1))
         classes[bisect_left(BOUNDS, seconds)] += 1
         self.seconds[route] = self.seconds.get(route, 0.0) + seconds
+        self.recent.setdefault(route, deque(maxlen=RECENT)).append(seconds)
+
+    def latencies(self) -> dict[str, dict[str, float]]:
+        """Median, 95 % and 99 % of the last thousand requests of every route, in seconds, and how many there were."""
+        told = {}
+        for route, kept in list(self.recent.items()):
+            times = sorted(kept)
+            at = {name: times[min(int(share * len(times)), len(times) - 1)] for name, share in QUANTILES.items()}
+            told[route] = {"count": sum(self.classes[route]), **at}
+        return told
 
     def quantile(self, route: str, share: float) -> float | None:
         """An upper bound on this quantile of the latency, seconds."""
@@ -62,6 +76,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 COUNTED = {
     "decisions": "Decisions made.",
     "explored": "Decisions in which chance chose.",

@@ -54,8 +54,11 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
-def opened(settings: Settings, say: Callable[[str], None] = lambda line: None) -> Service:
-    """The service with its store checked, its state restored and its models there; not yet listening."""
+def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *, empty_model: bool = True) -> Service:
+    """The service with its store checked, its state restored and its models there; not yet listening.
+
+    Where there is no model at all, an empty one is made if that is wanted.
+    """
     if not settings.tokens and not is_loopback(settings.host):
         raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
     store = opened_store(settings.store, say)
@@ -67,6 +70,9 @@ def opened(settings: Settings, say: Callable[[str], None] = lambda line: None) -
         store.close()
         raise
     try:
+        if empty_model and not settings.models and not engine.state.models:
+            engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
+            say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
         engine.stop()
@@ -87,9 +93,6 @@ def opened_store(address: str, say: Callable[[str], None] = lambda line: None) -
 
 def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
     """Add the models that were given; one that is there already stays as it has learned."""
-    if not settings.models and not engine.state.models:
-        engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
-        say("an empty model, 'default', learns from what comes")
     for name, path in settings.models.items():
         learner: Learner = FittedLearner(Model.load(path), engine.store.seed)
         version = engine.call(_brought(name, learner, str(path.name)), alone=True)
@@ -134,9 +137,13 @@ def application(service: Service) -> Starlette:
 
 def serve(settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
     """Serve until asked to end; 0 if it ended in order."""
+    return run(opened(settings, say), settings, say)
+
+
+def run(service: Service, settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
+    """Listen until asked to end; 0 if it ended in order."""
     import uvicorn
 
-    service = opened(settings, say)
     config = uvicorn.Config(
         application(service), settings.host, settings.port, log_level="warning", access_log=False, server_header=False,
         h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=30, limit_concurrency=2_000,

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any
 
 import msgspec
 
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated
+from invariant_bandits.service.outcomes import Estimate, Stretches
+from invariant_bandits.service.records import Record
 from invariant_bandits.service.served import Served
 from invariant_bandits.service.state import State
 
-LONGEST_STORY = 720
-"""Points of the story of beliefs that are kept."""
+MOST_POINTS = 240
+"""Points of the story of beliefs; every other one is dropped when there are more."""
+MOST_MARKS = 20
+LATEST = 12
+"""Decisions, and settled decisions, that are shown."""
 
 
 def versions_of(served: Served) -> list[dict[str, Any]]:
@@ -45,40 +52,110 @@ def exploration_of(served: Served) -> dict[str, Any]:
     }
 
 
-class Story:
-    """What every model believed over time, and how it fared."""
+class Chapter:
+    """What happened to one model since the service was started.
+
+    Attributes
+    ----------
+    changed : bool
+        Whether anything happened since it was last told.
+    """
 
     def __init__(self) -> None:
-        self._points: dict[str, deque[dict[str, Any]]] = {}
+        self.changed = True
+        self.stretches = Stretches()
+        self.latest: deque[dict[str, Any]] = deque(maxlen=LATEST)
+        self.settlements: deque[dict[str, Any]] = deque(maxlen=LATEST)
+        self.marks: deque[dict[str, Any]] = deque(maxlen=MOST_MARKS)
+        self.points: list[dict[str, Any]] = []
+        self._rung = False
+
+    def take(self, event: AnyEvent, state: State) -> None:
+        """Follow an event that the state has followed."""
+        self.changed = True
+        if isinstance(event, Decided):
+            self.latest.append(_shown(event))
+        elif isinstance(event, Closed):
+            self._settle(event, state.records.find(event.id))
+        elif isinstance(event, VersionActivated):
+            self._mark("version", event.version)
+
+    def _settle(self, event: Closed, record: Record | None) -> None:
+        if record is None or record.decided is None:
+            return
+        after = event.time - record.decided.time
+        self.settlements.append({**_shown(record.decided), "value": event.value, "why": event.why, "after": after})
+        if event.value is not None:
+            self.stretches.add(record.decided, event.value)
+
+    def _mark(self, kind: str, words: str) -> None:
+        self.marks.append({"kind": kind, "words": words, "settled": self.stretches.all.count, "time": time.time()})
+
+    def believe(self, about: dict[str, Any]) -> None:
+        """Add what the model believes now to the story."""
+        rings = bool(about.get("alarm"))
+        if rings and not self._rung:
+            self._mark("alarm", "alarm")
+        self._rung = rings
+        settled = self.stretches.all.count
+        if about.get("beliefs") and (not self.points or self.points[-1]["settled"] != settled):
+            self.points.append({"settled": settled, "beliefs": about["beliefs"]})
+        if len(self.points) > MOST_POINTS:
+            self.points = self.points[::2]  # an odd number: the first and the last one stay
+
+    def told(self) -> dict[str, Any]:
+        """All of it, plain values."""
+        whole = self.stretches.all
+        return {
+            "settled": whole.count,
+            "mean": _plain(whole.mean()),
+            "uniform": _plain(whole.uniform()),
+            "exploration_cost": _plain(whole.cost()),
+            "stretches": self.stretches.told(),
+            "points": list(self.points),
+            "marks": [dict(one) for one in self.marks],
+            "latest": [*reversed(self.latest)],
+            "settlements": [*reversed(self.settlements)],
+        }
+
+
+class Story:
+    """What every model believed over time, and how it fared, since the service was started."""
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self._chapters: dict[str, Chapter] = {}
         self._about: dict[str, tuple[tuple[str, int], dict[str, Any]]] = {}
+        self._told: dict[str, dict[str, Any]] = {}
+
+    def take(self, event: AnyEvent, state: State) -> None:
+        """Follow an event that the state has followed."""
+        model = getattr(event, "model", None)
+        if model is not None:
+            self._chapters.setdefault(model, Chapter()).take(event, state)
 
     def __call__(self, state: State) -> dict[str, Any]:
-        """The part of a view that tells of models."""
-        return {"models": {name: self._told(served) for name, served in state.models.items()}}
+        """The part of a view that tells of models; models to which nothing happened are as they were told before."""
+        for name, served in state.models.items():
+            chapter = self._chapters.setdefault(name, Chapter())
+            if chapter.changed and served.activations:
+                chapter.changed = False
+                self._told[name] = self._tell(served, chapter)
+        return {"since": self.since, "models": dict(self._told)}
 
-    def _told(self, served: Served) -> dict[str, Any]:
-        counts = msgspec.to_builtins(served.counts)
+    def _tell(self, served: Served, chapter: Chapter) -> dict[str, Any]:
         about = self._about_of(served)
-        points = self._points.setdefault(served.name, deque(maxlen=LONGEST_STORY))
-        if not points or points[-1]["decisions"] != counts["decisions"] or points[-1]["learned"] != counts["learned"]:
-            points.append(
-                {
-                    "decisions": counts["decisions"],
-                    "learned": counts["learned"],
-                    "reward_sum": counts["reward_sum"],
-                    "beliefs": about.get("beliefs", {}),
-                }
-            )
+        chapter.believe(about)
         return {
             "version": served.version,
             "versions": versions_of(served),
-            "counts": counts,
+            "counts": msgspec.to_builtins(served.counts),
             "waiting": len(served.waiting),
             "configuration": msgspec.to_builtins(served.configuration),
             "exploration": exploration_of(served),
             "arms": {"registered": served.learner.arms, "plays": dict(served.plays)},
             "about": about,
-            "story": list(points),
+            "story": chapter.told(),
         }
 
     def _about_of(self, served: Served) -> dict[str, Any]:
@@ -87,3 +164,18 @@ class Story:
         if served.name not in self._about or self._about[served.name][0] != now:
             self._about[served.name] = (now, served.learner.about())
         return self._about[served.name][1]
+
+
+def _shown(event: Decided) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "time": event.time,
+        "action": event.labels[event.place] if event.labels else event.place,
+        "offered": len(event.propensities),
+        "propensity": event.propensities[event.place],
+        "explored": event.explored,
+    }
+
+
+def _plain(estimate: Estimate | None) -> dict[str, float] | None:
+    return None if estimate is None else {"value": estimate.value, "error": estimate.error}

@@ -10,7 +10,7 @@ from invariant_bandits.decisions import Ledger
 from invariant_bandits.model import Model
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
-from invariant_bandits.service.learners.telling import belief_of
+from invariant_bandits.service.learners.telling import belief_of, logged_reward
 
 
 class FittedLearner(Learner, kind="model"):
@@ -129,7 +129,7 @@ class FittedLearner(Learner, kind="model"):
             "columns": [column.name for column in model.feature_map.columns],
             "logged_rounds": int(model.moments.rounds),
             "logged_windows": int(model.moments.windows),
-            "logged_reward": float(model.moments.counts @ model.moments.reward_mean) / model.moments.rounds,
+            **logged_reward(model.moments.counts, model.moments.reward_mean),
             "value": None if model.value is None else dict(model.value),
             **belief_of(None if told is None else told(list(model.names))),
         }

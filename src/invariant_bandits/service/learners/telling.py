@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from scipy.special import stdtrit
+
+from invariant_bandits.checks import Array
 from invariant_bandits.policies.belief import Belief
 
 SPEAKS = 2.0
@@ -32,6 +35,23 @@ def belief_of(told: Any) -> dict[str, Any]:
         "baseline_shift": [finite(one) for one in told.baseline_shift],
         "rehearsal": None if rehearsal is None else str(rehearsal),
     }
+
+
+def logged_reward(counts: Array, means: Array) -> dict[str, Any]:
+    """What the logs' policy earned per round, and an interval at 95 % from how its windows differ.
+
+    Parameters
+    ----------
+    counts, means : array, shape (m,)
+        Rounds and mean reward per window.
+    """
+    share = counts / counts.sum()
+    mean, windows = float(share @ means), len(means)
+    if windows < 2:
+        return {"logged_reward": mean, "logged_reward_interval": None}
+    error = math.sqrt(float(share**2 @ (means - mean) ** 2) * windows / (windows - 1))
+    half = float(stdtrit(windows - 1, 0.975)) * error
+    return {"logged_reward": mean, "logged_reward_interval": [mean - half, mean + half]}
 
 
 def finite(value: float) -> float | None:

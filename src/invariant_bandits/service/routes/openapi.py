@@ -136,6 +136,7 @@ PATHS: dict[str, Any] = {
         "get": _call("The rules of a model", None, _ref("Configuration"), MODEL),
         "put": _call("Set the rules of a model", _ref("Configuration"), _ref("Configuration"), MODEL),
     },
+    "/v1/overview": {"get": _call("What the page shows, as it was last seen", None, None, MODEL)},
     "/healthz": {"get": _call("Is it there")},
     "/readyz": {"get": _call("Can it serve")},
 }

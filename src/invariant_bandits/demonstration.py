@@ -1,0 +1,183 @@
+"""A service, its page and a simulated shop that uses it, whose visitors change their minds half-way."""
+
+from __future__ import annotations
+
+import heapq
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.client.calls import ServedDecision, ServiceError
+from invariant_bandits.client.clients import Client
+from invariant_bandits.fitting import fit_logs
+from invariant_bandits.model import Model
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.application import Service
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.serving import Settings, opened, run
+from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
+
+SHOP, BANNER = "shop", "banners"
+EARLY_WEEKS = 6
+"""Weeks of logs that the older version of the shop's model has seen."""
+MEAN_DELAY = 20.0
+"""Visits after which a reward comes on average."""
+LOST = 0.03
+"""Share of the rewards that never come."""
+ASKED_EVERY = 50
+"""Visits after which the model is asked whether its alarm rings."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will happen.
+
+    Parameters
+    ----------
+    rate : float
+        Visits per second.
+    break_after : int
+        Visits after which what lasted changes.
+    reward_wait : float or None
+        Seconds for which rewards are awaited.
+    seed : int
+        Of the shop and its visitors.
+    """
+
+    rate: float = 25.0
+    break_after: int = 600
+    reward_wait: float | None = 4.0
+    seed: int = 0
+
+
+class Visitors:
+    """Visitors of a shop: each is shown a product and a banner that the service chose; rewards come late or never.
+
+    Parameters
+    ----------
+    client : Client
+    shop : Shop
+    plan : Plan
+    say : callable
+        Told of what happens, a line each time.
+    """
+
+    def __init__(self, client: Client, shop: Shop, plan: Plan, say: Say = lambda line: None) -> None:
+        self.client, self.shop, self.plan, self.say = client, shop, plan, say
+        self.visits, self.alarmed_at = 0, None
+        self._rng = np.random.default_rng([plan.seed, 1])
+        self._owed: list[tuple[float, int, str, float]] = []
+        self._enough = threading.Event()
+
+    alarmed_at: int | None
+
+    def run(self) -> None:
+        """Visit until told to stop, or until the service is gone."""
+        pace, due = 1.0 / self.plan.rate, time.monotonic()
+        try:
+            while not self._enough.wait(max(0.0, due - time.monotonic())):
+                self.visit()
+                due = max(due + pace, time.monotonic() - pace)
+        except ServiceError as error:
+            if not self._enough.wait(2.0):  # else the service has ended because it was asked to
+                self.say(f"the visitors stay away: {error}")
+
+    def stop(self) -> None:
+        """No further visit."""
+        self._enough.set()
+
+    def visit(self) -> None:
+        """One visit, and the rewards that are due by now."""
+        if self.visits == self.plan.break_after:
+            self.shop.break_invariance()
+            self.say(f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow to arrive")
+        self.visits += 1
+        products, person = self.shop.visit(), self.shop.person()
+        product, banner = self.client.decide_many(
+            [{"model": SHOP, "arms": products}, {"model": BANNER, "context": person}]
+        )
+        self._owe(product, self.shop.brings(products[int(product.action)]))
+        self._owe(banner, self.shop.clicks(person, str(banner.action)))
+        due = []
+        while self._owed and self._owed[0][0] <= self.visits:
+            _, _, id, value = heapq.heappop(self._owed)
+            due.append((id, value))
+        if due:
+            self.client.reward_many(due)
+        if self.visits % ASKED_EVERY == 0 and self.alarmed_at is None and self.client.model(SHOP)["alarm"]:
+            self.alarmed_at = self.visits
+            self.say(f"visit {self.visits:,}: ALARM, the model has noticed that what was stable is not")
+
+    def _owe(self, decision: ServedDecision, value: float) -> None:
+        if self._rng.random() >= LOST:
+            due = self.visits + self._rng.exponential(MEAN_DELAY)
+            heapq.heappush(self._owed, (due, len(self._owed), decision.id, value))
+
+
+def prepared(
+    store: Path, shop: Shop, plan: Plan, *, host: str = "127.0.0.1", port: int, say: Say
+) -> tuple[Service, Settings]:
+    """A service, not yet listening, with two versions of a model of the shop and an empty model of its banners."""
+    say(f"fitting a model to {WEEKS} weeks of simulated logs")
+    log = shop.log()
+    early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
+    models: list[tuple[str, Model]] = [
+        (f"weeks 1 to {EARLY_WEEKS}", fit_logs(early, windows=EARLY_WEEKS)),
+        (f"weeks 1 to {WEEKS}", fit_logs(log, windows=WEEKS)),
+    ]
+    settings = Settings(store=str(store), models={}, host=host, port=port)
+    service = opened(settings, empty_model=False)
+    engine = service.engine
+    if SHOP not in engine.state.models:
+        for note, model in models:
+            learner = FittedLearner(model, engine.store.seed)
+            engine.call(work.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
+        empty = OpenLearner(dict.fromkeys(BANNERS, True), seed=engine.store.seed)
+        engine.call(work.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
+        rules = Configuration(reward_wait=plan.reward_wait)
+        for name in (SHOP, BANNER):
+            engine.call(work.configure(name, rules, by="demo"), alone=True)
+    return service, settings
+
+
+def demonstrate(store: Path, plan: Plan, *, port: int = 0, say: Say = lambda line: None) -> int:
+    """Serve, and let visitors come, until asked to end; 0 if it ended in order."""
+    shop = Shop(plan.seed)
+    service, settings = prepared(store, shop, plan, port=port or free_port(), say=say)
+    with visiting(f"http://{settings.host}:{settings.port}", shop, plan, say) as begin:
+
+        def told(line: str) -> None:
+            say(f"{line}: open it in a browser; Ctrl-C ends the demonstration")
+            begin()
+
+        return run(service, settings, told)
+
+
+@contextmanager
+def visiting(url: str, shop: Shop, plan: Plan, say: Say) -> Iterator[Callable[[], Any]]:
+    """Call what this yields when the service listens: visitors come from then on, until the context ends."""
+    with Client(url, retries=1) as client:
+        visitors = Visitors(client, shop, plan, say)
+        thread = threading.Thread(target=visitors.run, name="visitors", daemon=True)
+        try:
+            yield thread.start
+        finally:
+            visitors.stop()
+            if thread.is_alive():
+                thread.join(5.0)
+
+
+def free_port() -> int:
+    """A port nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,257 @@
+// What each part of the page says about a model. Every function gets what the service told and returns elements.
+
+import { beliefChart, bar, moving, rewardChart, whisker } from "./charts.js";
+import { ago, clock, day, el, fill, fixed, number, percent, placesFor, seconds, shorten, signed, whole } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+const empty = (words, more) => el("div", { class: "empty" }, el("p", null, words), more ? el("p", { class: "faint" }, more) : null);
+const interval = (value, half) => {
+  const places = placesFor(half);
+  return `${fixed(value, places)} ± ${fixed(half, places)}`;
+};
+
+// Levels that the model's rewards are compared with: what the log's policy earned, and uniform play on the same offers.
+function levelsOf(model) {
+  const { about, story } = model, levels = [];
+  if (Number.isFinite(about.logged_reward)) {
+    const [low, high] = about.logged_reward_interval || [about.logged_reward, about.logged_reward];
+    levels.push({ kind: "log", words: "the log’s policy", value: about.logged_reward, low, high, error: (high - low) / 3.92 });
+  }
+  if (story.uniform) {
+    const { value, error } = story.uniform;
+    levels.push({ kind: "uniform", words: "uniform play", value, low: value - 1.96 * error, high: value + 1.96 * error, error });
+  }
+  return levels;
+}
+
+function compared(now, level) {
+  const gain = now.mean - level.value, half = 1.96 * Math.hypot(now.error, level.error);
+  const words = `${signed(gain, placesFor(half))} ± ${fixed(half, placesFor(half))} against ${level.words}`;
+  return { words, kind: gain > half ? "good" : gain < -half ? "bad" : "" };
+}
+
+function tile(name, value, unit, note, kind = "") {
+  return el("div", { class: "tile" }, el("h3", null, name),
+    el("p", { class: "figure" }, value, unit ? el("span", { class: "unit" }, ` ${unit}`) : null),
+    el("p", { class: `note ${kind}` }, note || "\u00a0"));
+}
+
+export function tiles(told, rate) {
+  const { model, service } = told, { counts, story } = model;
+  const points = moving(story.stretches), now = points.at(-1), level = levelsOf(model)[0];
+  const gain = now && now.n >= 10 && level ? compared(now, level) : null;
+  const settled = counts.learned + counts.unlearned + counts.refused;
+  const missing = counts.unlearned + counts.defaulted;
+  const latency = service.latencies["decisions.decide"] || Object.entries(service.latencies).find(([name]) => /rank|evaluate/.test(name))?.[1];
+  const share = counts.decisions ? counts.explored / counts.decisions : NaN;
+  const cost = model.exploration.cost;
+  const parts = [
+    tile("Mean reward", now ? number(now.mean) : "–", "per decision", gain ? gain.words : now ? `last ${whole(now.n)} decisions` : "no reward yet", gain?.kind),
+    tile("Decisions", whole(counts.decisions), "", rate === null ? "since the model was made" : `${rate < 9.95 ? rate.toFixed(1) : rate.toFixed(0)} per second`),
+    tile("Waiting for rewards", whole(model.waiting), "", settled ? `${percent(missing / settled)} got none in time` : "none settled yet"),
+    tile("Chance chose", Number.isFinite(share) ? percent(share) : "–", "", Number.isFinite(cost) && cost !== null ? `costs ${number(cost, 2)} per decision` : "so that others can be judged later"),
+    tile("A decision takes", latency ? seconds(latency.p50) : "–", "median", latency ? `99 % within ${seconds(latency.p99)}` : "no request yet"),
+    tile("Store", service.available ? "healthy" : "away", "", `${whole(service.events)} events`, service.available ? "" : "bad"),
+  ];
+  fill($("tiles"), parts.map((one) => one.textContent), () => parts);
+}
+
+export function alarm(told) {
+  const { about } = told.model;
+  const others = Object.entries(told.models).filter(([name, one]) => one.alarm && name !== told.name).map(([name]) => name);
+  fill($("alarm"), [about.alarm, told.name, others], () => [
+    about.alarm && el("div", { class: "alarm" }, el("span", { class: "bell", "aria-hidden": "true" }),
+      el("div", null, el("strong", null, "Alarm: what was stable in the logs has changed."),
+        el("p", null, "Decisions no longer rest on it; the model relearns from what comes now. Look at what moved, and fit a new version on recent logs."))),
+    others.length > 0 && el("div", { class: "notice" }, `Alarm also in: ${others.join(", ")}.`),
+  ]);
+}
+
+export function reward(model) {
+  const host = $("reward"), { story } = model;
+  if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
+  const levels = levelsOf(model);
+  fill(host, [story.settled, levels, story.marks, host.clientWidth], () => {
+    if (!story.settled) return empty("No decision has been settled yet.", "Report rewards to POST /v1/rewards: the curve begins with the first one.");
+    const points = moving(story.stretches), now = points.at(-1);
+    return [
+      rewardChart(host, points, levels, story.marks),
+      el("ul", { class: "legend" },
+        el("li", null, el("i", { class: "key own" }), `this model, ${interval(now.mean, 1.96 * now.error)} over its last ${whole(now.n)} settled decisions`),
+        levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }), one.kind === "log"
+          ? `the log’s policy, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`
+          : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
+        !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet")),
+      el("p", { class: "faint" }, "Intervals at 95 %. Across: settled decisions since the service was started."),
+    ];
+  });
+}
+
+const action = (one) => (typeof one.action === "number" ? `row ${one.action + 1} of ${one.offered}` : shorten(one.action, 18));
+
+function rowsOf(list, caption, heads, cells) {
+  return el("table", { class: "live" }, el("caption", null, caption),
+    el("thead", { class: "hidden" }, el("tr", null, heads.map((one) => el("th", { scope: "col" }, one)))),
+    el("tbody", null, list.map((one) => el("tr", null, cells(one).map((cell) => el("td", null, cell))))));
+}
+
+export function latest(model, now) {
+  const decided = model.story.latest.slice(0, 5), settled = model.story.settlements.slice(0, 5);
+  fill($("latest"), [decided, settled, Math.round(now)], () => {
+    if (!decided.length) return empty("No decision yet.", "POST /v1/decisions asks for one; it appears here within a second.");
+    return [
+      rowsOf(decided, "Decided", ["Action", "Its probability", "When"], (one) => [
+        [action(one), one.explored && el("span", { class: "tag" }, "by chance")],
+        el("span", { title: `id ${one.id}` }, percent(one.propensity, 0)),
+        el("span", { class: "faint", title: clock(one.time) }, ago(one.time, now))]),
+      settled.length
+        ? rowsOf(settled, "Settled", ["Action", "Reward", "After"], (one) => [
+          [action(one), one.explored && el("span", { class: "tag" }, "by chance")],
+          one.value === null ? el("span", { class: "faint" }, one.why) : el("b", null, number(one.value)),
+          el("span", { class: "faint" }, `after ${seconds(one.after)}`)])
+        : el("p", { class: "faint" }, "None of them is settled yet."),
+    ];
+  });
+}
+
+const POLICY_WORDS = {
+  linucb: "This model is a LinUCB: it learns one reward model and weighs no hypotheses. An empty model begins so, and becomes AutoISD when its own history has enough windows.",
+};
+
+export function belief(model) {
+  const host = $("belief"), { about, story } = model;
+  if (host.querySelector(".tip:not([hidden])") && host.matches(":hover")) return;
+  fill(host, [about.beliefs, story.settled, story.marks, about.log_evidence, host.clientWidth, about.policy], () => {
+    if (!about.beliefs) return empty(POLICY_WORDS[about.policy] || `The policy ${about.policy} weighs no hypotheses.`, "So there is no alarm, either.");
+    const names = Object.keys(about.beliefs);
+    const points = story.points.length ? story.points : [{ settled: 0, beliefs: about.beliefs }];
+    return [
+      beliefChart(host, points, names, story.marks),
+      el("ul", { class: "legend" }, names.map((name, place) => el("li", null, el("i", { class: `key h${place}` }), `${name}, ${percent(about.beliefs[name], 0)}`))),
+      evidence(about),
+    ];
+  });
+}
+
+function evidence(about) {
+  if (about.no_alarm_because) return el("p", { class: "verdict" }, el("span", { class: "tag" }, "no alarm possible"), ` ${about.no_alarm_because}.`);
+  const power = about.log_evidence / Math.LN10, needed = -Math.log10(about.alarm_level);
+  const odds = power < 0.05 ? ["1 to 1"] : ["10", el("sup", null, fixed(power, 1)), " to 1"];
+  return el("p", { class: "verdict" }, about.alarm ? el("span", { class: "tag bad" }, "alarm") : el("span", { class: "tag good" }, "no alarm"),
+    " evidence against invariance ", odds, "; the alarm rings at 10", el("sup", null, fixed(needed, 0)), " to 1.");
+}
+
+export function drift(model) {
+  const { about } = model;
+  fill($("drift"), [about.drift?.slice(0, 7), about.baseline_shift, about.policy], () => {
+    if (!about.drift) return empty("This model keeps no log to compare with.", "Models that were fitted to logs say here which directions moved.");
+    const list = about.drift.filter((one) => one.error !== null).slice(0, 7);
+    const reach = Math.max(...list.map((one) => Math.abs(one.shift) + 2 * one.error), 1e-9);
+    const moved = list.filter((one) => Math.abs(one.shift) > 2 * one.error).length;
+    return [
+      el("p", null, moved ? `${moved} of ${about.drift.length} directions stand clearly off the logs.` : "No direction stands clearly off the logs."),
+      el("ul", { class: "drifts" }, list.map((one) => el("li", null,
+        el("span", { class: "name", title: one.direction }, shorten(one.direction, 26)),
+        whisker(one.shift, one.error, reach),
+        el("span", { class: "size" }, signed(one.shift, placesFor(one.error)))))),
+      el("p", { class: "faint" }, "Coefficient along each direction less that of the logs, ± 2 standard deviations; a direction is named by its main columns."),
+    ];
+  });
+}
+
+export function fates(model) {
+  const { counts, configuration } = model;
+  fill($("fates"), [counts, model.waiting, configuration], () => {
+    if (!counts.decisions) return empty("No decision yet, so no reward is owed.");
+    const wait = configuration.reward_wait;
+    const rules = wait === null ? "The first reward settles a decision at once." :
+      `Rewards are awaited for ${seconds(wait)}; then ${configuration.default_reward === null ? "a decision without any is left unlearned" : `the default, ${number(configuration.default_reward)}, is learned once`}.`;
+    const open = counts.decisions - counts.learned - counts.unlearned - counts.refused;
+    const rows = [
+      ["learned with their reward", counts.learned - counts.defaulted, "good"],
+      ["learned with the default", counts.defaulted, ""],
+      ["settled without a reward", counts.unlearned, ""],
+      ["refused by the model", counts.refused, "bad"],
+      [wait === null ? "no reward yet" : "still waiting", open, ""],
+    ].filter(([, count], place) => count > 0 || place === 0 || place === 4);
+    return [
+      el("ul", { class: "bars" }, rows.map(([name, count, kind]) => el("li", null,
+        el("span", { class: "name" }, name), el("span", { class: "size" }, whole(count)), bar(count / counts.decisions, kind)))),
+      el("p", { class: "faint" }, `${rules} Too late: ${whole(counts.late)}. Without a decision: ${whole(counts.unknown)}. All are kept.`),
+    ];
+  });
+}
+
+export function arms(model) {
+  const { registered, plays } = model.arms;
+  const names = Object.keys(registered).length ? Object.keys(registered) : Object.keys(plays);
+  fill($("arms"), [registered, plays], () => {
+    const total = Object.values(plays).reduce((sum, one) => sum + one, 0);
+    const rows = !Object.keys(registered).length && names.every((name) => /^\d+$/.test(name));
+    if (!names.length) return empty("No arm has been chosen yet.");
+    const sorted = [...names].sort((a, b) => (rows ? a - b : (plays[b] || 0) - (plays[a] || 0)));
+    return [
+      el("ul", { class: "bars" }, sorted.slice(0, 9).map((name) => el("li", null,
+        el("span", { class: "name", title: name }, rows ? `row ${Number(name) + 1} of the offer` : shorten(name),
+          registered[name] === false && el("span", { class: "tag" }, "retired")),
+        el("span", { class: "size" }, percent(total ? (plays[name] || 0) / total : 0)),
+        bar(total ? (plays[name] || 0) / total : 0)))),
+      sorted.length > 9 && el("p", { class: "faint" }, `and ${sorted.length - 9} more`),
+      rows && el("p", { class: "faint" }, "This model chooses among rows of features; no arm lasts longer than its round."),
+    ];
+  });
+}
+
+export function chance(model) {
+  const { counts, exploration, story, configuration } = model;
+  fill($("chance"), [counts.decisions, exploration, story.exploration_cost], () => {
+    if (configuration.mode !== "online") return empty(`Mode: ${configuration.mode}.`, "The first offered action is played, so chance costs nothing and nothing else can be judged.");
+    if (!counts.decisions) return empty("No decision yet.");
+    const lost = story.exploration_cost;
+    return [
+      el("dl", { class: "facts" },
+        el("dt", null, "drawn uniformly"), el("dd", null, percent(exploration.floor)),
+        el("dt", null, "another action than the best-rated one"), el("dd", null, `${percent(exploration.share)} of decisions`),
+        el("dt", null, "expected cost"), el("dd", null, exploration.cost === null ? "not measured yet" : `${number(exploration.cost, 2)} per decision`),
+        el("dt", null, "as rewards show it"), el("dd", null, lost ? `${interval(lost.value, 1.96 * lost.error)} per decision` : "too few to say")),
+      el("p", { class: "faint" }, "Paid for true propensities: from them any other policy can be judged on these decisions. Expected by the model’s own means; shown by rewards at 95 %."),
+    ];
+  });
+}
+
+export function versions(told, act) {
+  const { model, service } = told, list = [...model.versions].reverse();
+  fill($("versions"), [list, service.may_change], () => {
+    const back = list.find((one) => one.previous);
+    return [
+      el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Versions of the model" }, el("table", null,
+        el("thead", null, el("tr", null, ["Version", "From", "Learned", ""].map((one) => el("th", { scope: "col" }, one || el("span", { class: "hidden" }, "Change"))))),
+        el("tbody", null, list.map((one) => el("tr", { class: one.active ? "active" : "" },
+          el("td", null, el("code", null, one.version), one.active && el("span", { class: "tag good" }, "active")),
+          el("td", null, one.note || one.origin, el("span", { class: "faint" }, `, ${day(one.time)}`)),
+          el("td", null, `${whole(one.rounds)} rounds`),
+          el("td", { class: "end" }, !one.active && el("button", { type: "button", class: "quiet", "data-hold": one.version, disabled: !service.may_change,
+            "aria-label": `Activate version ${one.version}`, on: { click: () => act("activate", one.version) } }, "Activate"))))))),
+      el("p", { class: "row" },
+        el("button", { type: "button", "data-hold": "back", disabled: !back || !service.may_change, on: { click: () => act("rollback", back.version) } },
+          back ? `Roll back to ${back.version}` : "Roll back"),
+        el("span", { class: "faint" }, !service.may_change ? "This token may look, not change." : back ? "It goes on exactly where it was left." : "There is no earlier version to return to.")),
+    ];
+  });
+}
+
+const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "page.overview": "this page" };
+
+export function serviceCard(service, now) {
+  const used = Object.entries(service.latencies).filter(([name]) => !/^(page\.(page|part)|health|none|openapi)/.test(name)).sort((a, b) => b[1].count - a[1].count).slice(0, 5);
+  fill($("service"), [used, service.events, service.available, Math.round(now)], () => [
+    el("dl", { class: "facts" },
+      el("dt", null, "store"), el("dd", null, service.available ? "takes events, each durable before it is answered" : service.failure || "cannot take events: decisions are refused, nothing is lost"),
+      el("dt", null, "running for"), el("dd", null, seconds(now - service.since)),
+      el("dt", null, "release"), el("dd", null, service.version)),
+    used.length > 0 && el("table", { class: "latency" }, el("caption", { class: "hidden" }, "Latency by request"),
+      el("thead", null, el("tr", null, ["Request", "median", "95 %", "99 %"].map((one) => el("th", { scope: "col" }, one)))),
+      el("tbody", null, used.map(([name, one]) => el("tr", null, el("td", null, NAMES[name] || name.replace(".", " ")),
+        [one.p50, one.p95, one.p99].map((value) => el("td", null, seconds(value))))))),
+  ]);
+}

@@ -1,0 +1,177 @@
+// The page: asks for what was last seen once a second, shows it, and lets an administrator change the version.
+
+import * as cards from "./cards.js";
+import { el, fill } from "./words.js";
+
+const EVERY = 1000, PATIENCE = 8000;
+const $ = (id) => document.getElementById(id);
+const state = { token: sessionStorage.getItem("token") || "", model: new URLSearchParams(location.search).get("model"), told: null, seen: null, failures: 0, timer: 0 };
+
+class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
+  const answer = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(PATIENCE) });
+  const body = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Refused(answer.status, body?.error?.message || `status ${answer.status}`);
+  return body;
+}
+
+const query = () => (state.model ? `?model=${encodeURIComponent(state.model)}` : "");
+
+async function refresh() {
+  clearTimeout(state.timer);
+  if (!document.hidden) {
+    try {
+      const told = await ask(`v1/overview${query()}`);
+      state.failures = 0;
+      show(told);
+    } catch (error) {
+      state.failures += 1;
+      fail(error);
+    }
+  }
+  state.timer = setTimeout(refresh, Math.min(EVERY * 2 ** Math.max(0, state.failures - 1), 8000));
+}
+
+// Decisions per second between what was seen now and what was seen some seconds ago.
+function rateOf(told) {
+  const now = { name: told.name, time: told.service.time, count: told.model.counts.decisions };
+  if (!state.seen || state.seen[0].name !== now.name) state.seen = [];
+  state.seen.push(now);
+  while (state.seen.length > 8) state.seen.shift();
+  const first = state.seen[0];
+  return now.time - first.time > 0.9 ? Math.max(0, (now.count - first.count) / (now.time - first.time)) : null;
+}
+
+function show(told) {
+  state.told = told;
+  $("loading").hidden = true;
+  pulse(told.service.available ? "live" : "the store is away", told.service.available ? "good" : "bad");
+  selector(told);
+  if (!told.model) return notice("No model is served yet.", "POST /v1/models makes one, empty or from a file.");
+  notice(told.service.available ? null : "The store cannot take events.", told.service.failure || "Decisions are refused until it can; nothing that was acknowledged is lost.", "bad");
+  $("figures").hidden = false;
+  document.title = `${told.model.about.alarm ? "Alarm · " : ""}${told.name} · decisions`;
+  const now = told.service.time || Date.now() / 1000;
+  cards.alarm(told);
+  cards.tiles(told, rateOf(told));
+  cards.reward(told.model);
+  cards.latest(told.model, now);
+  cards.belief(told.model);
+  cards.drift(told.model);
+  cards.fates(told.model);
+  cards.arms(told.model);
+  cards.chance(told.model);
+  cards.versions(told, change);
+  cards.serviceCard(told.service, now);
+}
+
+function fail(error) {
+  const known = state.told !== null;
+  if (error.status === 401) {
+    pulse("token needed", "bad");
+    hide();
+    notice("A token is needed to look in.", state.token ? "The one this tab has is not known here." : "Ask whoever runs the service for one with the role read.", "", el("button", { type: "button", "data-hold": "token", on: { click: openToken } }, "Enter a token"));
+  } else if (error.status === 404 && state.model) {
+    state.model = null;
+    refresh();
+  } else if (error.status) {
+    pulse("refused", "bad");
+    notice("The service refused to tell.", error.message, "bad");
+  } else {
+    pulse("away", "bad");
+    notice("The service does not answer.", known ? "The figures below are the last that were seen. The page asks again by itself." : "The page asks again by itself, every few seconds.", "bad");
+  }
+}
+
+function hide() {
+  $("figures").hidden = true;
+  $("loading").hidden = true;
+}
+
+function pulse(words, kind) {
+  fill($("pulse"), words, () => [words]);
+  $("pulse").className = `pulse ${kind}`;
+}
+
+function notice(words, more = "", kind = "", button = null) {
+  fill($("notice"), [words, words && more], () => words && el("div", { class: `notice ${kind}` }, el("div", null, el("strong", null, words), more && el("p", null, more)), button));
+}
+
+function selector(told) {
+  const names = Object.keys(told.models);
+  fill($("model"), [told.models, told.name], () => names.map((name) => el("option", { value: name, selected: name === told.name }, `${name}${told.models[name].alarm ? " (alarm)" : ""}`)));
+  $("model").disabled = names.length < 2;
+}
+
+$("model").addEventListener("change", () => {
+  state.model = $("model").value;
+  history.replaceState(null, "", `?model=${encodeURIComponent(state.model)}`);
+  refresh();
+});
+
+// -- changing versions --
+
+function sure(words, yes) {
+  $("sure-words").textContent = words;
+  $("sure-yes").textContent = yes;
+  $("sure").returnValue = "no";
+  $("sure").showModal();
+  return new Promise((resolve) => $("sure").addEventListener("close", () => resolve($("sure").returnValue === "yes"), { once: true }));
+}
+
+async function change(what, version) {
+  const name = state.told.name, base = `v1/models/${encodeURIComponent(name)}`;
+  const back = what === "rollback";
+  if (!(await sure(`${back ? "Roll back to" : "Activate"} version ${version} of ${name}? It decides from the next request on.`, back ? "Roll back" : "Activate"))) return;
+  try {
+    const done = await ask(back ? `${base}/rollback` : `${base}/versions/${encodeURIComponent(version)}/activate`, { method: "POST" });
+    tell(`Version ${done.version} decides from now on.`);
+    await refresh();
+  } catch (error) {
+    tell(`Nothing was changed: ${error.message}`);
+    if (error.status === 401 || error.status === 403) openToken();
+  }
+}
+
+function tell(words) {
+  $("told").textContent = words;
+}
+
+// -- the token --
+
+function openToken() {
+  $("token").value = "";
+  $("token-forget").disabled = !state.token;
+  $("token-dialog").returnValue = "";
+  $("token-dialog").showModal();
+}
+
+function keepToken(token) {
+  state.token = token;
+  if (token) sessionStorage.setItem("token", token);
+  else sessionStorage.removeItem("token");
+  refresh();
+}
+
+$("token-button").addEventListener("click", openToken);
+$("token-cancel").addEventListener("click", () => $("token-dialog").close(""));
+$("token-forget").addEventListener("click", () => {
+  $("token-dialog").close("");
+  keepToken("");
+});
+$("token-form").addEventListener("submit", () => $("token").value.trim() && keepToken($("token").value.trim()));
+
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+let resized = 0;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => state.told?.model && state.failures === 0 && show(state.told), 150);
+});
+refresh();

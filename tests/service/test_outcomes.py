@@ -1,0 +1,71 @@
+"""How decisions fared: estimates from logged propensities hold the truth that was planted."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from invariant_bandits.service.events import Decided
+from invariant_bandits.service.learners.telling import logged_reward
+from invariant_bandits.service.outcomes import MOST_STRETCHES, Stretches, Sums
+
+WORTH = np.array([1.0, 2.0, 4.0])
+FLOOR = 0.3
+
+
+def decided(place: int, propensities: list[float]) -> Decided:
+    return Decided(0.0, "x", "m", "1", 0, None, [], [1, 2, 3], place, propensities)
+
+
+def played(rounds: int, rng: np.random.Generator) -> Stretches:
+    """The best of three actions is played but for a floor of 0.3; the reward is its worth with noise of 1."""
+    propensities = [FLOOR / 3, FLOOR / 3, 1.0 - 2 * FLOOR / 3]
+    found = Stretches()
+    for place in rng.choice(3, rounds, p=propensities):
+        found.add(decided(int(place), propensities), float(WORTH[place] + rng.normal()))
+    return found
+
+
+def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned() -> None:
+    """At 95 % each; of 200 intervals fewer than 180 hold the truth once in 400 if they do what they promise."""
+    rng, hits = np.random.default_rng(0), np.zeros(3)
+    mean = 0.7 * 4.0 + FLOOR * WORTH.mean()
+    for _ in range(200):
+        whole = played(200, rng).all
+        told = (whole.mean(), whole.uniform(), whole.cost())
+        for place, truth in enumerate((mean, WORTH.mean(), 4.0 - mean)):
+            estimate = told[place]
+            assert estimate is not None
+            hits[place] += abs(estimate.value - truth) < 1.96 * estimate.error
+    assert (hits >= 180).all()
+    assert (hits < 200).any()  # intervals that always hold would be too wide
+
+
+def test_nothing_is_told_of_actions_that_had_no_chance_nor_by_a_handful_of_decisions() -> None:
+    certain = Sums()
+    for _ in range(100):
+        certain.add(decided(0, [1.0, 0.0, 0.0]), 1.0)
+    assert certain.uniform() is None
+    assert certain.mean() is not None
+    few = played(10, np.random.default_rng(0)).all
+    assert few.uniform() is None
+    assert few.cost() is None
+    assert Sums().mean() is None
+
+
+def test_stretches_stay_few_and_tell_everything() -> None:
+    found = played(5_003, np.random.default_rng(1))
+    told = np.array(found.told())
+    assert len(told) <= MOST_STRETCHES + 1
+    assert len(set(told[:-1, 0])) == 1
+    np.testing.assert_allclose(told.sum(axis=0), found.all.values[:3])
+
+
+def test_the_interval_of_the_logs_policy_comes_from_its_windows() -> None:
+    """Windows differ by more than their noise; the interval holds the mean over windows of both worlds in 95 %."""
+    rng, hits = np.random.default_rng(2), 0
+    for _ in range(400):
+        told = logged_reward(np.full(8, 500.0), 1.0 + rng.normal(scale=0.2, size=8))
+        low, high = told["logged_reward_interval"]
+        hits += low < 1.0 < high
+    assert 360 <= hits <= 396  # 380 expected; outside once in 10^4
+    assert logged_reward(np.array([10.0]), np.array([0.5])) == {"logged_reward": 0.5, "logged_reward_interval": None}

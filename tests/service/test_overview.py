@@ -1,0 +1,118 @@
+"""What the page is told, and that looking never waits for the engine."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.access import Access
+from invariant_bandits.service.app import make_app
+from invariant_bandits.service.application import Service
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.requests import Asked, Given
+from served_models import fitted, running, serve
+
+
+def overview_when(client: TestClient, holds: Any, path: str = "/v1/overview") -> dict[str, Any]:
+    """The first overview of which something holds."""
+    for _ in range(100):
+        told: dict[str, Any] = client.get(path).json()
+        if told["model"] is not None and holds(told["model"]):
+            return told
+        time.sleep(0.1)
+    raise AssertionError("it never held")
+
+
+def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine, fitted())
+        client = TestClient(make_app(Service(engine)))
+        engine.call(work.configure("default", Configuration(floor=0.5)), alone=True)
+        ids = [engine.call(work.decide(Asked(context={"age": float(n % 5)}))).id for n in range(80)]
+        for n, id in enumerate(ids[:70]):
+            engine.call(work.reward(Given(id, float(n % 2))))
+        model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
+        story = model["story"]
+        assert sum(one[0] for one in story["stretches"]) == story["settled"] == 70
+        assert story["mean"]["value"] == 0.5
+        assert story["points"][-1]["settled"] == 70
+        assert abs(sum(story["points"][-1]["beliefs"].values()) - 1.0) < 1e-9
+        assert [one["id"] for one in story["latest"]] == ids[:-13:-1]
+        assert (story["settlements"][0]["id"], story["settlements"][0]["value"]) == (ids[69], 1.0)
+        assert story["uniform"]["error"] > 0.0
+        low, high = model["about"]["logged_reward_interval"]
+        assert low < model["about"]["logged_reward"] < high
+
+
+def test_looking_does_not_wait_for_the_engine(tmp_path: Path) -> None:
+    """While the engine's thread is held up, the page and its figures are served all the same."""
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        client = TestClient(make_app(Service(engine)))
+        overview_when(client, lambda model: True)
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold(state: Any) -> None:
+            held.set()
+            go_on.wait(60.0)
+
+        thread = threading.Thread(target=engine.call, args=(work.inspect(hold),))
+        thread.start()
+        assert held.wait(30.0)
+        assert client.get("/v1/overview").json()["name"] == "default"
+        assert client.get("/").status_code == 200
+        go_on.set()
+        thread.join()
+
+
+def test_the_page_is_public_but_its_figures_are_not(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        client = TestClient(make_app(Service(engine, Access(tokens_of("read", "admin")))))
+        assert client.get("/").headers["content-type"].startswith("text/html")
+        assert client.get("/page/page.js").status_code == 200
+        assert client.get("/page/nothing.js").status_code == 404
+        assert client.get("/page/..%2Fapp.py").status_code == 404
+        assert client.get("/v1/overview").status_code == 401
+        for role, may in (("read", False), ("admin", True)):
+            told = client.get("/v1/overview", headers=bearer(role)).json()
+            assert told["service"]["may_change"] is may
+        assert client.get("/v1/overview?model=none", headers=bearer("read")).status_code == 404
+
+
+def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        serve(engine, name="other")
+        client = TestClient(make_app(Service(engine)))
+        overview_when(client, lambda model: True)
+        before = engine.view["models"]
+        decided = engine.call(work.decide(Asked()))
+        overview_when(client, lambda model: model["counts"]["decisions"] == 1)
+        assert decided.id == engine.view["models"]["default"]["story"]["latest"][0]["id"]
+        assert engine.view["models"]["other"] is before["other"]
+
+
+def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        heard: list[tuple[str, int]] = []
+        engine.on_event.append(lambda event, state: heard.append((type(event).__name__, state.seq)))
+        serve(engine)
+        engine.call(work.decide(Asked(id="x")))
+        engine.call(work.reward(Given("x", 1.0)))
+        names = ["VersionAdded", "VersionActivated", "Decided", "Rewarded", "Closed"]
+        assert heard == [(name, seq) for seq, name in enumerate(names, start=1)]
+
+
+def tokens_of(*roles: str) -> dict[str, Any]:
+    return {hashlib.sha256(f"a long token to {role}".encode()).hexdigest(): role for role in roles}
+
+
+def bearer(role: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer a long token to {role}"}
