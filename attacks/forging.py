@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -127,7 +128,7 @@ def _wild(value: Any, rng: np.random.Generator) -> Any:
             value * 2**20,
         )
         return near[rng.integers(len(near))]
-    return WILD_VALUES[rng.integers(len(WILD_VALUES))]
+    return copy.deepcopy(WILD_VALUES[rng.integers(len(WILD_VALUES))])
 
 
 @change("setting: another value")
