@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits import files
+from containers import TYPES, Parts, put_together, taken_apart, with_header
+from wild import WILD_FLOATS, WILD_HEADERS, WILD_INTS, wild
 
-ORDER = ("int64", "float64", "float32", "int32", "uint8", "bool")
-"""Of the arrays in a file, by their types."""
-TYPES = {dtype: name for name, dtype in files.DTYPES.items()}
-WILD_FLOATS = (
-    *(np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e308, -1e308, 1e-308, 5e-324, 1e-160, 1e16, -1e16, 1e100, -1e100),
-    *(1e150, 1e200, 0.5, 2.0, 1e-12),
-)
-WILD_INTS = (0, -1, 1, 2, 7, 255, 2**31 - 1, -(2**31), 2**31, 2**53, 2**62, 2**63 - 1, -(2**63))
-WILD_VALUES = (
-    *WILD_FLOATS,
-    *WILD_INTS,
-    *(2**63, 10**30, 10**400, True, False, None, "", "x", "NaN", "1", "a" * 5000, "\u202e\x1b[2J\x00"),
-    *([], {}, [1], [[]], [None], {"a": 1}, [1e308] * 50, list(range(2000)), "linucb", "auto-isd", "SlidingWindow"),
-)
-Parts = tuple[str, dict[str, Any], Any]
-"""Kind of a file, its arrays, and what it says of itself."""
 Change = Callable[[Parts, np.random.Generator], Parts]
 CHANGES: dict[str, Change] = {}
 
@@ -39,50 +23,6 @@ def change(words: str) -> Callable[[Change], Change]:
         return function
 
     return added
-
-
-def taken_apart(content: bytes) -> Parts:
-    """The parts of a whole file."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    metadata, data = header.pop("__metadata__"), content[8 + length :]
-    arrays = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        array = np.frombuffer(data[begin:end], files.DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        arrays[name] = array.copy()
-    return metadata["kind"], arrays, json.loads(metadata["about"])
-
-
-def put_together(parts: Parts) -> bytes:
-    """The file of these parts, its checksum right, whatever they are."""
-    kind, arrays, about = parts
-    said = json.dumps(about, sort_keys=True)
-    metadata = {
-        "about": said,
-        "format": str(files.FORMAT_VERSION),
-        "kind": kind,
-        "product": files.PRODUCT,
-        "sha256": files.digest(kind, said, arrays),
-    }
-    header: dict[str, Any] = {"__metadata__": metadata}
-    data = b""
-    for name in sorted(arrays, key=lambda one: (ORDER.index(str(arrays[one].dtype)), one)):
-        array = np.ascontiguousarray(arrays[name])
-        begin, data = len(data), data + array.tobytes()
-        header[name] = {
-            "dtype": TYPES[str(array.dtype)],
-            "shape": list(array.shape),
-            "data_offsets": [begin, len(data)],
-        }
-    return with_header(header, data)
-
-
-def with_header(header: Any, data: bytes) -> bytes:
-    """A file with this header, as the library would write it."""
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    text = text.ljust(-(-len(text) // 8) * 8)
-    return len(text).to_bytes(8, "little") + text + data
 
 
 def forged(content: bytes, words: str, rng: np.random.Generator) -> bytes:
@@ -113,24 +53,6 @@ def _holder(about: Any, path: tuple[Any, ...]) -> Any:
     return about
 
 
-def _wild(value: Any, rng: np.random.Generator) -> Any:
-    """Another value: a wild one, or one near by."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.5:
-        near = (
-            value + 1,
-            value - 1,
-            -value,
-            10 * value,
-            value / 10,
-            1000 * value,
-            1e6 * value,
-            int(value),
-            value * 2**20,
-        )
-        return near[rng.integers(len(near))]
-    return copy.deepcopy(WILD_VALUES[rng.integers(len(WILD_VALUES))])
-
-
 @change("setting: another value")
 def other_setting(parts: Parts, rng: np.random.Generator) -> Parts:
     """One value, at any depth."""
@@ -138,7 +60,7 @@ def other_setting(parts: Parts, rng: np.random.Generator) -> Parts:
     places = _places(about)
     path = places[rng.integers(len(places))]
     holder = _holder(about, path)
-    holder[path[-1]] = _wild(holder[path[-1]], rng)
+    holder[path[-1]] = wild(holder[path[-1]], rng)
     return kind, arrays, about
 
 
@@ -154,11 +76,11 @@ def other_settings(parts: Parts, rng: np.random.Generator) -> Parts:
     elif how == 1 and isinstance(holder, dict):
         holder[f"{path[-1]}_"] = holder.pop(path[-1])
     elif how == 2 and isinstance(holder, dict):
-        holder["".join(rng.choice(list("abcxyz_"), 5))] = _wild(0, rng)
+        holder["".join(rng.choice(list("abcxyz_"), 5))] = wild(0, rng)
     elif how == 3:
         holder[path[-1]], second[other[-1]] = second[other[-1]], holder[path[-1]]
     else:
-        about = _wild(0, rng)
+        about = wild(0, rng)
     return kind, arrays, json.loads(json.dumps(about)) if not _is_circular(about) else {}
 
 
@@ -189,7 +111,7 @@ def other_numbers(parts: Parts, rng: np.random.Generator) -> Parts:
     if how < 3:
         for _ in range(int(rng.integers(1, 4))):
             at = int(rng.integers(array.size))
-            value = _wild(array.flat[at].item(), rng) if rng.random() < 0.5 else None
+            value = wild(array.flat[at].item(), rng) if rng.random() < 0.5 else None
             if not isinstance(value, int | float):
                 value = (WILD_INTS if whole else WILD_FLOATS)[rng.integers(len(WILD_INTS if whole else WILD_FLOATS))]
             array.flat[at] = _as(array.dtype, value)
@@ -299,21 +221,6 @@ def agreeing(parts: Parts, rng: np.random.Generator) -> Parts:
 
 # -- bytes --
 
-WILD_HEADERS = (
-    *(
-        b"[]",
-        b"{}",
-        b"1",
-        b'"x"',
-        b"null",
-        b"[" * 100_000,
-        b'{"a":' * 5000,
-        b'{"__metadata__":[]}',
-        b'{"__metadata__":{}}',
-    ),
-    *(b'{"__metadata__":{"product":1}}', b"\xff\xfe{}", b'{"__metadata__":null,"x":{}}'),
-)
-
 
 def _other_header(content: bytes, rng: np.random.Generator) -> bytes:
     """Entries of the header that lie about arrays, or a header that is none."""
@@ -331,15 +238,15 @@ def _other_header(content: bytes, rng: np.random.Generator) -> bytes:
         entry["dtype"] = str(rng.choice(["F64", "F32", "I64", "U8", "BOOL", "BF16", "X", ""]))
     elif how == 1:
         place = int(rng.integers(2))
-        entry["data_offsets"][place] = _wild(entry["data_offsets"][place], rng)
+        entry["data_offsets"][place] = wild(entry["data_offsets"][place], rng)
     elif how == 2 and entry["shape"]:
         place = int(rng.integers(len(entry["shape"])))
-        entry["shape"][place] = _wild(entry["shape"][place], rng)
+        entry["shape"][place] = wild(entry["shape"][place], rng)
     elif how == 3:
-        entry["shape"] = [2**40, 2**40] if rng.random() < 0.5 else _wild(0, rng)
+        entry["shape"] = [2**40, 2**40] if rng.random() < 0.5 else wild(0, rng)
     else:
         key = str(rng.choice(["dtype", "shape", "data_offsets"]))
-        entry[key] = _wild(0, rng)
+        entry[key] = wild(0, rng)
     return with_header(header, data)
 
 
@@ -348,7 +255,7 @@ def _other_metadata(content: bytes, rng: np.random.Generator) -> bytes:
     length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
     key = str(rng.choice(["product", "format", "kind", "sha256", "about"]))
-    header["__metadata__"][key] = _wild(0, rng)
+    header["__metadata__"][key] = wild(0, rng)
     return with_header(header, data)
 
 

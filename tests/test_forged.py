@@ -4,6 +4,7 @@ import json
 import os
 import tracemalloc
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import pytest
 import forge
 import invariant_bandits as ib
 import policy_laws
-from forging import put_together, taken_apart
+from containers import put_together, taken_apart
 from invariant_bandits import files
+from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.stored_priors import ARM_ARRAYS, ARM_NUMBERS, DRIFT_ARRAYS, DRIFT_NUMBERS
 from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.policies.state import from_bytes, to_bytes
@@ -85,13 +88,18 @@ def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
     content = content_of(name)
     _, arrays, _ = taken_apart(content)
     for key, array in arrays.items():
-        if array.dtype != np.float64 or not array.size or key in ("table",):
+        if array.dtype != np.float64 or not array.size:
             continue
         for bad in (np.nan, np.inf, -np.inf):
             spoiled = array.copy()
             spoiled.flat[array.size // 2] = bad
             with pytest.raises(ib.FileError, match="forged"):
                 from_bytes(changed(content, arrays={key: spoiled}), "forged")
+
+
+def test_every_part_of_a_prior_is_described():
+    assert {one.name for one in fields(ib.DriftPrior)} == DRIFT_ARRAYS.keys() | DRIFT_NUMBERS.keys()
+    assert {one.name for one in fields(ArmPrior) if one.init} == ARM_ARRAYS.keys() | ARM_NUMBERS.keys()
 
 
 def test_every_policy_of_the_library_describes_its_state():

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from invariant_bandits.checks import InputError, number_between, one_of, whole_number
-from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.description import (
     Check,
@@ -108,7 +107,3 @@ def wrong_contexts(numbers: Mapping[str, Any], width: int) -> str:
     layout = numbers["layout"]
     fits = layout["own"] <= width and (not layout["shared"] or width - 1 <= layout["shared"])
     return "" if fits else f"contexts of {width} numbers do not fit the layout of the arms"
-
-
-assert {one.name for one in fields(DriftPrior)} == DRIFT_ARRAYS.keys() | DRIFT_NUMBERS.keys()
-assert {one.name for one in fields(ArmPrior) if one.init} == ARM_ARRAYS.keys() | ARM_NUMBERS.keys()

@@ -26,7 +26,8 @@ from invariant_bandits.policies.base import (
     too_large,
 )
 from invariant_bandits.policies.linear import Estimation, LinearPolicy
-from invariant_bandits.policies.memory import FOREVER, Memory, stored_factor
+from invariant_bandits.policies.memory import FOREVER, Memory
+from invariant_bandits.policies.memory_description import stored_factor
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 

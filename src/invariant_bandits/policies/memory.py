@@ -9,19 +9,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
-from math import isqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
-from invariant_bandits.description import ROUNDING, Numbers, sums_of_squares
+from invariant_bandits.description import Numbers
 from invariant_bandits.policies import kernels
-
-LARGEST_NUMBER = 1e101
-"""Features and rewards are smaller: the sum of their squares is below 1e200."""
-LARGEST_ROOT, LARGEST_SUM = 1e150, 1e250
+from invariant_bandits.policies.memory_description import (
+    stored_clock,
+    stored_factor,
+    stored_rows,
+    stored_sums,
+    sums_of_window,
+)
 
 
 class MemoryState(ABC):
@@ -246,7 +247,7 @@ class WindowState(MemoryState):
         self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
-        self.sums = np.zeros((_sums_of_window(window), dim, dim + 1))
+        self.sums = np.zeros((sums_of_window(window), dim, dim + 1))
         super().__init__(dim, ridge)
 
     def clear(self) -> None:
@@ -331,12 +332,11 @@ class SlidingWindow:
 
     def described(self, q: str, ridge: float) -> dict[str, Numbers]:
         """What the arrays of its state must be, for q coordinates."""
-        rows = Numbers((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
         return {
             "factor": stored_factor(ridge, q, f"{q}+1"),
-            "rows": rows,
-            "sums": stored_sums(ridge, _sums_of_window(self.window), q),
-            "clock": Numbers((2,), "int64", law=partial(_wrong_clock, self.window)),
+            "rows": stored_rows(self.window, q),
+            "sums": stored_sums(ridge, sums_of_window(self.window), q),
+            "clock": stored_clock(self.window),
         }
 
 
@@ -427,45 +427,3 @@ def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
     if kind not in _KINDS:
         raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {kind!r}")
     return _KINDS[kind](**rest)
-
-
-def _sums_of_window(window: int) -> int:
-    """How many sums a window keeps, see `forgetting_kernels`: its stretches are ⌊√window⌋ rounds long."""
-    stretch = max(1, isqrt(window))
-    return 1 + -(-window // stretch) + stretch
-
-
-# -- what is stored --
-
-
-def stored_factor(ridge: float, *shape: int | str) -> Numbers:
-    """Factors [R | w] (..., q, q + 1) of A ⪰ λI, whose pivots are at least √λ."""
-    return Numbers(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT, law=partial(_wrong_pivots, ridge))
-
-
-def stored_sums(ridge: float, count: int, q: str) -> Numbers:
-    """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
-    return Numbers((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, law=partial(_wrong_sums, ridge))
-
-
-def _wrong_pivots(ridge: float, values: Array) -> str:
-    q = values.shape[-1] - 1
-    pivots = np.diagonal(values.reshape(-1, q, q + 1), axis1=1, axis2=2) if q else np.ones(1) * np.sqrt(ridge)
-    return "" if (pivots >= np.sqrt(ridge) * (1.0 - ROUNDING)).all() else "must have pivots of at least √ridge"
-
-
-def _wrong_sums(ridge: float, values: Array) -> str:
-    """bᵀA⁻¹b is at most the sum of the squared rewards."""
-    for block in values:
-        factor = np.array(block)
-        kernels.factorise(factor, ridge)
-        if not np.abs(factor[:, -1]).max(initial=0.0) < 1e9 * LARGEST_NUMBER:
-            return "must be sums of products of features and rewards"
-    return sums_of_squares(values)
-
-
-def _wrong_clock(window: int, values: Array) -> str:
-    position, wrapped = values.tolist()
-    if 0 <= position < window and wrapped in (0, 1):
-        return ""
-    return f"must lie in the window of {window} rounds, got {values.tolist()}"
