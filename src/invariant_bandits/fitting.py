@@ -12,6 +12,7 @@ from invariant_bandits.arm_fitting import linear_statistics, logit_statistics, r
 from invariant_bandits.checks import one_of, probability
 from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.log_odds import LogOdds
+from invariant_bandits.decomposition.summary import exactness_findings
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import FeatureMap, FeatureOptions
@@ -266,6 +267,8 @@ def model_of_arms(
         offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
         arm_statistics=lambda: linear if odds is None else logit_statistics(features, moments, odds),
     )
+    exact = exactness_findings(linear.noise_variance, moments, levels=True)
+    others["notes"] = tuple(dict.fromkeys([*others.get("notes", ()), *exact]))
     return Model(
         policy=contender(past),
         policy_name=asked.policy,

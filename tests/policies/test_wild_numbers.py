@@ -130,3 +130,17 @@ def test_rewards_that_never_vary_have_a_floor_and_a_finding(level):
     assert any("hardly vary" in one for one in ib.InvariantSubspaceDecomposition().fit(moments).findings_)
     policy.update(np.ones(3), level)
     assert is_whole(policy)
+
+
+def test_labelled_arms_whose_rewards_are_exact_are_a_note_of_the_model(tmp_path):
+    rng = np.random.default_rng(6)
+    banner, age = rng.integers(2, size=1200), rng.normal(size=1200).round(3)
+    for noise, told in ((0.0, True), (0.1, False)):
+        rewards = 3.0 + np.where(banner == 0, 1.0, -1.0) * age + noise * rng.normal(size=1200)
+        lines = [
+            f"{'ab'[k]},{x},{r!r}" for k, x, r in zip(banner.tolist(), age.tolist(), rewards.tolist(), strict=True)
+        ]
+        (tmp_path / "log.csv").write_text("\n".join(["banner,age,reward", *lines]))
+        model = ib.fit_logs(tmp_path / "log.csv", schema={"arm": "banner"})
+        assert any("exact function of the features" in note for note in model.notes) == told
+        assert is_whole(model.policy)

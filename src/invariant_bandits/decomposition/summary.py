@@ -40,7 +40,7 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
             f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
-    found += _exactness_finding(fit.noise_scale_, moments)
+    found += exactness_findings(fit.noise_scale_**2, moments)
     found += silence_findings(fit.paths_, fit.names(p), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
@@ -58,13 +58,14 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     return found + _convergence_finding(fit)
 
 
-def _exactness_finding(noise_scale: float, moments: WindowedMoments) -> list[str]:
-    """Whether the rewards leave no noise at all."""
-    square = float(moments.reward_square.sum()) / moments.rounds
-    if noise_scale**2 > 4.0 * EXACT * square and square > 0.0:
-        return []
-    if square <= EXACT * float(moments.counts @ moments.reward_mean**2) / moments.rounds:
+def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
+    """Whether the rewards leave no noise at all; levels: their mean was to be explained, too."""
+    varied = float(moments.reward_square.sum()) / moments.rounds
+    level = float(moments.counts @ moments.reward_mean**2) / moments.rounds
+    if varied <= EXACT * level:
         return ["rewards hardly vary within any window: there is nothing to learn from them"]
+    if noise_variance > 4.0 * EXACT * (varied + levels * level):
+        return []
     return [
         "rewards are an exact function of the features, no noise is left: were they computed from them, or does a"
         " feature give the reward away?"
