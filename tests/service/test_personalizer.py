@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from invariant_bandits.service.protocols.personalizer.routes import CALLS
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.serving import Settings, application, opened
 from invariant_bandits.service.store.sqlite import SqliteStore
@@ -390,3 +391,22 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
     with TestClient(application(opened(Settings(store=str(tmp_path / "d.db"))))) as client:
         again = client.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
         assert again == slots
+
+
+NASTY = (b"", b"null", b"[]", b"{", b'"text"', b"\xff\xfe", b'{"value": 1e999}', b"[" * 100_000, b'{"actions": [null]}')
+
+
+def test_no_call_answers_nonsense_with_500(client: TestClient) -> None:
+    asked = [
+        (method, prefix + path.replace("{id:path}", id), body)
+        for method, path, _ in CALLS
+        for prefix in (V1, NEW)
+        for body in (NASTY if method in ("PUT", "POST") else (b"",))
+        for id in (("x", "a%2Fb", "%00", "%F0%9F%98%80" * 100) if "{id" in path else ("",))
+    ]
+    for method, path, body in asked:
+        answered = client.request(method, path, content=body, params={"startTime": "never", "skip": "x"})
+        assert answered.status_code < 500, (path, body[:20], answered.text)
+        assert answered.status_code < 400 or set(answered.json()) == {"error"}
+    assert client.get("/readyz").status_code == 200
+    assert client.get("/v1/model").json()["counts"]["decisions"] == 0
