@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
 
-.PHONY: help setup test lint java clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test lint java browser clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,7 +31,7 @@ lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint java clients  ## all checks: linters, tests, doctests, documented examples
+test: lint java clients browser  ## all checks: linters, tests, doctests, documented examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 java:  # Spark needs it; where it cannot be installed those tests are skipped and say so
@@ -45,6 +45,12 @@ clients:  # for node, of protocols that the service speaks; where they cannot be
 	  mkdir -p $(VENV)/node && cp tests/service/node_clients/package.json $(VENV)/node/ \
 	    && npm install --no-package-lock --no-audit --no-fund --silent --prefix $(VENV)/node >/dev/null 2>&1 \
 	    || { rm -rf $(VENV)/node; echo "clients for node could not be installed: their tests will be skipped"; }; } || true
+
+browser:  # the page is tested in it; where it cannot be installed those tests are skipped and say so
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \
+	  echo "installing Chromium for the tests of the page"; \
+	  { apt-get update -qq && apt-get install -y -qq chromium; } \
+	    >/dev/null 2>&1 || echo "Chromium could not be installed: the tests of the page will be skipped"; }
 
 reproduce: setup  ## the main job: every experiment of the paper and ours, claims tested, figures, results/report.html
 	$(BIN)/invariant-bandits reproduce --out results

@@ -1,0 +1,149 @@
+"""The page in a real browser: a demonstration played fast, its alarm, its versions, its sad states."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browsers import Watched, chromium, demonstration, free_port, listening, opened, until
+from invariant_bandits.demonstration import Visitors
+from invariant_bandits.service.access import Access
+from invariant_bandits.service.application import Service
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.store.sqlite import SqliteStore
+from served_models import serve
+
+MOST_VISITS = 1_500
+TOKEN = "a token to look in with"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Visitors, Service]]:
+    """One demonstration for all tests of this file, which go on where the one before has left it."""
+    with demonstration(tmp_path_factory.mktemp("page")) as told:
+        yield told
+
+
+def serious(watched: Watched) -> list[str]:
+    """What axe finds serious or critical."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    found = axe.Axe().run(watched.page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
+
+
+def calm(watched: Watched, url: str) -> None:
+    """No complaint of the console, and no other origin was asked."""
+    assert watched.complaints == []
+    assert watched.asked
+    assert all(one.startswith((url, "data:")) for one in watched.asked)
+
+
+def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any, shown: Any) -> None:
+    url, visitors, _ = shown
+    with opened(browser, url) as watched:
+        watched.expect("document.querySelector('#latest').innerText.includes('No decision yet')")
+        assert "No decision has been settled yet" in watched.text("#reward")
+        assert serious(watched) == []
+        for _ in range(150):
+            visitors.visit()
+        watched.expect("document.querySelectorAll('#latest tbody tr').length >= 10")
+        watched.expect("document.querySelector('#reward svg.chart .line.own') !== null")
+        watched.expect("document.querySelectorAll('#belief .area').length === 4")
+        assert "the log’s policy" in watched.text("#reward")
+        assert "no alarm" in watched.text("#belief")
+        assert watched.text("#alarm") == ""
+        assert "season" in watched.text("#drift")
+        assert reached_by_keyboard(watched) == controls(watched)
+        assert serious(watched) == []
+        watched.page.select_option("#model", "banners")
+        watched.expect("document.querySelector('#arms').innerText.includes('gift cards')")
+        assert "LinUCB" in watched.text("#belief")
+        calm(watched, url)
+
+
+def controls(watched: Watched) -> set[str]:
+    """What can be operated, by its words."""
+    found = "[...document.querySelectorAll('a, button, select')].filter(e => e.checkVisibility() && !e.disabled)"
+    return set(watched.page.evaluate(f"{found}.map(e => e.id || e.innerText)"))
+
+
+def reached_by_keyboard(watched: Watched) -> set[str]:
+    """What has the focus in turn."""
+    reached = set()
+    for _ in range(15):
+        watched.page.keyboard.press("Tab")
+        reached.add(watched.page.evaluate("document.activeElement.id || document.activeElement.innerText"))
+    there = controls(watched)
+    return {one for one in reached if one in there}
+
+
+def test_the_alarm_shows_when_the_world_breaks(browser: Any, shown: Any) -> None:
+    url, visitors, _ = shown
+    with opened(browser, url, width=390, height=844, scheme="dark") as watched:
+        watched.expect("document.querySelector('#pulse').innerText === 'live'")
+        assert watched.text("#alarm") == ""
+        while visitors.alarmed_at is None and visitors.visits < MOST_VISITS:
+            visitors.visit()
+        assert visitors.alarmed_at is not None
+        assert visitors.alarmed_at > visitors.plan.break_after
+        watched.expect("document.querySelector('#alarm').innerText.includes('stable in the logs has changed')")
+        watched.expect("document.title.startsWith('Alarm')")
+        watched.expect("document.querySelector('#reward .mark.alarm') !== null")
+        assert "price" in watched.text("#drift")
+        assert watched.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert serious(watched) == []
+        calm(watched, url)
+
+
+def test_roll_back_works_and_asks_before(browser: Any, shown: Any) -> None:
+    url, _, service = shown
+    served = service.engine.state.models["shop"]
+    second, first = served.version, served.previous()
+    with opened(browser, url) as watched:
+        button = watched.page.get_by_role("button", name=f"Roll back to {first}")
+        button.click()
+        watched.page.get_by_role("button", name="No", exact=True).click()
+        assert served.version == second
+        button.click()
+        assert serious(watched) == []
+        watched.page.keyboard.press("Enter")
+        watched.expect(f"document.querySelector('#told').innerText.includes('{first} decides')")
+        assert served.version == first
+        watched.expect("document.querySelector('#alarm').innerText === ''")  # of the version that was left
+        watched.page.get_by_role("button", name=f"Activate version {second}").click()
+        watched.page.get_by_role("button", name="Activate", exact=True).click()
+        until(lambda: served.version == second)
+        calm(watched, url)
+
+
+def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: Any, tmp_path: Path) -> None:
+    engine = Engine(SqliteStore(tmp_path / "d.db"))
+    engine.start()
+    serve(engine)
+    access = Access({hashlib.sha256(TOKEN.encode()).hexdigest(): "read"})
+    with listening(Service(engine, access), free_port()) as url:
+        window = opened(browser, url, scheme="dark")
+        watched = window.__enter__()
+        watched.expect("document.querySelector('#notice').innerText.includes('A token is needed')")
+        assert not watched.page.is_visible("#figures")
+        assert serious(watched) == []
+        watched.page.get_by_role("button", name="Enter a token").click()
+        watched.page.keyboard.type(TOKEN)
+        watched.page.keyboard.press("Enter")
+        watched.expect("document.querySelector('#versions').innerText.includes('This token may look, not change')")
+        assert watched.page.evaluate("[Object.values(localStorage).length, document.cookie]") == [0, ""]
+    watched.expect("document.querySelector('#notice').innerText.includes('does not answer')")
+    assert watched.page.is_visible("#figures")  # what was last seen
+    assert serious(watched) == []
+    assert all(one.startswith((url, "data:")) for one in watched.asked)
+    window.__exit__(None, None, None)
