@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -165,15 +165,23 @@ class GrowingState(MemoryState):
         return volume
 
 
-class DiscountedState(MemoryState):
-    """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
+class ForgettingState(MemoryState):
+    """A memory whose compiled loops are imported with the first of its kind, also where one is unpickled."""
 
     _kernels: ClassVar[Any]
 
-    def __init__(self, dim: int, ridge: float, discount: float) -> None:
+    def __new__(cls, *_given: Any) -> Self:
+        """An empty one; the loops are of the class, for a module can be neither copied nor pickled."""
         from invariant_bandits.policies import forgetting_kernels
 
-        type(self)._kernels = forgetting_kernels  # of the class: a module can be neither copied nor pickled
+        cls._kernels = forgetting_kernels
+        return super().__new__(cls)
+
+
+class DiscountedState(ForgettingState):
+    """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
+
+    def __init__(self, dim: int, ridge: float, discount: float) -> None:
         self.discount = discount
         self._row = np.empty(dim + 1)
         self.sums = np.zeros((2, dim, dim + 1))
@@ -234,15 +242,10 @@ class DiscountedState(MemoryState):
         self.rounds = raw.rounds
 
 
-class WindowState(MemoryState):
+class WindowState(ForgettingState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
-    _kernels: ClassVar[Any]
-
     def __init__(self, dim: int, ridge: float, window: int) -> None:
-        from invariant_bandits.policies import forgetting_kernels
-
-        type(self)._kernels = forgetting_kernels
         self.window = window
         self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))

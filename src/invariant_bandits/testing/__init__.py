@@ -17,7 +17,7 @@ A class may say that a law cannot hold for it: `exempt_laws = {"the law": "why"}
 
 from __future__ import annotations
 
-from invariant_bandits.testing import deciding, keeping, refusals
+from invariant_bandits.testing import deciding, keeping, refusals, threads
 from invariant_bandits.testing.checking import LAWS, Law, check_policy, exemptions, law
 from invariant_bandits.testing.playing import (
     ACTIONS,
@@ -31,4 +31,4 @@ from invariant_bandits.testing.playing import (
 )
 
 __all__ = ["ACTIONS", "DIM", "LAWS", "MEMORIES", "Law", "Make", "bits", "check_policy", "deciding", "example_past"]
-__all__ += ["exemptions", "keeping", "law", "play", "refusals", "registered_makers"]
+__all__ += ["exemptions", "keeping", "law", "play", "refusals", "registered_makers", "threads"]

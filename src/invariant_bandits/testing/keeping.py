@@ -36,7 +36,7 @@ def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
     assert bits(loaded) == bits(policy)
 
 
-def _can_be_found(kind: type) -> bool:
+def can_be_found(kind: type) -> bool:
     """Whether a class can be imported by its name: others, such as one typed into a prompt, cannot be pickled."""
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
@@ -48,7 +48,7 @@ def a_copy_goes_on_by_itself(make: Make) -> None:
     wanted = play(twin, 25, seed=5)
     before = bits(policy)
     copies = [copy.copy(policy), copy.deepcopy(policy)]
-    if _can_be_found(type(policy)):
+    if can_be_found(type(policy)):
         copies.append(pickle.loads(pickle.dumps(policy)))
     for copied in copies:
         assert play(copied, 25, seed=5) == wanted
