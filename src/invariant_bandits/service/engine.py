@@ -483,6 +483,18 @@ def change_arms(model: str, label: str, *, add: bool, features: dict[str, Any] |
     return work
 
 
+def all_or_none(works: Sequence[Work]) -> Work:
+    """The answers of several works, of which all are done or none."""
+
+    def work(state: State, batch: Batch) -> list[Any]:
+        trial = batch.copy()
+        answers = [one(state, trial) for one in works]
+        batch.become(trial)
+        return answers
+
+    return work
+
+
 def inspect(look: Callable[[State], Any]) -> Work:
     """What a function says of the state; it must not change it."""
     return lambda state, batch: look(state)

@@ -56,20 +56,32 @@ async def evaluate_all(request: Request) -> Response:
     """
     service = service_of(request, "decide")
     context = await _context(request, service)
-    tags = await service.engine.submit(work.inspect(lambda state: _tags(state, context, service)))
-    tag = f'"{hashlib.sha256("".join(tags.values()).encode()).hexdigest()[:32]}"'
-    if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
-        return Response(status_code=304, headers={"ETag": tag})
-    flags = []
-    for key, own in tags.items():
-        asked = Asked(key, _features(context), id=f"ofrep-{own[:32]}", deferred=True, protocol="ofrep")
-        try:
-            flags.append(await service.engine.submit(_evaluated(asked)))
-        except InputError as error:
-            flags.append(_failure(error, key))
-    response = answer({"flags": flags})
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    day = int(service.engine.clock() // DAY)
+    tag, flags = await service.engine.submit(_all_evaluated(context, day, known))
+    response = Response(status_code=304) if flags is None else answer({"flags": flags})
     response.headers["ETag"] = tag
     return response
+
+
+def _all_evaluated(context: dict[str, Any], day: int, known: list[str]) -> work.Work:
+    """A tag of what is answered today, and all flags, or None if the tag is known."""
+
+    def evaluated(state: State, batch: work.Batch) -> tuple[str, list[dict[str, Any]] | None]:
+        tags = _tags(state, context, day)
+        whole = f'"{_hash(*tags.values())}"'
+        if whole in known:
+            return whole, None
+        flags = []
+        for key, tag in tags.items():
+            asked = Asked(key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep")
+            try:
+                flags.append(_evaluated(asked)(state, batch))
+            except InputError as error:
+                flags.append(_failure(error, key))
+        return whole, flags
+
+    return evaluated
 
 
 async def _context(request: Request, service: Service) -> dict[str, Any]:
@@ -85,16 +97,20 @@ def _features(context: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in context.items() if name != TARGETING}
 
 
-def _tags(state: State, context: dict[str, Any], service: Service) -> dict[str, str]:
+def _tags(state: State, context: dict[str, Any], day: int) -> dict[str, str]:
     """A name for what every flag answers in this context, as long as it should."""
-    day = int(service.engine.clock() // DAY)
     told = json.dumps(context, sort_keys=True)
-    found = {}
-    for key, served in state.models.items():
-        if any(served.learner.arms.values()):
-            rules = msgspec.json.encode([served.version, served.learner.arms, served.configuration]).decode()
-            found[key] = hashlib.sha256(json.dumps([key, rules, day, told]).encode()).hexdigest()
-    return found
+    return {
+        key: _hash(
+            key, msgspec.json.encode([one.version, one.learner.arms, one.configuration]).decode(), str(day), told
+        )
+        for key, one in state.models.items()
+        if any(one.learner.arms.values())
+    }
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _evaluated(asked: Asked) -> work.Work:

@@ -33,7 +33,7 @@ async def decide(request: Request) -> Response:
         many = parsed(body, DecisionBatch)
         _check_batch(len(many.decisions), service, "decisions")
         asked = [_asked(one, service) for one in many.decisions]
-        decided = await service.engine.submit(_all([work.decide(one) for one in asked]))
+        decided = await service.engine.submit(work.all_or_none([work.decide(one) for one in asked]))
         return answer({"decisions": [_told(one) for one in decided]})
     decision = await service.engine.submit(work.decide(_asked(parsed(body, DecisionRequest), service)))
     return answer(_told(decision))
@@ -47,7 +47,7 @@ async def reward(request: Request) -> Response:
         many = parsed(body, RewardBatch)
         _check_batch(len(many.rewards), service, "rewards")
         given = [_given(one) for one in many.rewards]
-        statuses = await service.engine.submit(_all([work.reward(one) for one in given]))
+        statuses = await service.engine.submit(work.all_or_none([work.reward(one) for one in given]))
         return answer({"rewards": [RewardAnswer(one.id, how) for one, how in zip(given, statuses, strict=True)]})
     one = _given(parsed(body, RewardRequest))
     return answer(RewardAnswer(one.id, await service.engine.submit(work.reward(one))))
@@ -108,18 +108,6 @@ def _given(one: RewardRequest) -> Given:
 def _check_batch(count: int, service: Service, field: str) -> None:
     if count > service.limits.batch:
         raise RefusedError(422, f"{field}: at most {service.limits.batch} can be sent at once, got {count}", field)
-
-
-def _all(works: list[work.Work]) -> work.Work:
-    """Several works as one: all of them, or none."""
-
-    def together(state: Any, batch: work.Batch) -> list[Any]:
-        trial = batch.copy()
-        answers = [one(state, trial) for one in works]
-        batch.become(trial)
-        return answers
-
-    return together
 
 
 def _told(one: Decided) -> DecisionAnswer:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.engine import Work
+from invariant_bandits.service.engine import all_or_none
 from invariant_bandits.service.events import id_in_group
 from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, read
 from invariant_bandits.service.protocols.personalizer import deciding
@@ -21,7 +20,7 @@ from invariant_bandits.service.protocols.personalizer.shapes import (
     SlotsRequest,
 )
 from invariant_bandits.service.requests import Given
-from invariant_bandits.service.state import NotFoundError, State
+from invariant_bandits.service.state import NotFoundError
 
 NEWEST = "2022-09-01-preview"
 MODEL_HEADER = "x-model"
@@ -99,7 +98,7 @@ async def reward_slots(request: Request) -> Response:
         )
     key = _key(request)
     works = [deciding.reward(Given(id_in_group(id, one.slot_id), one.value, key, model)) for one in given.reward]
-    await service.engine.submit(_each(works))
+    await service.engine.submit(all_or_none(works))
     return Response(status_code=204)
 
 
@@ -122,13 +121,3 @@ def _key(request: Request) -> str | None:
     """What a client that repeats a call repeats with it."""
     key = request.headers.get("x-ms-client-request-id", "")
     return key if 0 < len(key) <= 256 and key.isprintable() else None
-
-
-def _each(works: list[Work]) -> Work:
-    """Several works as one."""
-
-    def together(state: State, batch: Any) -> None:
-        for one in works:
-            one(state, batch)
-
-    return together
