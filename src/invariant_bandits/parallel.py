@@ -53,9 +53,10 @@ def _in_processes(
             first += " …" if len(unfinished) > 2 * jobs else ""
             error.add_note(f"a worker process died; not finished were {first}")
             raise
-        except KeyboardInterrupt:  # nobody wants to wait for what is being played
-            for worker in multiprocessing.active_children():
-                worker.kill()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # interrupted: nobody wants to wait for what is being played
+                for worker in multiprocessing.active_children():
+                    worker.kill()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -117,13 +117,14 @@ WAITS = {
     "in a thread that cannot be ended": "ThreadPoolExecutor().submit(time.sleep, 30.0).result()",
     "where it is swallowed": "\n        try: time.sleep(30.0)\n        except BaseException: time.sleep(30.0)",
     "in workers": "list(map_unordered(time.sleep, [30.0, 30.0], jobs=2))",
+    "in a library that does not come back": "ctypes.CDLL(None).sleep(30)\n        ctypes.CDLL(None).sleep(30)",
 }
 
 
 @pytest.mark.parametrize("where", WAITS)
 def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(where, tmp_path):
     code = f"""
-import time, pathlib
+import ctypes, time, pathlib
 from concurrent.futures import ThreadPoolExecutor
 from invariant_bandits.model import Model
 from invariant_bandits.parallel import map_unordered
@@ -154,3 +155,42 @@ invariant_bandits.model.Model = Slow
     out, err = process.communicate(timeout=20)  # each of the waits takes 30 s
     assert process.returncode == 130
     assert (out, err.split()) == ("", ["interrupted"])
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
+    """Interrupted once a cell is there: the same command keeps it, and ends with the bytes of a run left alone."""
+    grid = tmp_path / "grid.toml"
+    grid.write_text("replications = 3\nhorizon = 60\n[environment]\nlogged = [200, 300, 400, 500]\n[policies.linucb]\n")
+    command = [sys.executable, "-c", MAIN, "simulate", grid, "--out", tmp_path / "out", "--jobs", "1"]
+    slow = "import time, invariant_bandits.simulation.loop as loop\nplay = loop.simulate\n"
+    slow += "def slowly(*words, **options):\n    time.sleep(0.2)\n    return play(*words, **options)\n"
+    slow += "import invariant_bandits.experiments.cells as cells\ncells.simulate = slowly\n"
+    surroundings = os.environ | {"PYTHONPATH": HOME}
+    process = subprocess.Popen(
+        [*command[:2], slow + MAIN, *command[3:]],
+        env=surroundings,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    patience = time.monotonic() + 120.0
+    while not list((tmp_path / "out").glob("*.parquet")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < patience
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    (line,) = err.split("\n")[-2:-1]
+    assert line == "interrupted; finished cells are kept, the same command goes on from there"
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    assert 1 <= len(kept) < 4
+    subprocess.run(command, env=surroundings, check=True, capture_output=True)
+    subprocess.run(
+        [*command[:-3], tmp_path / "alone", "--jobs", "1"], env=surroundings, check=True, capture_output=True
+    )
+    both = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.parquet")} for name in ("out", "alone")]
+    assert both[0] == both[1]
+    assert len(both[0]) == 4
+    assert all((tmp_path / "out" / name).stat().st_mtime_ns == written for name, written in kept.items())

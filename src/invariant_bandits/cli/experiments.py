@@ -13,12 +13,14 @@ from rich.text import Text
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import PROCESSORS, Bar, Force, Jobs, Seed, check_target, console, one_thread_each
+from invariant_bandits.cli.interrupts import say_how_to_go_on
 
 if TYPE_CHECKING:
     from invariant_bandits.experiments.run import Reproduction
     from invariant_bandits.simulation.results import SimulationResult
 
 PICTURES = ("png", "svg", "pdf")
+GOING_ON = "finished cells are kept, the same command goes on from there"
 COMPILING = "compiling (once after installation)"
 
 
@@ -45,6 +47,7 @@ def reproduce(
         raise InputError("give either --paper or --replications, not both")
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
+    say_how_to_go_on(GOING_ON)
     with Bar(COMPILING) as progress:
         run.play(
             names,
@@ -145,6 +148,7 @@ def simulate(
     one_thread_each()
     if allow_code:
         sys.path.insert(0, "")  # a console script does not look in the present folder by itself
+    say_how_to_go_on(GOING_ON)
     grid = read_grid(config, allow_code=allow_code)
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
