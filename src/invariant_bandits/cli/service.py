@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import plain_console as console
+
+if TYPE_CHECKING:
+    from invariant_bandits.service.roles import Role
 
 Store = Annotated[
     str,
@@ -34,6 +37,9 @@ def serve(
         Path | None, typer.Option(help="File with one 'read TOKEN', 'decide TOKEN' or 'admin TOKEN' per line.")
     ] = None,
     rate: Annotated[float, typer.Option(min=0.0, help="Requests per second and token; 0: without bound.")] = 0.0,
+    role: Annotated[
+        str, typer.Option(help="In a fleet on one PostgreSQL store: 'learner' or 'decider'.", metavar="ROLE")
+    ] = "alone",
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.access import read_tokens
@@ -48,6 +54,7 @@ def serve(
         port=port,
         tokens={} if token_file is None else read_tokens(token_file),
         limits=Limits(rate=rate),
+        role=cast("Role", role),
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line)))
 

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from invariant_bandits.checks import InputError
@@ -38,8 +40,8 @@ from invariant_bandits.service.learners import Learner
 from invariant_bandits.service.records import Record
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import NotFoundError, State, follow
-from invariant_bandits.service.store.base import UnavailableError
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.base import OvertakenError, UnavailableError
+from invariant_bandits.service.store.chain import Row, StoreError
 from invariant_bandits.service.time import Time
 
 LARGEST_BATCH = 256
@@ -48,6 +50,10 @@ SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
 VIEW_EVERY = 0.5
 """Seconds between two views for pages and metrics."""
+FOLLOW_EVERY = 0.1
+"""Seconds between two looks at what other processes have added to a shared store."""
+MOST_FOLLOWED = 2048
+"""So many events of others are followed before requests have their turn again."""
 TRY_EVERY = 1.0
 """Seconds between two attempts at a store that has failed."""
 
@@ -118,6 +124,10 @@ class Task:
     alone: bool = False
 
 
+Answer = tuple[Task, Any, BaseException | None]
+"""A task, what it is told, or why it failed."""
+
+
 class Engine:
     """Serves models from a store.
 
@@ -127,18 +137,20 @@ class Engine:
         Opened for writing; the engine's own from now on.
     clock : callable
         Seconds since 1970.
+    publish_every : float
+        Seconds between two snapshots for processes that decide from them; infinity if there are none.
     """
 
-    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
-        self.store, self.clock = store, clock
-        self.state = replaying.restored(store)
+    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time, publish_every: float = math.inf) -> None:
+        self.store, self.clock, self.publish_every = store, clock, publish_every
+        self.state = self._first_state()
         self.failure: BaseException | None = None
         self.available = True
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
         self._time = Time(clock, replaying.last_time(store))
-        self._snapshot_at = self.state.seq
+        self._snapshot_at, self._published = self.state.seq, 0.0
         self._tried = 0.0
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
@@ -157,10 +169,16 @@ class Engine:
         if self._started:
             self._queue.put(None)
             self._thread.join()
+        self._finish()
+        self.store.close()
+
+    def _first_state(self) -> State:
+        return replaying.restored(self.store)
+
+    def _finish(self) -> None:
         if self.failure is None:
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
-        self.store.close()
 
     async def submit(self, work: Work, *, alone: bool = False) -> Any:
         """The answer of some work, after everything it proposed is durable."""
@@ -210,17 +228,41 @@ class Engine:
             self._serve(part)
             tasks = tasks[len(part) :]
         now = self._time.now()
-        if self.state.next_due() <= now:
-            self._serve([Task(lambda state, batch: self._close_due(state, batch), lambda answer, error: None)])
-        if self.state.seq - self._snapshot_at >= SNAPSHOT_EVERY and self.available:
-            with contextlib.suppress(UnavailableError):
-                self._snapshot()
+        self._tend(now)
         self._try_again()
         self._show(now)
         return go_on
 
+    def _tend(self, now: float) -> None:
+        """What there is to do without being asked: follow others, settle what is due, take a snapshot."""
+        if self._is_shared and self.available:
+            with contextlib.suppress(UnavailableError):
+                self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
+        if self.state.next_due() <= now:
+            self._serve([Task(lambda state, batch: self._close_due(state, batch), lambda answer, error: None)])
+        published_long_ago = time.monotonic() - self._published >= self.publish_every
+        new = self.state.seq - self._snapshot_at
+        if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
+            with contextlib.suppress(UnavailableError):
+                self._snapshot()
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether other processes may append to the store, too."""
+        return bool(getattr(self.store, "shared", False))
+
+    def _follow(self, rows: Iterable[Row]) -> None:
+        """Make the state that of after events which others have added."""
+        for row in rows:
+            self._apply(decoded(row.event))
+
+    def _idle_for(self) -> float:
+        """Seconds to wait for requests."""
+        due_in = max(self.state.next_due() - self._time.now(), 0.0)
+        return min(due_in, FOLLOW_EVERY if self._is_shared else VIEW_EVERY)
+
     def _take(self) -> tuple[list[Task], bool]:
-        wait = min(max(self.state.next_due() - self._time.now(), 0.0), VIEW_EVERY)
+        wait = self._idle_for()
         tasks: list[Task] = []
         try:
             task = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
@@ -235,8 +277,29 @@ class Engine:
 
     def _serve(self, tasks: Sequence[Task]) -> None:
         """One batch: propose, commit, apply, tell."""
+        batch, answers = self._proposed(tasks)
+        if batch.events:
+            try:
+                try:
+                    self._commit(batch)
+                except OvertakenError as others:
+                    self._follow(others.rows)
+                    batch, answers = self._proposed(tasks)
+                    self._commit(batch)
+            except UnavailableError as error:
+                answers = [(task, None, failed or error) for task, _, failed in answers]
+            except BaseException as error:
+                stopped = UnavailableError(f"the service has stopped: {error}")
+                _tell_all([(task, None, failed or stopped) for task, _, failed in answers])
+                raise
+            if any(task.alone for task in tasks):
+                self._published = -math.inf  # those who decide elsewhere shall know at once
+        _tell_all(answers)
+
+    def _proposed(self, tasks: Sequence[Task]) -> tuple[Batch, list[Answer]]:
+        """What some tasks propose in the present state, and what they would answer."""
         batch = Batch(self._time.now())
-        answers: list[tuple[Task, Any, BaseException | None]] = []
+        answers: list[Answer] = []
         for task in tasks:
             proposed = len(batch.events)
             try:
@@ -245,27 +308,14 @@ class Engine:
                 if len(batch.events) != proposed or isinstance(error, StoreError):
                     raise
                 answers.append((task, None, error))
-        if batch.events:
-            try:
-                self._commit(batch)
-            except UnavailableError as error:
-                answers = [(task, None, failed or error) for task, _, failed in answers]
-            except BaseException as error:
-                stopped = UnavailableError(f"the service has stopped: {error}")
-                _tell_all([(task, None, failed or stopped) for task, _, failed in answers])
-                raise
-        _tell_all(answers)
+        return batch, answers
 
     def _commit(self, batch: Batch) -> None:
         if not self.available:
             self._recover()
         self._time.reach(batch.now)
         try:
-            rows = self.store.append(batch.stored, batch.contents)
-            if rows[0].seq != self.state.seq:
-                raise StoreError(f"event {self.state.seq} was written by another process")
-            for event in batch.events:
-                self._apply(event)
+            self._append(batch)
         except UnavailableError as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
@@ -274,15 +324,25 @@ class Engine:
 
     def _apply(self, event: AnyEvent) -> None:
         self.state.apply(event)
+        self._tell(event)
+
+    def _tell(self, event: AnyEvent) -> None:
         for listener in self.on_event:
             listener(event, self.state)
+
+    def _append(self, batch: Batch) -> None:
+        seen = {"seen": self.state.seq} if self._is_shared else {}
+        rows = self.store.append(batch.stored, batch.contents, **seen)
+        if rows and rows[0].seq != self.state.seq:
+            raise StoreError(f"event {self.state.seq} was written by another process")
+        for event in batch.events:
+            self._apply(event)
 
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
         self.store.reopen()
-        for row in self.store.rows(self.state.seq):
-            self._apply(decoded(row.event))
-        if self.store.head().seq != self.state.seq:
+        self._follow(self.store.rows(self.state.seq))
+        if self.store.head().seq < self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
 
     def _try_again(self) -> None:
@@ -299,6 +359,7 @@ class Engine:
         batch.add(state, state.due(batch.now, batch.near, LARGEST_BATCH))
 
     def _snapshot(self) -> None:
+        self._published = time.monotonic()
         self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
         self.store.save_snapshot(self.state.seq, self.state.to_bytes())
 
@@ -346,7 +407,7 @@ def _resolve(answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]
             future.set_result(answer) if error is None else future.set_exception(error)
 
 
-def _tell_all(answers: Sequence[tuple[Task, Any, BaseException | None]]) -> None:
+def _tell_all(answers: Sequence[Answer]) -> None:
     """Tell everybody, each event loop once."""
     together: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
     for task, answer, error in answers:

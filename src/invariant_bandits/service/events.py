@@ -99,6 +99,8 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
         Through which door it came.
     chance_cost : float or None
         By how much less reward is expected of this draw than of the most probable action; None if it was not measured.
+    at : int or None
+        So many events the state knew that decided; None: all before its batch.
     """
 
     id: str
@@ -116,6 +118,7 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
     protocol: str = "v1"
     extra: dict[str, Any] | None = None
     chance_cost: float | None = None
+    at: int | None = None
 
 
 class Activated(Event, frozen=True, array_like=True, tag="activated"):

@@ -74,6 +74,14 @@ class Records:
             self._keep(id, found)
         return found
 
+    def at_hand(self, id: str) -> Record | None:
+        """What is known without asking the store."""
+        return self._near.get(id)
+
+    def forget(self) -> None:
+        """Ask the store from now on: others have added to it."""
+        self._near.clear()
+
     def take(self, id: str, event: AnyEvent, *, fresh: bool = False) -> None:
         """Follow an event; `fresh` if nothing can be known under its id yet."""
         record = self._near.get(id) or (None if fresh else self.find(id))

@@ -18,9 +18,10 @@ def restored(store: Any) -> State:
     state = State(store) if kept is None else State.from_bytes(kept[1], store)
     if kept is None and store.start().seq:
         raise StoreError("the first events were removed, and there is no snapshot to begin from")
+    least = store.head().seq
     for row in store.rows(state.seq):
         state.apply(decoded(row.event))
-    if state.seq != store.head().seq:
+    if not least <= state.seq <= store.head().seq:  # others may go on adding events
         raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
     return state
 
@@ -34,16 +35,42 @@ def replayed(store: Any, progress: Callable[[int], None] | None = None) -> State
     """The state after all events from the first on; every decision is made again and must be the same, bit for bit."""
     if store.start().seq:
         raise StoreError("the first events were removed: only what follows the oldest snapshot can be replayed")
-    state = State(store)
+    state, published = State(store), Published(store)
     for _, batch in batches(store.rows()):
         for event in batch:
             if isinstance(event, Decided):
-                check(state, event)
+                check(state if event.at is None else published.at(event.at, state.seq), event)
         for event in batch:
             state.apply(event)
+            published.keep(state)
         if progress is not None:
             progress(state.seq)
     return state
+
+
+class Published:
+    """States that decisions were made from although more had happened since, while they are needed."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._last_use: dict[int, int] = {}
+        for row in store.rows():
+            event = decoded(row.event)
+            if isinstance(event, Decided) and event.at is not None:
+                self._last_use[event.at] = row.batch
+        self._kept: dict[int, State] = {}
+
+    def keep(self, state: State) -> None:
+        """Keep a copy of a state that is needed later."""
+        if state.seq in self._last_use:
+            self._kept[state.seq] = State.from_bytes(state.to_bytes(), self._store)
+
+    def at(self, seq: int, batch: int) -> State:
+        """The state after `seq` events, for a decision in a batch; those that no later one needs are dropped."""
+        self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= batch}
+        if seq not in self._kept:
+            raise StoreError(f"a decision in the batch of event {batch} was made from event {seq}, which came later")
+        return self._kept[seq]
 
 
 def batches(rows: Iterator[Row]) -> Iterator[tuple[int, list[AnyEvent]]]:

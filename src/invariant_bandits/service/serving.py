@@ -17,14 +17,14 @@ from starlette.applications import Starlette
 from invariant_bandits.checks import InputError
 from invariant_bandits.model import Model
 from invariant_bandits.service import engine as work
+from invariant_bandits.service import roles
 from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.limits import Limits
-from invariant_bandits.service.store.opening import open_store
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service.roles import engine_for
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -44,6 +44,8 @@ class Settings:
     tokens : mapping of str to Role
         See `access`; without any, only loopback is served.
     limits : Limits
+    role : "alone", "learner" or "decider"
+        See `roles`.
     """
 
     store: str = "decisions.db"
@@ -52,6 +54,7 @@ class Settings:
     port: int = 8080
     tokens: Mapping[str, Role] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    role: roles.Role = "alone"
 
 
 def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *, empty_model: bool = True) -> Service:
@@ -61,14 +64,11 @@ def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *
     """
     if not settings.tokens and not is_loopback(settings.host):
         raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
-    store = opened_store(settings.store, say)
-    try:
-        engine = Engine(store)
-        say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
-        engine.start()
-    except BaseException:
-        store.close()
-        raise
+    if settings.role == "decider" and settings.models:
+        raise InputError("role: a decider takes its models from the learner, not from files")
+    engine = engine_for(settings.role, settings.store, say)
+    say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
+    engine.start()
     try:
         if empty_model and not settings.models and not engine.state.models:
             engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
@@ -78,17 +78,6 @@ def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *
         engine.stop()
         raise
     return Service(engine, Access(settings.tokens, settings.limits), settings.limits)
-
-
-def opened_store(address: str, say: Callable[[str], None] = lambda line: None) -> Any:
-    """The store under a path or `postgresql://…`, every event of it checked."""
-    store = open_store(address)
-    try:
-        verify(store.path)
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:

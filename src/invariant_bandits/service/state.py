@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import math
 import secrets
@@ -65,9 +66,13 @@ class State:
     ----------
     store : Store
         Where records and contents that are not at hand are looked up.
+    at : int or None
+        Given if this is a state that others have published, after so many events, to decide from: then rewards are
+        taken, but settled only by who learns.
     """
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, *, at: int | None = None) -> None:
+        self.at = at
         self.contents: Contents = store
         self.models: dict[str, Served] = {}
         self.records = Records(store.of_key)
@@ -136,6 +141,7 @@ class State:
 
     def _activated(self, event: Activated) -> None:
         self.records.take(event.id, event)
+        self._ripen(event)
 
     def _rewarded(self, event: Rewarded) -> None:
         self.records.take(event.id, event)
@@ -143,6 +149,14 @@ class State:
         counts.rewards += event.fate == "joined"
         counts.late += event.fate == "late"
         counts.unknown += event.fate == "unknown"
+        if event.fate == "joined":
+            self._ripen(event)
+
+    def _ripen(self, event: Activated | Rewarded) -> None:
+        """A decision that nobody waits for any longer is due, unless the next event settles it."""
+        record, waiting = self.records.find(event.id), self.models[event.model].waiting
+        if record is not None and record.activated and record.joined() and event.id not in waiting:
+            waiting.add(event.time, event.id)
 
     def _closed(self, event: Closed) -> None:
         record = self.records.find(event.id)
@@ -186,13 +200,14 @@ class State:
         served = self.model(asked.model)
         if len(served.waiting) >= MOST_WAITING:
             raise InputError(f"model: {asked.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
-        draw = served.counts.decisions + drawn
+        id = asked.id or secrets.token_hex(12)
+        draw = served.counts.decisions + drawn if self.at is None else _draw_of(id)
         round, choice = self.chosen(served, asked, draw)
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if asked.scores or measured else None
         event = Decided(
             now,
-            asked.id or secrets.token_hex(12),
+            id,
             served.name,
             served.version,
             draw,
@@ -207,11 +222,12 @@ class State:
             asked.protocol,
             asked.extra,
             choice.cost(means) if means is not None and measured else None,
+            self.at,
         )
         events: list[AnyEvent] = [event]
         if earlier:  # rewards that were here before their decision
             events += [Rewarded(now, event.id, served.name, one.value, "joined", one.request) for one in earlier]
-            if served.configuration.reward_wait is None and not event.deferred:
+            if served.configuration.reward_wait is None and not event.deferred and self.at is None:
                 events.append(
                     Closed(now, event.id, served.name, *self._settled(served, [one.value for one in earlier]))
                 )
@@ -246,7 +262,7 @@ class State:
                 f"value: decision {given.id!r} has the reward {there!r} already, which {value!r} contradicts"
             )
         events: list[AnyEvent] = [Rewarded(now, given.id, decided.model, value, "joined", given.request)]
-        if self._is_waiting(served, decided) or not record.activated:
+        if self._is_waiting(served, decided) or not record.activated or self.at is not None:
             return events, "waiting"
         closed = Closed(now, given.id, decided.model, *self._settled(served, [value]))
         return [*events, closed], "learned" if closed.value is not None else "kept"
@@ -267,7 +283,7 @@ class State:
 
         One that was proposed in this batch is not counted yet, and was made under the present rules.
         """
-        proposed = decided.draw >= served.counts.decisions
+        proposed = decided.at is None and decided.draw >= served.counts.decisions
         return decided.id in served.waiting or (proposed and served.configuration.reward_wait is not None)
 
     @staticmethod
@@ -300,7 +316,7 @@ class State:
         decided = record.decided
         served = self.models[decided.model]
         events: list[AnyEvent] = [Activated(now, id, decided.model)]
-        if record.joined() and not self._is_waiting(served, decided):
+        if record.joined() and not self._is_waiting(served, decided) and self.at is None:
             events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
         return events
 
@@ -329,10 +345,10 @@ class State:
         return msgspec.msgpack.encode({"seq": self.seq, "models": [one.to_plain() for one in self.models.values()]})
 
     @classmethod
-    def from_bytes(cls, content: bytes, store: Any) -> State:
-        """The state that a snapshot holds."""
+    def from_bytes(cls, content: bytes, store: Any, *, published: bool = False) -> State:
+        """The state that a snapshot holds; `published` if it is only to be decided from."""
         told = msgspec.msgpack.decode(content)
-        state = cls(store)
+        state = cls(store, at=int(told["seq"]) if published else None)
         state.seq = int(told["seq"])
         for one in told["models"]:
             served = Served.from_plain(one)
@@ -342,6 +358,11 @@ class State:
     def hashes(self) -> dict[str, str]:
         """State hash of every model."""
         return {name: served.state_hash() for name, served in self.models.items()}
+
+
+def _draw_of(id: str) -> int:
+    """A number for the random draw that processes which know nothing of each other do not share, but by chance."""
+    return int.from_bytes(hashlib.sha256(id.encode(errors="surrogatepass")).digest()[:7], "little")
 
 
 def _reward_value(value: float) -> float:
@@ -372,6 +393,6 @@ def follow(near: dict[str, Record], state: State, events: Sequence[AnyEvent]) ->
         if id is None:
             continue
         if id not in near:
-            known = state.records.find(id)
+            known = state.records.at_hand(id) if isinstance(event, Decided) else state.records.find(id)
             near[id] = Record() if known is None else known.copy()
         near[id].take(event)

@@ -19,8 +19,26 @@ class UnavailableError(Exception):
     """The store could not take events now (full, not reachable); nothing was acknowledged. It may later."""
 
 
+class OvertakenError(Exception):
+    """Others have appended since; nothing was stored, and nobody else can append before the next call.
+
+    Parameters
+    ----------
+    rows : list of Row
+        What they appended.
+    """
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__(f"{len(rows)} events were appended by others")
+        self.rows = rows
+
+
 class Store(Protocol):
-    """Events in a chain, contents by their SHA-256, snapshots. One process writes; any number read."""
+    """Events in a chain, contents by their SHA-256, snapshots. One process writes; any number read.
+
+    Where `shared` is true, processes that only decide may append, too: `append` then takes `seen`, how many events
+    were known when the new ones were proposed, and raises OvertakenError if there are more.
+    """
 
     @property
     def seed(self) -> int:

@@ -24,6 +24,10 @@ class StoreError(FileError):
     """A store that is damaged, foreign, in use elsewhere or too new."""
 
 
+class EmptyStoreError(StoreError):
+    """A place where a store can be, and is not yet."""
+
+
 class Row(NamedTuple):
     """One event as it is stored.
 

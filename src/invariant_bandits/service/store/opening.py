@@ -9,10 +9,10 @@ from invariant_bandits.service.store.postgres_connection import is_address
 from invariant_bandits.service.store.sqlite import SqliteStore
 
 
-def open_store(address: str | Path, *, writing: bool = True) -> Any:
-    """The store under a path or `postgresql://…`; not checked yet."""
+def open_store(address: str | Path, *, writing: bool = True, **more: Any) -> Any:
+    """The store under a path or `postgresql://…`; not checked yet. What is said besides is for PostgreSQL."""
     if is_address(str(address)):
         from invariant_bandits.service.store.postgres import PostgresStore
 
-        return PostgresStore(str(address), writing=writing)
+        return PostgresStore(str(address), writing=writing, **more)
     return SqliteStore(address, writing=writing)

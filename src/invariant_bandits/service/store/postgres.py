@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from invariant_bandits.extras import needed
 from invariant_bandits.service.store import postgres_tables as tables
-from invariant_bandits.service.store.base import Head, UnavailableError
+from invariant_bandits.service.store.base import Head, OvertakenError, UnavailableError
 from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
 from invariant_bandits.service.store.postgres_connection import connected, first_line, shown
 
@@ -42,12 +41,25 @@ class PostgresStore:
         search path if they are not there.
     writing : bool
         Whether events will be added.
+    learning : bool
+        Whether this is the one process that learns; of those that only decide there may be many.
     wait : callable or None
-        Called again and again while another process has the turn to write, which is refused if this is None.
+        Called again and again while another process learns, which is refused if this is None.
     """
 
-    def __init__(self, address: str, *, writing: bool = True, wait: Callable[[], None] | None = None) -> None:
+    shared = True
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        writing: bool = True,
+        learning: bool = True,
+        wait: Callable[[], None] | None = None,
+    ) -> None:
         self.path, self.name, self.writing = address, shown(address), writing
+        self.learning = writing and learning
+        self._is_open = False
         self._errors = needed("psycopg", "A store in PostgreSQL").Error
         self._reading = threading.local()
         self._readers: list[Any] = []
@@ -56,6 +68,7 @@ class PostgresStore:
             self._connection = connected(address)
             if writing:
                 self._check_server()
+            if self.learning:
                 self._take_turn(wait)
             tables.check(self._connection, self.name)
             self.seed = self._seed()
@@ -72,7 +85,7 @@ class PostgresStore:
 
     def _seed(self) -> int:
         """Chosen when the store was made."""
-        if self.writing:
+        if self.learning:
             self._connection.execute(
                 "INSERT INTO meta VALUES ('seed', %s) ON CONFLICT DO NOTHING", (str(secrets.randbits(63)),)
             )
@@ -110,10 +123,30 @@ class PostgresStore:
         found = self._read("SELECT first, before FROM cut")
         return Head(*found[0]) if found else Head(0, START)
 
-    def append(self, events: Sequence[tuple[str | None, bytes]], contents: Sequence[bytes] = ()) -> list[Row]:
-        """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError."""
+    def append(
+        self,
+        events: Sequence[tuple[str | None, bytes]],
+        contents: Sequence[bytes] = (),
+        *,
+        seen: int | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> list[Row]:
+        """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError.
+
+        Parameters
+        ----------
+        seen : int or None
+            How many events were known when these were proposed. If others have added more, with one of `keys` if
+            those are given, OvertakenError tells them; the next call cannot be overtaken, and may be without events.
+        """
         try:
             seq, digest = self._begun()
+            if seen is not None and seq > seen and not self._is_open:
+                self._tell_others(seen, keys)
+            self._is_open = False
+            if not events:
+                self._connection.execute("ROLLBACK")
+                return []
             rows = extended(seq, digest, events)
             with self._connection.pipeline():
                 if contents:
@@ -125,21 +158,36 @@ class PostgresStore:
         except self._errors as error:
             self._give_up()
             raise UnavailableError(first_line(error)) from None
+        except OvertakenError:
+            raise
         except BaseException:
             self._give_up()
             raise
         return rows
 
+    def _tell_others(self, seen: int, keys: Sequence[str] | None) -> None:
+        """Raise with what others have added, and keep the transaction open."""
+        given: list[Any] = [seen]
+        asked = f"{ROW} WHERE seq >= %s ORDER BY seq"
+        if keys is not None:
+            asked, given = f"{ROW} WHERE key = ANY(%s) AND seq >= %s ORDER BY seq", [list(keys), seen]
+        rows = [Row(*one) for one in self._connection.execute(asked, given, binary=True).fetchall()]
+        if rows:
+            self._is_open = True
+            raise OvertakenError(rows)
+
     def _begun(self) -> Head:
         """The end of the chain, which nobody else can move before this transaction ends."""
         with self._connection.pipeline():
-            self._connection.execute("BEGIN")
+            if not self._is_open:
+                self._connection.execute("BEGIN")
             turn, last = self._connection.execute(TURN), self._connection.execute(HEAD, binary=True)
         self._check_epoch(turn.fetchone()[0])
         found = last.fetchone() or self._connection.execute("SELECT first, before FROM cut").fetchone()
         return Head(0, START) if found is None else Head(*found)
 
     def _give_up(self) -> None:
+        self._is_open = False
         with suppress(self._errors):  # `reopen` will tell
             self._connection.execute("ROLLBACK")
 
@@ -202,6 +250,11 @@ class PostgresStore:
             self._give_up()
             raise
 
+    def snapshot_seq(self) -> int | None:
+        """How many events the newest snapshot holds."""
+        found: int | None = self._read("SELECT max(seq) FROM snapshots")[0][0]
+        return found
+
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest snapshot, and how many events it holds."""
         found = self._read("SELECT seq, body, digest FROM snapshots ORDER BY seq DESC LIMIT 1")
@@ -240,7 +293,8 @@ class PostgresStore:
         try:
             self._connection.close()
             self._connection = connected(self.path)
-            is_locked = not self.writing or self._locked()
+            self._is_open = False
+            is_locked = not self.learning or self._locked()
             (epoch,) = self._connection.execute("SELECT epoch FROM writer").fetchone()
             self._check_epoch(epoch)
             if not is_locked:
@@ -253,8 +307,3 @@ class PostgresStore:
         for connection in [*self._readers, *([self._connection] if hasattr(self, "_connection") else [])]:
             connection.close()
         self._readers.clear()
-
-
-def patiently(seconds: float = 0.25) -> Callable[[], None]:
-    """Waits a little each time it is called."""
-    return lambda: time.sleep(seconds)

@@ -62,7 +62,8 @@ class Reading:
         self._errors = needed("psycopg", "A store in PostgreSQL").Error
         try:
             self._connection = connected(address)
-            self._connection.execute("SET default_transaction_read_only = on")
+            self._connection.execute("SET idle_in_transaction_session_timeout = 0")
+            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # others go on adding
         except self._errors as error:
             raise StoreError(f"{self._name} cannot be read: {first_line(error)}") from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.chain import EmptyStoreError, StoreError
 
 STEPS: tuple[tuple[str, ...], ...] = (
     (
@@ -48,7 +48,7 @@ def check(connection: Any, name: str) -> None:
     """Raise unless a schema has exactly the tables of this release."""
     found = version(connection, name)
     if found == 0:
-        raise StoreError(f"{name} holds no store of decisions yet: start the service on it once")
+        raise EmptyStoreError(f"{name} holds no store of decisions yet: start the service on it once")
     if found != len(STEPS):
         raise StoreError(
             f"{name} has version {found} of its tables, this release needs {len(STEPS)}: start the service on it once"
