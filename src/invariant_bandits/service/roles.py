@@ -43,7 +43,9 @@ def engine_for(role: Role, address: str, say: Say) -> Engine:
 
 def opened_store(address: str, role: Role, say: Say) -> Any:
     """The store under a path or `postgresql://…`, every event of it checked."""
-    waiting: dict[str, Any] = {"wait": Patience(say, "another process learns: waiting for its turn")} if role == "learner" else {}
+    waiting: dict[str, Any] = (
+        {"wait": Patience(say, "another process learns: waiting for its turn")} if role == "learner" else {}
+    )
     store = open_store(address, **waiting)
     try:
         verify(store.path)

@@ -153,10 +153,10 @@ class State:
             self._ripen(event)
 
     def _ripen(self, event: Activated | Rewarded) -> None:
-        """A decision that nobody waits for any longer is due, unless the next event settles it."""
+        """A decision that nobody waits for any longer is due at once, unless the next event settles it."""
         record, waiting = self.records.find(event.id), self.models[event.model].waiting
         if record is not None and record.activated and record.joined() and event.id not in waiting:
-            waiting.add(event.time, event.id)
+            waiting.add(0.0, event.id)
 
     def _closed(self, event: Closed) -> None:
         record = self.records.find(event.id)
