@@ -161,6 +161,14 @@ def test_slots_take_different_actions_and_are_rewarded_each(client: TestClient) 
     assert client.get("/v1/model").json()["counts"]["decisions"] == 2
 
 
+def test_more_slots_than_the_protocol_has_are_refused(client: TestClient) -> None:
+    actions = [{"id": str(n)} for n in range(60)]
+    slots = [{"id": str(n), "baselineAction": "0"} for n in range(51)]
+    refused(client.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots}), 400, "InvalidRankRequest")
+    filled = client.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()["slots"]
+    assert len({one["rewardActionId"] for one in filled}) == 50
+
+
 def test_an_apprentice_shows_the_baseline_and_learns_and_a_logger_does_not(client: TestClient) -> None:
     for mode, rounds in (("Apprentice", 1), ("LoggingOnly", 1)):
         rules = RULES | {"learningMode": mode, "rewardWaitTime": "PT0S"}
@@ -188,7 +196,7 @@ def test_rules_are_told_as_they_were_set(client: TestClient) -> None:
     assert told["lastConfigurationEditDate"].endswith("Z")
     ours = client.get("/v1/model/configuration").json()
     assert (ours["floor"], ours["reward_wait"], ours["default_reward"]) == (0.2, 600.0, 0.0)
-    assert (ours["aggregation"], ours["mode"], ours["conflicts"]) == ("sum", "online", "ignore")
+    assert (ours["aggregation"], ours["mode"], ours["conflicts"]) == ("sum", "online", "refuse")
 
 
 BAD_RULES = [

@@ -15,7 +15,7 @@ from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.protocols.personalizer.shapes import Action, Features, RankRequest, Slot, SlotsRequest
 from invariant_bandits.service.records import Record
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import ConflictError, State
+from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
 PROTOCOL = "personalizer"
 
@@ -68,7 +68,8 @@ def rank_slots(model: str, request: SlotsRequest) -> Work:
         ids = checked_labels([one.id for one in request.actions])
         trial, left, filled = batch.copy(), list(request.actions), []
         for slot in request.slots:
-            context = merged(request.context_features) | ({"slot": merged(slot.features)} if slot.features else {})
+            own = [{"slot": merged(slot.features)}] if slot.features else []
+            context = merged([*(request.context_features or []), *own])
             asked = _asked(state, model, context, _for_slot(slot, left, ids), ids)
             asked = replace(asked, id=id_in_group(id, slot.id), deferred=bool(request.defer_activation))
             decided = engine.decide(asked)(state, trial)
@@ -91,8 +92,9 @@ def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Ac
     return sorted(offered, key=lambda one: one.id != slot.baseline_action)
 
 
-def _without(actions: Iterable[Action], excluded: Sequence[str]) -> list[Action]:
-    return [one for one in actions if one.id not in excluded]
+def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
+    left_out = frozenset(excluded)
+    return [one for one in actions if one.id not in left_out]
 
 
 def _asked(state: State, model: str, context: dict[str, Any], offered: Sequence[Action], ids: Sequence[str]) -> Asked:
@@ -115,8 +117,8 @@ def _filled_before(state: State, batch: Batch, id: str, grouped: Grouped) -> Fil
     slots = []
     for slot in grouped.slots:
         known = _record(state, batch, id_in_group(id, slot))
-        assert known is not None
-        assert known.decided is not None
+        if known is None or known.decided is None:
+            raise NotFoundError(f"eventId: the decisions of {id!r} are no longer kept")
         slots.append((slot, known.decided))
     return Filled(id, slots)
 

@@ -25,6 +25,7 @@ from invariant_bandits.service.state import NotFoundError
 NEWEST = "2022-09-01-preview"
 MODEL_HEADER = "x-model"
 """For clients that take no path in their endpoint."""
+MOST_SLOTS = 50
 _VERSIONED = re.compile(r"(/models/[^/]+)?/personalizer/v1\.")
 
 
@@ -58,8 +59,8 @@ async def rank_slots(request: Request) -> Response:
     service, model = service_of(request, "decide"), loop_of(request)
     asked = await read(request, SlotsRequest, service.limits)
     _check(asked, service)
-    if len(asked.slots) > service.limits.arms:
-        raise RefusedError(422, f"slots: at most {service.limits.arms} can be filled, got {len(asked.slots)}", "slots")
+    if len(asked.slots) > MOST_SLOTS:
+        raise RefusedError(422, f"slots: at most {MOST_SLOTS} can be filled, got {len(asked.slots)}", "slots")
     for slot in asked.slots:
         check_values(slot.features, service.limits, "slots")
     filled = await service.engine.submit(deciding.rank_slots(model, asked))

@@ -87,7 +87,6 @@ def _configuration(asked: ServiceConfiguration, present: Configuration) -> Confi
         reward_wait=asked.reward_wait_time.total_seconds() or None,
         default_reward=asked.default_reward,
         aggregation=asked.reward_aggregation.lower(),
-        conflicts="ignore",
         mode=MODES[asked.learning_mode] if asked.learning_mode else present.mode,
     )
 
