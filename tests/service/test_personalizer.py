@@ -165,8 +165,12 @@ def test_more_slots_than_the_protocol_has_are_refused(client: TestClient) -> Non
     actions = [{"id": str(n)} for n in range(60)]
     slots = [{"id": str(n), "baselineAction": "0"} for n in range(51)]
     refused(client.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots}), 400, "InvalidRankRequest")
-    filled = client.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()["slots"]
-    assert len({one["rewardActionId"] for one in filled}) == 50
+    slots[0]["id"] = "\N{GRINNING FACE}" * 256
+    told = client.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()
+    assert len({one["rewardActionId"] for one in told["slots"]}) == 50
+    rewards = {"reward": [{"slotId": slots[0]["id"], "value": 1.0}]}
+    assert client.post(f"{V1}/multislot/events/{told['eventId']}/reward", json=rewards).status_code == 204
+    assert client.get("/v1/model").json()["rounds"] == 1
 
 
 def test_an_apprentice_shows_the_baseline_and_learns_and_a_logger_does_not(client: TestClient) -> None:

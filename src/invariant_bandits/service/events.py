@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ import msgspec
 
 from invariant_bandits.service.configuration import Configuration
 
+LONGEST_SLOT = 128
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -193,12 +195,13 @@ def decoded(body: bytes) -> AnyEvent:
 
 
 def id_in_group(id: str, slot: str) -> str:
-    """Id of the decision about one slot of those made together under an id.
+    """Id of the decision about one slot of those made together under an id; long names of slots are hashed.
 
     >>> id_in_group("visit 7", "top|left")
     'visit 7|top%7Cleft'
     """
-    return f"{id}|{quote(slot, safe='')}"
+    name = quote(slot, safe="")
+    return f"{id}|{name if len(name) <= LONGEST_SLOT else hashlib.sha256(slot.encode()).hexdigest()}"
 
 
 def key_of(event: AnyEvent) -> str | None:
