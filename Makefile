@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 export MPLBACKEND := Agg
+# What packages are built with is pinned, too: pip hands this on to the environments it builds in.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test lint java browser clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test lint attack dist audit java browser clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -61,6 +63,25 @@ bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers th
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/logs.py
 
+attack: $(TEST_STAMP)  ## the long versions of all attacks, each with a table of what was tried, refused and survived (slow)
+	$(BIN)/python attacks/readers.py --count 20000 --seed 0
+	for script in forge threads; do if [ -f attacks/$$script.py ]; then $(BIN)/python attacks/$$script.py || exit 1; fi; done
+
+dist: $(TEST_STAMP)  ## the source distribution and the wheel, with the pinned setuptools, into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where their database can be reached, and licences
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit \
+	  || echo "pip-audit cannot be installed here: nothing was audited"
+	@if [ -x $(BIN)/pip-audit ]; then \
+	  said=$$($(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off 2>&1); code=$$?; \
+	  echo "$$said" | tail -40; \
+	  if [ $$code -ne 0 ] && ! echo "$$said" | grep -q "known vulnerabilit"; then \
+	    echo "the database of vulnerabilities cannot be reached from here: nothing was audited"; \
+	  elif [ $$code -ne 0 ]; then exit 1; fi; fi
+	$(BIN)/invariant-bandits licences
+
 mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
 
@@ -87,4 +108,4 @@ study-randomised: setup  ## regret of randomised decisions against what their lo
 	$(BIN)/invariant-bandits study randomised --out docs/studies/randomised.md
 
 clean:  ## remove the environment and all results
-	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

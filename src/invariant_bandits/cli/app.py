@@ -18,6 +18,7 @@ from invariant_bandits.cli import (
     convert,
     demo,
     experiments,
+    licences,
     logs,
     moments,
     sample,
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
-groups = (logs, update, arms, service, demo, convert, sample, experiments, moments)
+groups = (logs, update, arms, service, demo, convert, sample, experiments, moments, licences)
 commands: list[Callable[..., None]] = [command for group in groups for command in group.COMMANDS]
 for command in commands:
     summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words

@@ -40,6 +40,8 @@ class TimesSeen:
 
     def equal_shares(self, count: int) -> Array | None:
         """Edges (count + 1,) between which about equally many rows lie; None if too few times differ."""
+        if count > len(self.sample):
+            return None
         rows = -(-np.arange(1, count) * len(self.sample) // count)
         edges = np.unique(np.concatenate([[self.first], self.sample[rows], [self.last]]))
         return edges if len(edges) == count + 1 else None

@@ -50,6 +50,7 @@ class ArrowSource:
         with _reader(task.file, columns) as (_, found):
             for large in found:
                 chosen = large.select(list(columns))
+                chosen.validate(full=True)  # places that lie outside of a damaged file are read otherwise
                 for start in range(0, len(chosen), BATCH_ROWS):
                     batch = chosen.slice(start, BATCH_ROWS)
                     yield row, batch_without_views(batch)
