@@ -76,7 +76,8 @@ audit: $(TEST_STAMP)  ## known vulnerabilities of the pinned versions, where the
 	  || echo "pip-audit cannot be installed here: nothing was audited"
 	@if [ -x $(BIN)/pip-audit ]; then \
 	  said=$$($(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off 2>&1); code=$$?; \
-	  echo "$$said" | tail -40; \
+	  echo "$$said" | grep -v "could not be audited"; \
+	  echo "$$(echo "$$said" | grep -c "could not be audited") packages could not be audited from here"; \
 	  if [ $$code -ne 0 ] && ! echo "$$said" | grep -q "known vulnerabilit"; then \
 	    echo "the database of vulnerabilities cannot be reached from here: nothing was audited"; \
 	  elif [ $$code -ne 0 ]; then exit 1; fi; fi

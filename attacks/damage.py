@@ -127,7 +127,7 @@ def encoded(content: bytes, rng: Random) -> bytes:
 def packed(content: bytes, name: str) -> bytes:
     """The content compressed as the suffix of a name says."""
     if name.endswith(".gz"):
-        return gzip.compress(content, 1)
+        return gzip.compress(content, 1, mtime=0)
     if name.endswith(".bz2"):
         return bz2.compress(content, 1)
     codec = {".zst": "zstd", ".lz4": "lz4"}.get(name[-4:])

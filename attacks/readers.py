@@ -85,14 +85,14 @@ def attempt(seed: int, number: int) -> tuple[str, str, bytes]:
     return kind, name, DAMAGES[kind](packed(content, name), rng)
 
 
-def judged(seed: int, number: int) -> Outcome:
+def judged(seed: int, number: int, *, command: bool = True) -> Outcome:
     """(kind of damage, outcome, why if that is bad) of one attempt, in this process."""
     kind, name, content = attempt(seed, number)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)
         path.write_bytes(content)
         outcome, why = _read(path)
-        if number % ONE_IN == 0 and outcome in (REFUSED, SURVIVED):
+        if command and number % ONE_IN == 0 and outcome in (REFUSED, SURVIVED):
             outcome, why = _fitted(path, outcome)
     return kind, outcome, f"{name}: {why}"
 
