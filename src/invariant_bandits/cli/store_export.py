@@ -29,8 +29,8 @@ def export(
             opened,
             out,
             model=model,
-            since=_time("--since", since),
-            until=_time("--until", until),
+            since=time_of("--since", since),
+            until=time_of("--until", until),
             force=force,
         )
     finally:
@@ -39,7 +39,7 @@ def export(
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
 
 
-def _time(option: str, given: str | None) -> float | None:
+def time_of(option: str, given: str | None) -> float | None:
     """Seconds since 1970 of a time that says its zone, or is meant as UTC."""
     from datetime import UTC, datetime
 

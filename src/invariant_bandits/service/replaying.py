@@ -31,18 +31,27 @@ def last_time(store: Any) -> float:
     return max((decoded(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0)
 
 
-def replayed(store: Any, progress: Callable[[int], None] | None = None) -> State:
-    """The state after all events from the first on; every decision is made again and must be the same, bit for bit."""
-    if store.start().seq:
-        raise StoreError("the first events were removed: only what follows the oldest snapshot can be replayed")
+def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
+    """The state after all events, or the first `end`; every decision is made again and must be the same, bit for bit.
+
+    It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest snapshot
+    must hold the state that the replay has at its place.
+    """
+    base, newest = store.base(), store.latest_snapshot()
+    if base is None and store.start().seq:
+        raise StoreError("the first events were removed, and there is no snapshot to begin from")
     state, published = State(store), Published(store)
-    for _, batch in batches(store.rows()):
+    if base is not None:
+        state = State.from_bytes(base[1], store)
+    for _, batch in batches(store.rows(state.seq, end)):
         for event in batch:
             if isinstance(event, Decided):
                 check(state if event.at is None else published.at(event.at, state.seq), event)
         for event in batch:
             state.apply(event)
             published.keep(state)
+        if newest is not None and state.seq == newest[0]:
+            _check_same(state, State.from_bytes(newest[1], store))
         if progress is not None:
             progress(state.seq)
     return state
@@ -71,6 +80,11 @@ class Published:
         if seq not in self._kept:
             raise StoreError(f"a decision in the batch of event {batch} was made from event {seq}, which came later")
         return self._kept[seq]
+
+
+def _check_same(state: State, kept: State) -> None:
+    if kept.hashes() != state.hashes():
+        raise StoreError(f"the snapshot after {state.seq} events holds another state than their replay")
 
 
 def batches(rows: Iterator[Row]) -> Iterator[tuple[int, list[AnyEvent]]]:

@@ -46,13 +46,7 @@ def opened_store(address: str, role: Role, say: Say) -> Any:
     waiting: dict[str, Any] = (
         {"wait": Patience(say, "another process learns: waiting for its turn")} if role == "learner" else {}
     )
-    store = open_store(address, **waiting)
-    try:
-        verify(store.path)
-    except BaseException:
-        store.close()
-        raise
-    return store
+    return open_store(address, check=verify, **waiting)
 
 
 def _with_something_published(address: str, say: Say) -> Any:

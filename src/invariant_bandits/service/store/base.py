@@ -65,6 +65,12 @@ class Store(Protocol):
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest whole snapshot, and how many events it holds."""
 
+    def start(self) -> Head:
+        """The beginning of the chain: number of the first event that is kept, and the digest before it."""
+
+    def base(self) -> tuple[int, bytes] | None:
+        """The snapshot that a replay begins with, and how many events it holds; None: with the first event."""
+
     def reopen(self) -> None:
         """Connect anew after a failure."""
 

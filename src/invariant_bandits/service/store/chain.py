@@ -7,7 +7,8 @@ single rows say which one is damaged.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from invariant_bandits.files import FileError
@@ -86,22 +87,27 @@ def checked(rows: Iterable[Row], before: bytes, first: int) -> bytes:
     for row in rows:
         if row.seq != expected:
             raise StoreError(f"event {expected} is missing: the store is damaged")
-        found = row.digest
-        if len(row.body) <= SIZE or link(before, row.seq, row.batch, row.key, row.event) != found:
+        if not is_whole(row, before):
             raise StoreError(f"event {row.seq} is damaged: its checksum does not match its content")
-        before, expected = found, expected + 1
+        before, expected = row.digest, expected + 1
     return before
 
 
-def seal(rows: Iterable[tuple[int, int, str | None, bytes]]) -> bytes:
+def is_whole(row: Row, before: bytes) -> bool:
+    """Whether a row follows one with the digest `before`."""
+    try:
+        linked = link(before, row.seq, row.batch, row.key, row.event)
+    except (TypeError, ValueError, AttributeError, OverflowError):  # damage can make a text of a number
+        return False
+    return len(row.body) > SIZE and linked == row.digest
+
+
+def seal(rows: Sequence[tuple[int, int, str | None, bytes]]) -> bytes:
     """One digest over whole rows."""
-    content = hashlib.sha256()
-    numbers, keys, bodies = [], [], []
-    for seq, batch, key, body in rows:
-        numbers.append(f"{seq},{batch},{len(body)}")
-        keys.append("-" if key is None else f"={len(key)}:{key}")
-        bodies.append(body)
-    content.update(";".join(numbers).encode())
-    content.update("".join(keys).encode())
+    numbers, batches, keys, bodies = zip(*rows, strict=True)
+    content = hashlib.sha256(array("q", numbers).tobytes())
+    content.update(array("q", batches).tobytes())
+    content.update("\x1f".join(["\x1e" if key is None else key for key in keys]).encode())
+    content.update(array("q", map(len, bodies)).tobytes())
     content.update(b"".join(bodies))
     return content.digest()

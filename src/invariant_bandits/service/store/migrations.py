@@ -20,8 +20,18 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)",
         "CREATE TABLE cut (first INTEGER NOT NULL, before BLOB NOT NULL)",
     ),
+    (
+        "CREATE TABLE head (seq INTEGER NOT NULL, digest BLOB NOT NULL)",
+        "INSERT INTO head SELECT seq + 1, substr(body, -16) FROM events ORDER BY seq DESC LIMIT 1",
+        "INSERT INTO head SELECT first, before FROM cut WHERE NOT EXISTS (SELECT * FROM head)",
+        "INSERT INTO head SELECT 0, zeroblob(16) WHERE NOT EXISTS (SELECT * FROM head)",
+        "ALTER TABLE cut ADD COLUMN base INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 """Statements of each step; steps are only ever added."""
+
+
+SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
 
 
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
@@ -47,6 +57,20 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} has version {version} of its tables, this release needs {len(STEPS)}: start the service on it once"
         )
+    if connection.execute(SCHEMA).fetchall() != _expected():
+        raise StoreError(f"{path} is damaged: its tables are not described as they were made")
+
+
+def _expected() -> list[tuple[str, str, str, str]]:
+    """The description of all tables, as SQLite keeps it."""
+    fresh = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statements in STEPS:
+            for statement in statements:
+                fresh.execute(statement)
+        return fresh.execute(SCHEMA).fetchall()
+    finally:
+        fresh.close()
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -123,6 +123,10 @@ class PostgresStore:
         found = self._read("SELECT first, before FROM cut")
         return Head(*found[0]) if found else Head(0, START)
 
+    def base(self) -> tuple[int, bytes] | None:
+        """The snapshot that a replay begins with: none, for events are not removed here."""
+        return None
+
     def append(
         self,
         events: Sequence[tuple[str | None, bytes]],

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
 from invariant_bandits.service.store import migrations
 from invariant_bandits.service.store.base import Head, UnavailableError
 from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
+from invariant_bandits.service.store.journal import check_journal
+from invariant_bandits.service.store.locking import locked
+from invariant_bandits.service.store.parts import snapshot_digest
 
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
@@ -29,6 +32,8 @@ class SqliteStore:
         The file; made if it is not there.
     writing : bool
         Whether events will be added. A second process that wants to is refused.
+    check : callable or None
+        Called with the path when nobody else can write and before anything is opened; raises if it is damaged.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,25 +44,25 @@ class SqliteStore:
     ([b'something happened'], 1)
     """
 
-    def __init__(self, path: str | PathLike[str], *, writing: bool = True) -> None:
+    def __init__(
+        self, path: str | PathLike[str], *, writing: bool = True, check: Callable[[Path], object] | None = None
+    ) -> None:
         self.path = Path(os.path.realpath(path))
         self.writing = writing
         if not writing and not self.path.is_file():
             raise StoreError(f"{path} does not exist")
         if self.path.exists() and not self.path.is_file():
             raise StoreError(f"{path} is not a file")
-        self._lock_file = self._locked() if writing else None
+        self._lock_file = locked(self.path) if writing else None
         self._reading = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
-            self._connection = self._connect()
             if writing:
-                migrations.bring_up_to_date(self._connection, self.path)
+                self._prepare(check)
+            self._connection = self._connect()
             migrations.check(self._connection, self.path)
-            self.seed = int(self._meta("seed") or 0)
-            if writing and self._meta("seed") is None:
-                self.seed = secrets.randbits(63)
-                self._connection.execute("INSERT INTO meta VALUES ('seed', ?)", (str(self.seed),))
+            self._file = self._identity()
+            self.seed = self._sown()
         except sqlite3.DatabaseError as error:
             self.close()
             raise StoreError(f"{self.path} is damaged or not a store of decisions: {error}") from None
@@ -65,15 +70,52 @@ class SqliteStore:
             self.close()
             raise
 
-    def _locked(self) -> int:
-        """The lock of the one process that writes."""
-        handle = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _prepare(self, check: Callable[[Path], object] | None) -> None:
+        """Have the tables of this version, and have them checked while no connection is open: checking may fork."""
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise StoreError(f"{self.path} is in use by another process") from None
-        return handle
+            check_journal(self.path)
+        except StoreError as error:
+            raise StoreError(f"{error}; {self._what_is_left()}") from None
+        connection = self._connect()
+        try:
+            migrations.bring_up_to_date(connection, self.path)
+        finally:
+            connection.close()
+        if check is not None:
+            check(self.path)
+
+    def _what_is_left(self) -> str:
+        """Which events a damaged log leaves."""
+        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
+        try:
+            (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
+            return f"event {0 if last is None else last + 1} and those after it cannot be read"
+        except sqlite3.DatabaseError:
+            return "no event can be read"
+        finally:
+            connection.close()
+
+    def _identity(self) -> tuple[int, int]:
+        """Which file the path leads to."""
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path} is gone: {error.strerror}") from None
+        return found.st_dev, found.st_ino
+
+    def _sown(self) -> int:
+        """The seed with its checksum; chosen if there is none and nothing has happened yet."""
+        kept = self._meta("seed")
+        if kept is None:
+            if not self.writing or self.head().seq:
+                raise StoreError(f"{self.path} is damaged: it has no seed")
+            seed = secrets.randbits(63)
+            self._connection.execute("INSERT INTO meta VALUES ('seed', ?)", (_marked(seed),))
+            return seed
+        number = kept.partition(" ")[0]
+        if not number.isdigit() or _marked(int(number)) != kept:
+            raise StoreError(f"{self.path} is damaged: its seed does not match its checksum")
+        return int(number)
 
     def _connect(self) -> sqlite3.Connection:
         if self.writing:
@@ -107,13 +149,21 @@ class SqliteStore:
 
     def head(self) -> Head:
         """The end of the chain as it is stored."""
-        found = self._connection.execute(
-            "SELECT seq, batch, key, body FROM events ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
-        if found is not None:
-            return Head(found[0] + 1, Row(*found).digest)
-        cut = self._connection.execute("SELECT first, before FROM cut").fetchone()
-        return Head(0, START) if cut is None else Head(cut[0], cut[1])
+        with self._answering():
+            found = self._connection.execute("SELECT seq, digest FROM head").fetchall()
+        if len(found) != 1:
+            raise StoreError(f"{self.path} is damaged: it has {len(found)} ends")
+        return Head(*found[0])
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What fails in it is temporary, or damage."""
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
+            raise UnavailableError(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{self.path} is damaged: {error}") from None
 
     def start(self) -> Head:
         """The beginning of the chain: number of the first event that is kept, and the digest before it."""
@@ -122,9 +172,9 @@ class SqliteStore:
 
     def append(self, events: Sequence[tuple[str | None, bytes]], contents: Sequence[bytes] = ()) -> list[Row]:
         """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError."""
-        connection = self._connection
-        try:
-            connection.execute("BEGIN IMMEDIATE")
+        if self._identity() != self._file:
+            raise StoreError(f"{self.path} is another file than the one that was opened")
+        with self._changing() as connection:
             seq, digest = self.head()
             rows = extended(seq, digest, events)
             connection.executemany(
@@ -132,12 +182,22 @@ class SqliteStore:
                 [(hashlib.sha256(content).hexdigest(), content) for content in contents],
             )
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
-            self._seal(seq, seq + len(rows))
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._give_up()
-            raise UnavailableError(str(error)) from None
+            end = Head(seq + len(rows), rows[-1].digest if rows else digest)
+            connection.execute("UPDATE head SET seq = ?, digest = ?", end)
+            self._seal(seq, end.seq)
         return rows
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is durable afterwards, or nothing of it."""
+        with self._answering():
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._give_up()
+                raise
 
     def _give_up(self) -> None:
         try:
@@ -160,13 +220,15 @@ class SqliteStore:
         """Rows from number `first` to before `last`, in order."""
         end = 2**62 if last is None else last
         asked = "SELECT seq, batch, key, body FROM events WHERE seq >= ? AND seq < ? ORDER BY seq"
-        for found in self._reader.execute(asked, (first, end)):
-            yield Row(*found)
+        with self._answering():
+            for found in self._reader.execute(asked, (first, end)):
+                yield Row(*found)
 
     def of_key(self, key: str) -> list[Row]:
         """Rows that belong to the decision with this id, in order."""
         asked = "SELECT seq, batch, key, body FROM events WHERE key = ? ORDER BY seq"
-        return [Row(*found) for found in self._reader.execute(asked, (key,))]
+        with self._answering():
+            return [Row(*found) for found in self._reader.execute(asked, (key,))]
 
     # -- contents and snapshots --
 
@@ -181,26 +243,49 @@ class SqliteStore:
 
     def save_snapshot(self, seq: int, body: bytes) -> None:
         """Keep the state after the first `seq` events; older snapshots but one are dropped."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            digest = hashlib.sha256(body).digest()
-            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, body, digest))
-            self._connection.execute(
+        with self._changing() as connection:
+            kept = (seq, body, snapshot_digest(seq, body))
+            connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", kept)
+            connection.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
+                " AND seq NOT IN (SELECT base FROM cut)"
             )
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._give_up()
-            raise UnavailableError(str(error)) from None
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest snapshot, and how many events it holds."""
-        found = self._reader.execute("SELECT seq, body, digest FROM snapshots ORDER BY seq DESC LIMIT 1").fetchone()
+        return self._snapshot("ORDER BY seq DESC LIMIT 1")
+
+    def base(self) -> tuple[int, bytes] | None:
+        """The snapshot that a replay begins with, and how many events it holds; None: with the first event."""
+        return self._snapshot("WHERE seq IN (SELECT base FROM cut)")
+
+    def _snapshot(self, which: str) -> tuple[int, bytes] | None:
+        with self._answering():
+            found = self._reader.execute(f"SELECT seq, body, digest FROM snapshots {which}").fetchone()
         if found is None:
             return None
-        if hashlib.sha256(found[1]).digest() != found[2]:
+        if snapshot_digest(found[0], found[1]) != found[2]:
             raise StoreError(f"{self.path} is damaged: the snapshot after event {found[0]} does not match its checksum")
         return found[0], found[1]
+
+    def cut(self, first: int, snapshot: bytes) -> None:
+        """Remove all events before number `first` for good; a replay begins with `snapshot`, the state of now."""
+        with self._changing() as connection:
+            (before,) = connection.execute("SELECT body FROM events WHERE seq = ?", (first - 1,)).fetchone()
+            now = self.head().seq
+            kept = (now, snapshot, snapshot_digest(now, snapshot))
+            connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", kept)
+            connection.execute("DELETE FROM cut")
+            connection.execute("INSERT INTO cut VALUES (?, ?, ?)", (first, before[-len(START) :], now))
+            connection.execute("DELETE FROM events WHERE seq < ?", (first,))
+            connection.execute("DELETE FROM seals WHERE first < ?", (first,))
+            connection.execute("DELETE FROM snapshots WHERE seq < ?", (now,))
+
+    def shrink(self) -> None:
+        """Give the room of what was removed back to the disk."""
+        with self._answering():
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     # -- opening and closing --
 
@@ -220,3 +305,8 @@ class SqliteStore:
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
+
+
+def _marked(seed: int) -> str:
+    """A seed with its checksum, as it is kept."""
+    return f"{seed} {hashlib.sha256(str(seed).encode()).hexdigest()[:16]}"

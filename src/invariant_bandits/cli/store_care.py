@@ -1,0 +1,102 @@
+"""Commands that check a store, replay it and make it smaller."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.cli.common import Bar
+from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.cli.store_export import time_of
+
+Where = Annotated[str, typer.Argument(metavar="STORE", help="Where the events are: a file, or postgresql://…")]
+AsJson = Annotated[bool, typer.Option("--json", help="Say it as one line of JSON.")]
+
+
+def verify(store: Where, as_json: AsJson = False) -> None:
+    """Follow the checksums of every event, and check the rest of the store; it may be in use."""
+    from invariant_bandits.service.store.journal import check_journal
+    from invariant_bandits.service.store.locking import is_in_use
+    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.store.verifying import verify
+
+    opened = open_store(store, writing=False)
+    try:
+        where: Path | str = opened.path
+        if isinstance(where, Path) and not is_in_use(where):
+            check_journal(where)
+        began = time.perf_counter()
+        with _bar("checking", as_json) as progress:
+            events = verify(where, every_row=True, progress=lambda done, all: progress("events", done, all))
+        first, head = opened.start().seq, opened.head()
+    finally:
+        opened.close()
+    told = {"events": events, "first": first, "digest": head.digest.hex(), "seconds": time.perf_counter() - began}
+    _say(told, as_json, f"{store}: events {first:,} to {events - 1:,} are whole, digest {head.digest.hex()}")
+
+
+def replay(store: Where, as_json: AsJson = False) -> None:
+    """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
+    from invariant_bandits.service.replaying import replayed
+    from invariant_bandits.service.store.opening import open_store
+
+    opened = open_store(store, writing=False)
+    try:
+        base, end = opened.base(), opened.head().seq
+        with _bar("replaying", as_json) as progress:
+            state = replayed(opened, lambda done: progress("events", done, end), end)
+    finally:
+        opened.close()
+    told: dict[str, Any] = {"events": end, "since": 0 if base is None else base[0], "state_hashes": state.hashes()}
+    words = "\n".join(f"{name}: state {hash}" for name, hash in state.hashes().items())
+    _say(told, as_json, f"{store}: {end - told['since']:,} events replayed, every decision the same\n{words}")
+
+
+def compact(
+    store: Where,
+    keep_days: Annotated[float | None, typer.Option(min=0.0, help="Remove events that are older.")] = None,
+    before: Annotated[str | None, typer.Option(help="Remove events before this time: 2026-11-01T12:00, UTC.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
+    from invariant_bandits.service.compacting import compact
+    from invariant_bandits.service.store.sqlite import SqliteStore
+    from invariant_bandits.service.store.verifying import verify
+
+    if (keep_days is None) == (before is None):
+        raise InputError("say either --keep-days or --before")
+    bound = time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
+    if store.startswith(("postgresql://", "postgres://")):
+        raise InputError("STORE: events are removed from files only")
+    if not Path(store).is_file():
+        raise InputError(f"STORE: {store} does not exist")
+    opened = SqliteStore(store, check=verify)
+    try:
+        done = compact(opened, float(bound or 0.0))
+    finally:
+        opened.close()
+    _say(done._asdict(), as_json, f"{store}: {done.removed:,} events removed, {done.kept:,} kept")
+
+
+@contextmanager
+def _bar(words: str, as_json: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar, unless the answer is for a program."""
+    if as_json:
+        yield lambda words, done, total: None
+    else:
+        with Bar(words) as progress:
+            yield progress
+
+
+def _say(told: dict[str, Any], as_json: bool, words: str) -> None:
+    if as_json:
+        print(json.dumps(told))
+    else:
+        console.print(words)
