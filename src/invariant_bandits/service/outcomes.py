@@ -2,7 +2,7 @@
 
 With propensities p of K offered actions and the chosen one a, uniform play weighs a decision with w = 1/(K p_a), and
 always playing the most probable action with g = 1/p_a where a is that action, else 0. Values are self-normalised
-(Σwr/Σw), errors those of the ratio to first order.
+(Σwr/Σw), errors those of the ratio to first order, widened for the few decisions that carry most of the weight.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ class Sums:
         n, w, wr, w2, w2r, w2r2 = self.values[[0, 3, 4, 5, 6, 7]].tolist()
         if self.values[14] or n < FEWEST or w * w < FEWEST * w2:
             return None
-        value = wr / w
-        return Estimate(value, math.sqrt(max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0)) / w)
+        value, effective = wr / w, w * w / w2
+        spread = max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0) * effective / (effective - 2.0)
+        return Estimate(value, math.sqrt(spread) / w)
 
     def cost(self) -> Estimate | None:
         """Reward per decision that is given up because chance chooses now and then; negative if chance did better."""

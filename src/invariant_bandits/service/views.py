@@ -98,8 +98,9 @@ class Chapter:
             self._mark("alarm", "alarm")
         self._rung = rings
         settled = self.stretches.all.count
-        if about.get("beliefs") and (not self.points or self.points[-1]["settled"] != settled):
-            self.points.append({"settled": settled, "beliefs": about["beliefs"]})
+        point = {"settled": settled, "beliefs": about.get("beliefs")}
+        if point["beliefs"] and (not self.points or self.points[-1] != point):
+            self.points.append(point)
         if len(self.points) > MOST_POINTS:
             self.points = self.points[::2]  # an odd number: the first and the last one stay
 

@@ -41,14 +41,16 @@ export function tiles(told, rate) {
   const points = moving(story.stretches), now = points.at(-1), level = levelsOf(model)[0];
   const gain = now && now.n >= 10 && level ? compared(now, level) : null;
   const settled = counts.learned + counts.unlearned + counts.refused;
-  const missing = counts.unlearned + counts.defaulted;
+  const missing = counts.unlearned + counts.defaulted, limited = model.configuration.reward_wait !== null;
+  const owed = !limited ? "no time limit is set" : settled ? `${percent(missing / settled)} got none in time` : "none settled yet";
+  const speed = !counts.decisions ? "none yet" : rate === null ? "\u00a0" : rate === 0 ? "none just now" : `${rate < 9.95 ? rate.toFixed(1) : rate.toFixed(0)} per second`;
   const latency = service.latencies["decisions.decide"] || Object.entries(service.latencies).find(([name]) => /rank|evaluate/.test(name))?.[1];
   const share = counts.decisions ? counts.explored / counts.decisions : NaN;
   const cost = model.exploration.cost;
   const parts = [
     tile("Mean reward", now ? number(now.mean) : "–", "per decision", gain ? gain.words : now ? `last ${whole(now.n)} decisions` : "no reward yet", gain?.kind),
-    tile("Decisions", whole(counts.decisions), "", rate === null ? "since the model was made" : `${rate < 9.95 ? rate.toFixed(1) : rate.toFixed(0)} per second`),
-    tile("Waiting for rewards", whole(model.waiting), "", settled ? `${percent(missing / settled)} got none in time` : "none settled yet"),
+    tile("Decisions", whole(counts.decisions), "", speed),
+    tile("Waiting for rewards", whole(counts.decisions - settled), "", owed),
     tile("Chance chose", Number.isFinite(share) ? percent(share) : "–", "", Number.isFinite(cost) && cost !== null ? `costs ${number(cost, 2)} per decision` : "so that others can be judged later"),
     tile("A decision takes", latency ? seconds(latency.p50) : "–", "median", latency ? `99 % within ${seconds(latency.p99)}` : "no request yet"),
     tile("Store", service.available ? "healthy" : "away", "", `${whole(service.events)} events`, service.available ? "" : "bad"),
@@ -81,10 +83,19 @@ export function reward(model) {
         levels.map((one) => el("li", null, el("i", { class: `key ${one.kind}` }), one.kind === "log"
           ? `the log’s policy, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`
           : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
-        !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet")),
+        !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet"),
+        foretold(model.about.value)),
       el("p", { class: "faint" }, "Intervals at 95 %. Across: settled decisions since the service was started."),
     ];
   });
+}
+
+// What the evaluation on the log had said before the model was served.
+function foretold(value) {
+  const line = value?.lines?.[0];
+  if (!line || line.gain === null) return null;
+  const places = placesFor((line.high - line.low) / 2);
+  return el("li", { class: "faint" }, `evaluated on the log (${line.estimator}): ${signed(line.gain, places)} per round against the log’s policy, ${fixed(line.low, places)} to ${fixed(line.high, places)}`);
 }
 
 const action = (one) => (typeof one.action === "number" ? `row ${one.action + 1} of ${one.offered}` : shorten(one.action, 18));
@@ -153,7 +164,7 @@ export function drift(model) {
       el("ul", { class: "drifts" }, list.map((one) => el("li", null,
         el("span", { class: "name", title: one.direction }, shorten(one.direction, 26)),
         whisker(one.shift, one.error, reach),
-        el("span", { class: "size" }, signed(one.shift, placesFor(one.error)))))),
+        el("span", { class: "size" }, signed(one.shift, placesFor(reach / 20)))))),
       el("p", { class: "faint" }, "Coefficient along each direction less that of the logs, ± 2 standard deviations; a direction is named by its main columns."),
     ];
   });
@@ -240,7 +251,7 @@ export function versions(told, act) {
   });
 }
 
-const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "page.overview": "this page" };
+const NAMES = { "decisions.decide": "decide", "decisions.reward": "reward", "page.overview": "this page", "models.show": "model", "models.roll_back": "roll back" };
 
 export function serviceCard(service, now) {
   const used = Object.entries(service.latencies).filter(([name]) => !/^(page\.(page|part)|health|none|openapi)/.test(name)).sort((a, b) => b[1].count - a[1].count).slice(0, 5);
@@ -251,7 +262,7 @@ export function serviceCard(service, now) {
       el("dt", null, "release"), el("dd", null, service.version)),
     used.length > 0 && el("table", { class: "latency" }, el("caption", { class: "hidden" }, "Latency by request"),
       el("thead", null, el("tr", null, ["Request", "median", "95 %", "99 %"].map((one) => el("th", { scope: "col" }, one)))),
-      el("tbody", null, used.map(([name, one]) => el("tr", null, el("td", null, NAMES[name] || name.replace(".", " ")),
+      el("tbody", null, used.map(([name, one]) => el("tr", null, el("td", null, NAMES[name] || name.replace(/[._]/g, " ")),
         [one.p50, one.p95, one.p99].map((value) => el("td", null, seconds(value))))))),
   ]);
 }

@@ -2,7 +2,7 @@
 
 import { el, fixed, number, percent, placesFor, svg, whole } from "./words.js";
 
-const HEIGHT = 230, LEFT = 46, RIGHT = 12, TOP = 14, BOTTOM = 26;
+const LEFT = 46, RIGHT = 12, TOP = 20, BOTTOM = 26;
 
 function ticks(low, high, wanted = 4) {
   const rough = (high - low) / wanted || 1;
@@ -13,7 +13,7 @@ function ticks(low, high, wanted = 4) {
   return { found, places: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
-function frame(width, x, y, domain, range, words) {
+function frame(width, high, x, y, domain, range, words) {
   const across = ticks(domain[0], domain[1], Math.max(2, Math.floor(width / 130)));
   const up = ticks(range[0], range[1]);
   const shown = words.share ? [0, 0.5, 1] : up.found;
@@ -21,27 +21,27 @@ function frame(width, x, y, domain, range, words) {
     shown.map((one) => svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(one), y2: y(one) })),
     shown.map((one) => svg("text", { class: "tick", x: LEFT - 8, y: y(one) + 4, "text-anchor": "end" },
       words.share ? percent(one, 0) : fixed(one, up.places))),
-    across.found.filter((one) => Number.isInteger(one)).map((one) => svg("text", { class: "tick", x: x(one), y: HEIGHT - 8,
+    across.found.filter((one) => Number.isInteger(one) && (one === 0 || domain[1] > 1)).map((one) => svg("text", { class: "tick", x: x(one), y: high - 8,
       "text-anchor": x(one) > width - 40 ? "end" : x(one) < LEFT + 20 ? "start" : "middle" }, whole(one))),
   ];
 }
 
-function marks(list, x, width) {
+function marks(list, x, width, high) {
   return list.map((one) => svg("g", { class: `mark ${one.kind}` },
-    ["under", "over"].map((kind) => svg("line", { class: kind, x1: x(one.settled), x2: x(one.settled), y1: TOP - 6, y2: HEIGHT - BOTTOM })),
-    svg("text", { x: x(one.settled) + (x(one.settled) > width - 110 ? -5 : 5), y: TOP + 3,
+    ["under", "over"].map((kind) => svg("line", { class: kind, x1: x(one.settled), x2: x(one.settled), y1: TOP - 14, y2: high - BOTTOM })),
+    svg("text", { x: x(one.settled) + (x(one.settled) > width - 110 ? -5 : 5), y: TOP - 8,
       "text-anchor": x(one.settled) > width - 110 ? "end" : "start" }, one.kind === "alarm" ? "alarm" : `version ${one.words}`)));
 }
 
 const path = (points) => points.map(([a, b], place) => `${place ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
 
 // A box that redraws when its width changes, and tells what is under the pointer.
-function box(host, label, draw) {
+function box(host, high, label, draw) {
   const width = Math.max(260, host.clientWidth);
   const { inside, tell, x } = draw(width);
-  const cross = svg("line", { class: "cross", y1: TOP - 6, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const cross = svg("line", { class: "cross", y1: TOP - 14, y2: high - BOTTOM, visibility: "hidden" });
   const tip = el("div", { class: "tip", hidden: true });
-  const picture = svg("svg", { class: "chart", role: "img", "aria-label": label, width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}` }, inside, cross);
+  const picture = svg("svg", { class: "chart", role: "img", "aria-label": label, width, height: high, viewBox: `0 0 ${width} ${high}` }, inside, cross);
   const holder = el("div", { class: "chart-box" }, picture, tip);
   holder.addEventListener("pointermove", (event) => {
     const found = tell(event.clientX - picture.getBoundingClientRect().left);
@@ -77,7 +77,7 @@ export function moving(stretches) {
   });
 }
 
-export function rewardChart(host, points, levels, marked) {
+export function rewardChart(host, points, levels, marked, high = 290) {
   const shown = points.filter((one) => one.n >= Math.min(10, points.at(-1).n));
   const bounds = [...shown.flatMap((one) => [one.low, one.high]), ...levels.flatMap((one) => [one.low, one.high])];
   const pad = 0.08 * (Math.max(...bounds) - Math.min(...bounds)) || 0.5;
@@ -85,18 +85,18 @@ export function rewardChart(host, points, levels, marked) {
   const domain = [0, points.at(-1).at];
   const last = shown.at(-1);
   const label = `Mean reward per decision, now ${number(last.mean)}` + levels.map((one) => `; ${one.words} ${number(one.value)}`).join("");
-  return box(host, label, (width) => {
+  return box(host, high, label, (width) => {
     const x = (value) => LEFT + ((width - LEFT - RIGHT) * (value - domain[0])) / (domain[1] - domain[0] || 1);
-    const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * (value - range[0])) / (range[1] - range[0]);
+    const y = (value) => high - BOTTOM - ((high - TOP - BOTTOM) * (value - range[0])) / (range[1] - range[0]);
     const band = [...shown.map((one) => [x(one.at), y(one.high)]), ...shown.map((one) => [x(one.at), y(one.low)]).reverse()];
     const inside = [
-      frame(width, x, y, domain, range, {}),
+      frame(width, high, x, y, domain, range, {}),
       levels.map((one) => svg("rect", { class: `band ${one.kind}`, x: LEFT, width: width - LEFT - RIGHT, y: y(one.high), height: Math.max(1, y(one.low) - y(one.high)) })),
       levels.map((one) => svg("line", { class: `level ${one.kind}`, x1: LEFT, x2: width - RIGHT, y1: y(one.value), y2: y(one.value) })),
       svg("path", { class: "band own", d: `${path(band)}Z` }),
       svg("path", { class: "line own", d: path(shown.map((one) => [x(one.at), y(one.mean)])) }),
       svg("circle", { class: "dot own", cx: x(last.at), cy: y(last.mean), r: 3.5 }),
-      marks(marked, x, width),
+      marks(marked, x, width, high),
     ];
     const tell = (place) => {
       const one = shown.reduce((best, each) => (Math.abs(x(each.at) - place) < Math.abs(x(best.at) - place) ? each : best));
@@ -107,13 +107,13 @@ export function rewardChart(host, points, levels, marked) {
   });
 }
 
-export function beliefChart(host, points, names, marked) {
+export function beliefChart(host, points, names, marked, high = 220) {
   const domain = [0, Math.max(1, points.at(-1).settled)];
   const latest = points.at(-1).beliefs;
   const label = "Probability of each hypothesis, now " + names.map((name) => `${name} ${percent(latest[name] || 0, 0)}`).join(", ");
-  return box(host, label, (width) => {
+  return box(host, high, label, (width) => {
     const x = (value) => LEFT + ((width - LEFT - RIGHT) * value) / domain[1];
-    const y = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value;
+    const y = (value) => high - BOTTOM - (high - TOP - BOTTOM) * value;
     const all = points.length > 1 ? points : [{ ...points[0], settled: 0 }, { ...points[0], settled: domain[1] }];
     let below = all.map(() => 0);
     const areas = names.map((name, place) => {
@@ -126,7 +126,7 @@ export function beliefChart(host, points, names, marked) {
       const one = all.reduce((best, each) => (Math.abs(x(each.settled) - place) < Math.abs(x(best.settled) - place) ? each : best));
       return { at: one.settled, lines: [`after decision ${whole(one.settled)}`, ...names.map((name) => `${name} ${percent(one.beliefs[name] || 0, 0)}`)] };
     };
-    return { inside: [areas, frame(width, x, y, domain, [0, 1], { share: true }), marks(marked, x, width)], tell, x };
+    return { inside: [areas, frame(width, high, x, y, domain, [0, 1], { share: true }), marks(marked, x, width, high)], tell, x };
   });
 }
 

@@ -56,7 +56,7 @@ function show(told) {
   selector(told);
   if (!told.model) return notice("No model is served yet.", "POST /v1/models makes one, empty or from a file.");
   notice(told.service.available ? null : "The store cannot take events.", told.service.failure || "Decisions are refused until it can; nothing that was acknowledged is lost.", "bad");
-  $("figures").hidden = false;
+  $("figures").hidden = $("foot").hidden = false;
   document.title = `${told.model.about.alarm ? "Alarm · " : ""}${told.name} · decisions`;
   const now = told.service.time || Date.now() / 1000;
   cards.alarm(told);
@@ -91,8 +91,7 @@ function fail(error) {
 }
 
 function hide() {
-  $("figures").hidden = true;
-  $("loading").hidden = true;
+  $("figures").hidden = $("foot").hidden = $("loading").hidden = $("choose").hidden = true;
 }
 
 function pulse(words, kind) {
@@ -108,6 +107,7 @@ function selector(told) {
   const names = Object.keys(told.models);
   fill($("model"), [told.models, told.name], () => names.map((name) => el("option", { value: name, selected: name === told.name }, `${name}${told.models[name].alarm ? " (alarm)" : ""}`)));
   $("model").disabled = names.length < 2;
+  $("choose").hidden = !names.length;
 }
 
 $("model").addEventListener("change", () => {
