@@ -1,1 +1,4 @@
-"""Talk to a decision service from Python; knows its protocol and nothing of its inside."""
+"""Talk to a decision service from Python: what is sent, what comes back, and when to ask again.
+
+It knows nothing of the service but its protocol.
+"""

@@ -1,1 +1,4 @@
-"""Protocols of others, spoken by the same engine."""
+"""Protocols of others, spoken by the same engine.
+
+They must not know how events are stored.
+"""

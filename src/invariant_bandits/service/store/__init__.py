@@ -1,1 +1,4 @@
-"""Where events are kept: one append-only table in a checksum chain, contents of versions, snapshots."""
+"""Where events are kept: one append-only table in a checksum chain, contents of versions, snapshots.
+
+It must not know what the events say.
+"""
