@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.evaluation.estimators import ips, logged_value, snips
-from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, decoded
+
+if TYPE_CHECKING:
+    from invariant_bandits.evaluation.intervals import Estimate
 
 MOST_DECISIONS = 1_000_000
 """So many can be evaluated at once."""
@@ -60,6 +61,8 @@ class Stretch:
 
     def estimates(self, policy: str) -> tuple[Estimate, Estimate]:
         """Reward per decision by SNIPS and by IPS; both are the mean reward for whoever decided."""
+        from invariant_bandits.evaluation.estimators import ips, logged_value, snips
+
         if policy == "Online":
             value = logged_value(self.feedback)
             return value, value

@@ -15,8 +15,8 @@ from invariant_bandits.service import engine as work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.http import answer, check_id, read
 from invariant_bandits.service.protocols.evaluating import POLICIES, Stretch, TooManyError, stretch
+from invariant_bandits.service.protocols.personalizer.doors import door_of, loop_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, invalid_as, not_here
-from invariant_bandits.service.protocols.personalizer.events import is_versioned, loop_of
 from invariant_bandits.service.protocols.personalizer.keeping import found, kept_under, listed, removed
 from invariant_bandits.service.protocols.personalizer.rules import settings_of
 from invariant_bandits.service.protocols.personalizer.series import in_new_form, in_old_form
@@ -82,7 +82,7 @@ async def _whole(service: Service, model: str, told: dict[str, Any], request: Re
     window: Literal["Expanding", "Rolling"] = "Rolling" if asked.get("window") == "Rolling" else "Expanding"
     whole = await read_stretch(service, model, start, end)
     settings = await service.engine.submit(work.inspect(lambda state: settings_of(state.model(model))))
-    if is_versioned(request):
+    if door_of(request).versioned:
         results = await service.aside(in_old_form, whole, interval, start, settings)
         return {**_about(told, "completed"), "jobId": told["id"], "policyResults": results}
     content = await service.aside(in_new_form, whole, interval, start, settings, window)
@@ -124,7 +124,7 @@ def _time(given: str | None, otherwise: float) -> float:
 async def show_all(request: Request) -> Response:
     """All evaluations, the earliest first."""
     service, model = service_of(request, "read"), loop_of(request)
-    status = "completed" if is_versioned(request) else "Succeeded"
+    status = "completed" if door_of(request).versioned else "Succeeded"
     return await listed(service, model, KEPT, request, lambda told: _about(told, status))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +10,7 @@ from invariant_bandits.service.engine import all_or_none
 from invariant_bandits.service.events import id_in_group
 from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, read
 from invariant_bandits.service.protocols.personalizer import deciding
+from invariant_bandits.service.protocols.personalizer.doors import loop_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, invalid_as
 from invariant_bandits.service.protocols.personalizer.shapes import (
     RankRequest,
@@ -22,24 +21,7 @@ from invariant_bandits.service.protocols.personalizer.shapes import (
 from invariant_bandits.service.requests import Given
 from invariant_bandits.service.state import NotFoundError
 
-NEWEST = "2022-09-01-preview"
-MODEL_HEADER = "x-model"
-"""For clients that take no path in their endpoint."""
 MOST_SLOTS = 50
-_VERSIONED = re.compile(r"(/models/[^/]+)?/personalizer/v1\.")
-
-
-def loop_of(request: Request) -> str:
-    """Name of the model that a request means: the client's endpoint ends in /models/NAME, or a header says it."""
-    asked = request.query_params.get("api-version", NEWEST)
-    if asked != NEWEST and not is_versioned(request):
-        raise RefusedError(400, f"api-version: {asked!r} is not {NEWEST}", "api-version")
-    return str(request.path_params.get("model") or request.headers.get(MODEL_HEADER) or "default")
-
-
-def is_versioned(request: Request) -> bool:
-    """Whether the version is in the path (v1.0, v1.1-preview): some answers had another form then."""
-    return _VERSIONED.match(request.url.path) is not None
 
 
 @invalid_as("InvalidRankRequest")

@@ -13,8 +13,8 @@ from invariant_bandits.service import engine as work
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.events import Kept
 from invariant_bandits.service.http import answer
+from invariant_bandits.service.protocols.personalizer.doors import door_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError
-from invariant_bandits.service.protocols.personalizer.events import is_versioned
 from invariant_bandits.service.state import NotFoundError, State
 
 MOST_KEPT = 1_000
@@ -51,7 +51,7 @@ async def listed(
     told = [about(value) for name, value in kept.items() if name.startswith(kind)]
     skip, top = (_count(request.query_params.get(name), other) for name, other in (("skip", 0), ("top", len(told))))
     told = told[skip : skip + top]
-    return answer(told if is_versioned(request) else {"value": told})
+    return answer(told if door_of(request).versioned else {"value": told})
 
 
 def _count(given: str | None, otherwise: int) -> int:

@@ -16,8 +16,8 @@ from invariant_bandits.service.application import service_of
 from invariant_bandits.service.events import decoded
 from invariant_bandits.service.http import answer, read_body
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
+from invariant_bandits.service.protocols.personalizer.doors import loop_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, not_here
-from invariant_bandits.service.protocols.personalizer.events import loop_of
 from invariant_bandits.service.protocols.personalizer.times import moment
 from invariant_bandits.service.state import State
 

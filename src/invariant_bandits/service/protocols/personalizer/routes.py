@@ -1,4 +1,4 @@
-"""Every call of the protocol, under each of its prefixes."""
+"""Every call of the protocol."""
 
 from __future__ import annotations
 
@@ -36,14 +36,4 @@ CALLS: list[tuple[str, str, Handler]] = [
     ("GET", "/featureImportances/{id:path}", importances.show),
     ("DELETE", "/featureImportances/{id:path}", importances.delete),
 ]
-PREFIXES = ("/personalizer", "/personalizer/v1.0", "/personalizer/v1.1-preview.{preview:int}")
-"""The first one carries its version as ?api-version=."""
-ENDPOINTS = ("", "/models/{model}")
-"""A loop per endpoint: the default model, or one by its name."""
-
-ROUTES = [
-    Route(f"{endpoint}{prefix}{path}", handler, methods=[method])
-    for method, path, handler in CALLS
-    for endpoint in ENDPOINTS
-    for prefix in PREFIXES
-]
+ROUTES = [Route(f"/{{door:personalizer}}{path}", handler, methods=[method]) for method, path, handler in CALLS]

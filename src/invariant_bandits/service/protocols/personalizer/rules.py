@@ -18,8 +18,8 @@ from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import Kept
 from invariant_bandits.service.http import answer, read
 from invariant_bandits.service.learners.open import START, OpenLearner
+from invariant_bandits.service.protocols.personalizer.doors import loop_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, invalid_as
-from invariant_bandits.service.protocols.personalizer.events import loop_of
 from invariant_bandits.service.protocols.personalizer.shapes import LearningSettings, ServiceConfiguration
 from invariant_bandits.service.protocols.personalizer.times import duration, moment
 from invariant_bandits.service.served import Served
