@@ -132,6 +132,18 @@ def test_sizes_that_the_file_does_not_have_are_refused_before_there_is_room_for_
         tracemalloc.stop()
 
 
+def test_loading_a_large_file_takes_its_content_and_its_state_and_no_more(tmp_path):
+    """18 MB of a ridge regression over 1,500 features."""
+    ib.LinUCB(1500).save(tmp_path / "large")
+    size = (tmp_path / "large").stat().st_size
+    tracemalloc.start()
+    try:
+        ib.load(tmp_path / "large")
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * size
+    finally:
+        tracemalloc.stop()
+
+
 COUNTS = [
     ("LinUCB, forever", "counters", [-1, 0]),
     ("LinUCB, forever", "counters", [2**63 - 1, 0]),

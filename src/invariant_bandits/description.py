@@ -25,6 +25,8 @@ Layout: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
 LARGEST = 1e300
 MOST_ROUNDS = float(2**62)
 """A counter beyond this could not go on counting."""
+NUMBERS_AT_ONCE = 2**20
+"""Of matrices that are looked at together: checking takes little more memory than what is checked."""
 ROUNDING = 1e-6
 """How far rounding may put the smallest eigenvalue of a matrix with unit diagonal below 0."""
 _SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
@@ -75,11 +77,11 @@ class Numbers:
 
     def wrong_values(self, name: str, values: Array) -> str:
         """What is wrong with the entries, empty if nothing is."""
-        inside = (values >= self.least) & (values <= self.most) | (self.or_nan & np.isnan(values))
-        if not inside.all():
-            return f"{name} must be from {self.least:g} to {self.most:g}, got {values[~inside].flat[0]}"
-        found = "" if self.law is None else self.law(values)
-        return f"{name} {found}" if found else ""
+        found = _first_outside(values[~np.isnan(values)] if self.or_nan else values, self.least, self.most)
+        if found is not None:
+            return f"{name} must be from {self.least:g} to {self.most:g}, got {found}"
+        wrong = "" if self.law is None else self.law(values)
+        return f"{name} {wrong}" if wrong else ""
 
 
 def counters(*shape: int | str) -> Numbers:
@@ -186,6 +188,13 @@ def _fits(size: int | str, length: int, sizes: dict[str, int]) -> bool:
     return known >= 0 and factor * known + more == length
 
 
+def _first_outside(values: Array, least: float, most: float) -> Any:
+    """The first entry that is not in the range, or None; only looked for if the extreme ones are not."""
+    if not values.size or (values.min() >= least and values.max() <= most):
+        return None
+    return values[~((values >= least) & (values <= most))].flat[0]
+
+
 def _parsed(size: str) -> tuple[int, str, int]:
     found = _SIZE.fullmatch(size)
     assert found is not None, f"a size must be like 'q', 'q+1' or '2q', got {size!r}"
@@ -247,6 +256,13 @@ def covariance(values: Array) -> str:
 
 def no_variance_negative(values: Array) -> str:
     """Covariances (..., d, d) from their lower triangles: no variance below 0, up to rounding."""
+    stack = values.reshape(-1, *values.shape[-2:]) if values.size else values
+    step = max(1, NUMBERS_AT_ONCE // max(values.shape[-1] ** 2, 1))
+    parts = (stack[first : first + step] for first in range(0, len(stack), step))
+    return next((wrong for part in parts if (wrong := _wrong_covariances(part))), "")
+
+
+def _wrong_covariances(values: Array) -> str:
     squares = np.diagonal(values, axis1=-2, axis2=-1)
     if (squares < 0.0).any():
         return "must have no negative variances"

@@ -344,9 +344,8 @@ class LinearPolicy(BasePolicy):
         own = under(arrays, "memory.")
         self._memory.restore(own, inside)
         self._refresh(self._memory.log_volume())
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = max(np.abs(self._panel()).max(), self._radius, self._invariant_radius)
-        if not found < LARGEST_COEFFICIENT:
+        largest = max(float(np.max(np.abs(self._lift), initial=1.0)), self._radius, self._invariant_radius)
+        if not largest * self._memory.largest_coefficient() < LARGEST_COEFFICIENT:
             raise InputError("the memory is too near to a singular one to decide by")
 
     def __repr__(self) -> str:

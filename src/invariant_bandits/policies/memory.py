@@ -98,6 +98,13 @@ class MemoryState(ABC):
         R = self.factor[: self.dim, : self.dim]
         return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
 
+    def largest_coefficient(self) -> float:
+        """About how large an entry of the estimate, or of `norm_root`, can be; nothing of that size is made."""
+        inverse: float = kernels.inverse_size(self.factor)
+        others = self.factor[: self.dim, self.dim], self.factor[self.dim :]
+        pull, second = (max(float(one.max(initial=0.0)), -float(one.min(initial=0.0))) for one in others)
+        return max(inverse * max(pull, 1.0), inverse * inverse * second)
+
     def perturbed(self, noise: Array) -> Array:
         """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
         factor = self.factor.copy()
