@@ -257,6 +257,32 @@ def test_what_others_keep_beside_what_they_inherit_is_stored_if_it_is_finite():
         POLICIES.remove("counting")
 
 
+def test_who_stores_itself_in_a_way_of_its_own_need_not_describe_it():
+    class Mean(ib.LinUCB):
+        def settings(self):
+            return {"size": self.dim}
+
+        def arrays(self):
+            return {"factor": self._memory.factor, "rounds": np.array([self.rounds])}
+
+        @classmethod
+        def rebuilt(cls, settings, arrays):
+            policy = cls(settings["size"])
+            policy._memory.factor[:], policy.rounds = arrays["factor"], int(arrays["rounds"][0])
+            return policy
+
+    ib.policy("mean")(Mean)
+    try:
+        policy = Mean(2)
+        policy.update([1.0, 2.0], 3.0)
+        assert from_bytes(to_bytes(policy), "own").coefficients.tolist() == policy.coefficients.tolist()
+        policy._memory.factor[0, 0] = np.inf
+        with pytest.raises(ib.InputError, match="cannot be stored"):
+            to_bytes(policy)
+    finally:
+        POLICIES.remove("mean")
+
+
 def test_a_state_that_nobody_described_is_any_finite_numbers():
     ANYTHING.check({"a": np.ones(3), "b": np.array([1, 2])})
     with pytest.raises(ib.InputError, match="a must be from"):

@@ -17,6 +17,7 @@ from invariant_bandits.sharing import lock_of
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
 LONGEST_NAME = 200
+STORING = ("arrays", "rebuilt", "described")
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
@@ -48,24 +49,30 @@ def to_bytes(policy: Policy) -> bytes:
         try:
             description_of(type(policy), settings, arrays).check(arrays)
             type(policy).rebuilt(settings, arrays)
-        except InputError as error:
-            raise InputError(
-                f"policy: this {type(policy).__name__} cannot be stored, its state is broken: {error}"
-            ) from None
+        except Exception as error:
+            broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
+            raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
         return files.encode(KIND, arrays, {"policy": name, "settings": settings})
 
 
 def description_of(kind: Any, settings: Any, names: Collection[str]) -> Description:
     """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
 
-    What a class of somebody else's keeps beyond what it inherits may be any finite numbers.
+    What a class of somebody else's keeps beyond what it inherits may be any finite numbers; and all that a class keeps
+    that stores itself in a way of its own, without describing it.
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
     told = getattr(kind, "described", None)
-    found: Description = ANYTHING if told is None else told(settings, names)
+    found: Description = ANYTHING if told is None or _stores_otherwise(kind) else told(settings, names)
     found.check_settings(settings)
     return found if kind.__module__.startswith(f"{PACKAGE}.") else found.with_others()
+
+
+def _stores_otherwise(kind: Any) -> bool:
+    """Whether a class has arrays and a way back from them that are newer than the description it inherits."""
+    depth = {name: next((n for n, one in enumerate(kind.__mro__) if name in vars(one)), -1) for name in STORING}
+    return max(depth["arrays"], depth["rebuilt"]) < depth["described"]
 
 
 def stored_kind(name: Any) -> Any:
