@@ -63,9 +63,10 @@ bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers th
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/logs.py
 
-attack: $(TEST_STAMP)  ## the long versions of all attacks, each with a table of what was tried, refused and survived (slow)
+attack: $(TEST_STAMP)  ## the long versions of all attacks, with tables of what was tried, refused and survived (hours)
+	$(BIN)/python attacks/forge.py --count 1000000 --seed 0
 	$(BIN)/python attacks/readers.py --count 20000 --seed 0
-	for script in forge threads; do if [ -f attacks/$$script.py ]; then $(BIN)/python attacks/$$script.py || exit 1; fi; done
+	$(BIN)/python attacks/commands.py --repeats 2 --interrupts 60 --kills 200 --seed 0
 
 dist: $(TEST_STAMP)  ## the source distribution and the wheel, with the pinned setuptools, into dist/
 	rm -rf dist
