@@ -468,10 +468,14 @@ def add_version(
     by: str = "",
     active: bool = True,
     first: bool = False,
+    through: int | None = None,
+    evaluation: dict[str, Any] | None = None,
+    why: str = "new",
 ) -> Work:
     """Name of a new version with this state; to be done alone.
 
-    With `first` it must be the first one: a model of that name must not exist yet.
+    With `first` it must be the first one: a model of that name must not exist yet. `through` is the number of the event
+    up to which decisions are part of its history; the present one if it is not given.
     """
 
     def work(state: State, batch: Batch) -> str:
@@ -480,12 +484,14 @@ def add_version(
         content = learner.to_bytes()
         digest = hashlib.sha256(content).hexdigest()
         known = state.models[model].versions if model in state.models else {}
-        version = f"{len(known) + 1}-{digest[:8]}"
-        added = VersionAdded(batch.tick(), model, version, learner.kind, digest, origin, note, by)
+        number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
+        version = f"{number}-{digest[:8]}"
+        told = state.seq if through is None else through
+        added = VersionAdded(batch.tick(), model, version, learner.kind, digest, origin, note, by, told, evaluation)
         batch.contents.append(content)
         batch.add(state, [added])
         if active:
-            batch.add(state, [VersionActivated(batch.tick(), model, version, "new", by)])
+            batch.add(state, [VersionActivated(batch.tick(), model, version, why, by)])
         return version
 
     return work

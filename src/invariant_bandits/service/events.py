@@ -27,7 +27,11 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 
 
 class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
-    """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model."""
+    """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model.
+
+    `through` is the number of the event up to which settled decisions are part of its history, `evaluation` what was
+    found out about it before it was added.
+    """
 
     model: str
     version: str
@@ -36,6 +40,8 @@ class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
     origin: Origin
     note: str = ""
     by: str = ""
+    through: int = 0
+    evaluation: dict[str, Any] | None = None
 
 
 class VersionActivated(Event, frozen=True, array_like=True, tag="activate"):

@@ -18,6 +18,9 @@ MOST_COUNTED = 10_000
 """Plays of so many arms are counted one by one."""
 OTHERS = "(others)"
 
+MOST_STEPS_BACK = 10
+"""So many activated versions can be returned to, one by one, where new ones come every night."""
+
 
 class Counts(msgspec.Struct):
     """What happened to a model, in numbers.
@@ -104,6 +107,13 @@ class Served:
         if len(self.activations) < 2:
             raise InputError(f"model: {self.name!r} has no earlier version to return to")
         return self.activations[-2]
+
+    def forget_old_versions(self, newest: str) -> None:
+        """Let go of versions from background learning that `roll back` will not come to, all but the newest."""
+        self.activations = self.activations[-MOST_STEPS_BACK:]
+        for name in [name for name, one in self.versions.items() if one.origin == "background"]:
+            if name != newest and name not in self.activations:
+                del self.versions[name], self.learners[name]
 
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""

@@ -96,6 +96,8 @@ class State:
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
         served.learners[event.version] = learner_from_bytes(event.learner, self.contents.content(event.content), name)
+        if event.origin == "background":
+            served.forget_old_versions(event.version)
 
     def _version_activated(self, event: VersionActivated) -> None:
         served = self.models[event.model]

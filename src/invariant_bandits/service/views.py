@@ -30,6 +30,7 @@ def versions_of(served: Served) -> list[dict[str, Any]]:
             "time": one.time,
             "origin": one.origin,
             "note": one.note,
+            "evaluation": one.evaluation,
             "active": one.version == served.version,
             "previous": one.version == before,
             "rounds": served.learners[one.version].rounds,

@@ -17,7 +17,6 @@ from invariant_bandits.service.history.dsjson import dsjson_line
 from invariant_bandits.service.history.layout import layout_of
 from invariant_bandits.service.history.parquet import write_parquet
 from invariant_bandits.service.history.settled import Settled, settled
-from invariant_bandits.service.learners import FittedLearner
 from invariant_bandits.service.replaying import restored
 from invariant_bandits.service.served import Served
 
@@ -75,9 +74,7 @@ def export(
     with replacing(target) as scratch:
         if suffix in EVENT_SUFFIXES:
             return _write_events(scratch, decisions())
-        learner = served.learner
-        schema = learner.model.schema if isinstance(learner, FittedLearner) else None
-        layout = layout_of(decisions, schema)
+        layout = layout_of(decisions, served.learner)
         if not layout.decisions:
             raise InputError(f"model: {served.name!r} has no settled decisions in this time")
         return Exported(*write_parquet(scratch, layout, decisions()), layout.left_out)

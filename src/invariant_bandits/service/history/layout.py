@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from invariant_bandits.logs.schema import NAMES, Schema
 from invariant_bandits.service.history.settled import Settled
+from invariant_bandits.service.learners import FittedLearner, Learner
 from invariant_bandits.service.learners.naming import CONSTANT, action_numbers, named_numbers
 
 Kind = Literal["number", "word", "list"]
@@ -56,6 +57,8 @@ class Layout:
     named : bool
         Whether the model began empty: features have the names that they got there, context crossed with actions.
     roles : Roles
+    columns : tuple of str
+        What rows without names hold, in their order.
     features : mapping of str to "number", "word" or "list"
         Columns of features, and what they hold.
     left_out : int
@@ -67,6 +70,7 @@ class Layout:
     rows: bool
     named: bool
     roles: Roles
+    columns: tuple[str, ...] = ()
     features: Mapping[str, Kind] = field(default_factory=dict)
     left_out: int = 0
     decisions: int = 0
@@ -90,24 +94,29 @@ class Layout:
         decided = one.decided
         own = None if decided.actions is None else decided.actions[place]
         if not self.named:
-            return {**(decided.context or {}), **(own if isinstance(own, Mapping) else {})}
+            row = own if isinstance(own, Mapping) else dict(zip(self.columns, own or (), strict=False))
+            return {**(decided.context or {}), **row}
         label = decided.labels[place] if decided.labels else None
         numbers = action_numbers(named_numbers(decided.context, "context"), label, named_numbers(own, "arms"))
         return {name: value for name, value in numbers.items() if name != CONSTANT}
 
 
-def layout_of(decisions: Callable[[], Iterable[Settled]], schema: Schema | None) -> Layout:
+def layout_of(decisions: Callable[[], Iterable[Settled]], learner: Learner) -> Layout:
     """The layout that fits all decisions.
 
     Parameters
     ----------
     decisions : callable
         Gives them from the first on, whenever it is called.
-    schema : Schema or None
-        Of the log that the model was fitted to; None for a model that began empty.
+    learner : Learner
+        Of the model; one that was fitted says what its columns are called.
     """
+    fitted = learner if isinstance(learner, FittedLearner) else None
     rows = any(one.decided.actions is not None or not one.decided.labels for one in decisions())
-    empty = Layout(rows, schema is None, Roles() if schema is None else Roles.of(schema))
+    empty = Layout(rows, True, Roles())
+    if fitted is not None:
+        columns = tuple(column.name for column in fitted.model.feature_map.columns)
+        empty = Layout(rows, False, Roles.of(fitted.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
     count = 0
     for count, one in enumerate(decisions(), start=1):  # noqa: B007 - how many there are

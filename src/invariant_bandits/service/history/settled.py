@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from invariant_bandits.service.configuration import Configuration, aggregated
-from invariant_bandits.service.events import AnyEvent, Configured, Decided, decoded
-from invariant_bandits.service.records import Record, record_of
+from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decoded
+from invariant_bandits.service.records import Record, Records, record_of
 from invariant_bandits.service.store.chain import Row
 
 PIECE = 4096
@@ -74,6 +74,19 @@ def settled(
             yield from _told(waiting.popitem(last=False), store, end, rules)
     while waiting:
         yield from _told(waiting.popitem(last=False), store, end, rules)
+
+
+def in_order_of_settling(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, Settled]]:
+    """Learned decisions of a model with the number of the event that settled them, in the order they are learned in."""
+    records = Records(store.of_key)
+    for row in rows_in_pieces(store, max(first, store.start().seq), last):
+        event = decoded(row.event)
+        if isinstance(event, Decided) and event.model == model:
+            records.take(event.id, event, fresh=True)
+        elif isinstance(event, Closed) and event.model == model and event.value is not None:
+            record = records.find(event.id)
+            if record is not None and record.decided is not None:  # else it was removed with the first events
+                yield row.seq, Settled(record.decided, event.value)
 
 
 def _told(one: tuple[str, Record], store: Any, end: int, rules: Configuration) -> Iterator[Settled]:

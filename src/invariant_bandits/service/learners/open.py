@@ -111,9 +111,14 @@ class OpenLearner(Learner, kind="open"):
             name = sorted(missing or foreign)[0]
             raise InputError(f"context: {name!r} is {'missing' if missing else 'not a column of this model'}")
 
+    @property
+    def grows(self) -> bool:
+        """Whether new names get places; a policy that was fitted to some leaves others out."""
+        return isinstance(self.policy, LinUCB)
+
     def _take_places(self, places: dict[str, int], numbers: Mapping[str, float]) -> None:
         """Give every new name the next free place, as long as there are any."""
-        for name in numbers:
+        for name in numbers if self.grows else ():
             if name not in places and len(places) < self.limit:
                 places[name] = len(places)
 
@@ -123,6 +128,8 @@ class OpenLearner(Learner, kind="open"):
         for row, one in enumerate(numbers):
             for name, value in one.items():
                 place = places.get(name)
+                if place is None and not self.grows:
+                    continue
                 if place is None:
                     code = zlib.crc32(name.encode())
                     place, value = self.limit + (code >> 1) % SHARED, value if code & 1 else -value
@@ -131,6 +138,8 @@ class OpenLearner(Learner, kind="open"):
 
     def _room(self, taken: int) -> int:
         """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
+        if not self.grows:
+            return self.policy.dim
         room = SMALLEST
         while room < taken:
             room *= 2
@@ -149,10 +158,8 @@ class OpenLearner(Learner, kind="open"):
     def _grown(self, room: int) -> Policy:
         """The policy with places for more features, of which it knows nothing yet."""
         more = room - self.policy.dim
-        if more <= 0:
+        if more <= 0 or not isinstance(self.policy, LinUCB):
             return self.policy
-        if not isinstance(self.policy, LinUCB):
-            raise InputError("context: this version was fitted and takes no new features")
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
         old = self.policy.dim
@@ -226,10 +233,10 @@ class OpenLearner(Learner, kind="open"):
         told = getattr(self.policy, "explain", None)
         names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
         return {
-            "policy": "linucb" if isinstance(self.policy, LinUCB) else "auto-isd",
+            "policy": "linucb" if self.grows else "auto-isd",
             "features": list(self.places),
             "feature_limit": self.limit,
-            "hashed": len(self.places) >= self.limit,
+            "hashed": self.grows and len(self.places) >= self.limit,
             "columns": None if self.columns is None else list(self.columns),
             **belief_of(None if told is None else told(names)),
         }

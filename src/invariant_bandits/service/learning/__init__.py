@@ -1,0 +1,1 @@
+"""Learning in the background: a new version from the service's own history, beside the one that serves."""
