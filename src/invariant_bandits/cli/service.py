@@ -13,6 +13,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import plain_console as console
 
 if TYPE_CHECKING:
+    from invariant_bandits.service.learning.background import Activation, Plan
     from invariant_bandits.service.roles import Role
 
 Store = Annotated[
@@ -40,6 +41,19 @@ def serve(
     role: Annotated[
         str, typer.Option(help="In a fleet on one PostgreSQL store: 'learner' or 'decider'.", metavar="ROLE")
     ] = "alone",
+    logs: Annotated[
+        list[str] | None,
+        typer.Option("--logs", metavar="NAME=FILE", help="Log that a model is fitted to, unless the store has it."),
+    ] = None,
+    learn_at: Annotated[
+        str | None, typer.Option(metavar="HH:MM", help="Learn every day at this time from the service's own decisions.")
+    ] = None,
+    learn_every: Annotated[
+        float | None, typer.Option(min=0.01, metavar="HOURS", help="Learn again and again after so many hours.")
+    ] = None,
+    activate: Annotated[
+        str, typer.Option(help="What was learned takes over if it is better, always, or never by itself.")
+    ] = "better",
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.access import read_tokens
@@ -55,6 +69,8 @@ def serve(
         tokens={} if token_file is None else read_tokens(token_file),
         limits=Limits(rate=rate),
         role=cast("Role", role),
+        logs=_logs(logs or []),
+        plan=_plan(learn_at, learn_every, activate),
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line)))
 
@@ -72,6 +88,35 @@ def _named(given: list[str]) -> dict[str, Path]:
             raise InputError(f"MODEL: {path} does not exist")
         found[name] = Path(path)
     return found
+
+
+def _logs(given: list[str]) -> dict[str, str]:
+    """Logs by the name of their model: NAME=FILE, or one FILE for "default"."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, sign, path = one.partition("=")
+        if not sign or Path(one).exists():
+            name, path = "default", one
+        if name in found:
+            raise InputError(f"--logs: two logs for the model {name!r}; say NAME=FILE")
+        found[name] = path
+    return found
+
+
+def _plan(at: str | None, every: float | None, activate: str) -> Plan:
+    """When to learn, as it was said."""
+    from invariant_bandits.service.learning.background import Plan
+
+    rules: dict[str, Activation] = {"better": "better", "always": "always", "never": "never"}
+    if activate not in rules:
+        raise InputError(f"--activate must be better, always or never, got {activate!r}")
+    time: tuple[int, int] | None = None
+    if at is not None:
+        hour, _, minute = at.partition(":")
+        if not (hour.isdigit() and minute.isdigit() and int(hour) < 24 and int(minute) < 60):
+            raise InputError(f"--learn-at must be a time such as 03:30, got {at!r}")
+        time = int(hour), int(minute)
+    return Plan(None if every is None else 3_600.0 * every, time, rules[activate])
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve,)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.learning.background import Learning
 from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.metrics import Metrics
 
@@ -29,12 +30,15 @@ class Service:
     access : Access
     limits : Limits
     metrics : Metrics
+    learning : Learning or None
+        Learns in the background, where that is wanted.
     """
 
     engine: Engine
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     metrics: Metrics = field(default_factory=Metrics)
+    learning: Learning | None = None
 
     async def aside(self, function: Callable[..., Found], *given: Any) -> Found:
         """What a function that reads the store returns, without holding up other requests."""

@@ -13,7 +13,7 @@ from invariant_bandits.service.store.chain import Row, StoreError
 
 
 def restored(store: Any) -> State:
-    """The state after all events of a store, from its newest snapshot on."""
+    """The state after all events of a store, from its newest snapshot on; it may be growing."""
     kept = store.latest_snapshot()
     state = State(store) if kept is None else State.from_bytes(kept[1], store)
     if kept is None and store.start().seq:

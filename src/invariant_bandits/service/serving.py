@@ -23,6 +23,7 @@ from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.roles import engine_for
 
@@ -46,6 +47,10 @@ class Settings:
     limits : Limits
     role : "alone", "learner" or "decider"
         See `roles`.
+    logs : mapping of str to str
+        Logs by the name of the model that is fitted to them, unless the store has it already.
+    plan : Plan
+        When and how models learn from their own history in the background.
     """
 
     store: str = "decisions.db"
@@ -55,6 +60,8 @@ class Settings:
     tokens: Mapping[str, Role] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     role: roles.Role = "alone"
+    logs: Mapping[str, str] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
 
 
 def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *, empty_model: bool = True) -> Service:
@@ -64,20 +71,23 @@ def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *
     """
     if not settings.tokens and not is_loopback(settings.host):
         raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
-    if settings.role == "decider" and settings.models:
+    if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say)
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
-        if empty_model and not settings.models and not engine.state.models:
+        if empty_model and not settings.models and not settings.logs and not engine.state.models:
             engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
         engine.stop()
         raise
-    return Service(engine, Access(settings.tokens, settings.limits), settings.limits)
+    learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
+    if learning is not None:
+        learning.start()
+    return Service(engine, Access(settings.tokens, settings.limits), settings.limits, learning=learning)
 
 
 def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
@@ -86,6 +96,14 @@ def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]
         learner: Learner = FittedLearner(Model.load(path), engine.store.seed)
         version = engine.call(_brought(name, learner, str(path.name)), alone=True)
         say(f"{name}: version {version}")
+    for name, log_path in settings.logs.items():
+        if name not in engine.state.models:
+            from invariant_bandits.fitting import fit_logs  # takes a second that a start without logs can do without
+
+            say(f"{name}: fitting to {log_path}")
+            learner = FittedLearner(fit_logs(log_path), engine.store.seed)
+            version = engine.call(work.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
+            say(f"{name}: version {version}")
 
 
 def _brought(name: str, learner: Learner, note: str) -> work.Work:
@@ -119,6 +137,8 @@ def application(service: Service) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
+        if service.learning is not None:
+            service.learning.stop()
         service.engine.stop()
 
     return make_app(service, lifespan=lifespan)

@@ -16,6 +16,7 @@ from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.http import RefusedError, answer, check_values, read, read_body
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.learning.background import Learning
 from invariant_bandits.service.routes.shapes import ArmRequest, ModelRequest
 from invariant_bandits.service.state import State
 from invariant_bandits.service.views import exploration_of, versions_of
@@ -116,6 +117,30 @@ async def roll_back(request: Request) -> Response:
     return answer({"model": name, "version": version})
 
 
+async def learn(request: Request) -> Response:
+    """Fit a new version to the model's own history, in the background."""
+    service, name = service_of(request, "admin"), _name(request)
+    learning = _learning(service)
+    await service.engine.submit(work.inspect(lambda state: state.model(name).name))
+    learning.begin(name, request.state.who)
+    service.audit(request.state.who, f"began to learn {name} from its history")
+    return answer({"model": name, **learning.told(name)}, 202)
+
+
+async def show_learning(request: Request) -> Response:
+    """What became of learning from the model's own history."""
+    service, name = service_of(request, "read"), _name(request)
+    learning = _learning(service)
+    await service.engine.submit(work.inspect(lambda state: state.model(name).name))
+    return answer({"model": name, **learning.told(name)})
+
+
+def _learning(service: Service) -> Learning:
+    if service.learning is None:
+        raise RefusedError(503, "this service does not learn in the background")
+    return service.learning
+
+
 async def list_arms(request: Request) -> Response:
     """Registered arms, whether they are active, and how often each was chosen."""
     service, name = service_of(request, "read"), _name(request)
@@ -182,6 +207,8 @@ ROUTES = [
     *_both("/versions", add_version, "POST"),
     *_both("/versions/{version}/activate", activate, "POST"),
     *_both("/rollback", roll_back, "POST"),
+    *_both("/learn", learn, "POST"),
+    *_both("/learn", show_learning, "GET"),
     *_both("/arms", list_arms, "GET"),
     *_both("/arms", add_arm, "POST"),
     *_both("/arms/{label:path}", retire_arm, "DELETE"),

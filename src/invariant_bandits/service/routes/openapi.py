@@ -132,6 +132,10 @@ PATHS: dict[str, Any] = {
         "post": _call("Activate a version", None, None, _in_path("version"), MODEL)
     },
     "/v1/model/rollback": {"post": _call("Return to the version before", None, None, MODEL)},
+    "/v1/model/learn": {
+        "post": _call("Learn from the model's own history, in the background", None, None, MODEL, status="202"),
+        "get": _call("What became of that", None, None, MODEL),
+    },
     "/v1/model/configuration": {
         "get": _call("The rules of a model", None, _ref("Configuration"), MODEL),
         "put": _call("Set the rules of a model", _ref("Configuration"), _ref("Configuration"), MODEL),

@@ -1,0 +1,210 @@
+"""When a service learns in the background, and what becomes of the new version."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.learners import Learner, learner_from_bytes
+from invariant_bandits.service.learning.following import follow
+from invariant_bandits.service.state import ConflictError, State
+from invariant_bandits.service.store.base import UnavailableError
+
+Activation = Literal["better", "always", "never"]
+CLOSE = 256
+"""A new version that lacks so few events is handed to the engine, which teaches it the rest."""
+DAY = 86_400.0
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+"""Environment of the process that fits."""
+
+log = logging.getLogger("invariant_bandits.service")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to learn, and what to do with what comes of it.
+
+    Parameters
+    ----------
+    every : float or None
+        Seconds from one time to the next.
+    at : (int, int) or None
+        Hour and minute of every day, in the time of this machine.
+    activate : "better", "always" or "never"
+        Whether a new version takes over by itself: if it is better than the running one for all that can be known (the
+        whole interval of the difference lies above 0), in any case, or only by hand.
+    """
+
+    every: float | None = None
+    at: tuple[int, int] | None = None
+    activate: Activation = "better"
+
+    def seconds_to_next(self, now: float) -> float | None:
+        """How long to wait from a time (seconds since 1970) on; None: for ever.
+
+        >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
+        >>> Plan(at=(13, 30)).seconds_to_next(noon), Plan(at=(11, 0)).seconds_to_next(noon)
+        (5400.0, 82800.0)
+        """
+        waits = [] if self.every is None else [self.every]
+        if self.at is not None:
+            today = datetime.datetime.fromtimestamp(now)
+            then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0)
+            waits.append((then - today).total_seconds() % DAY or DAY)
+        return min(waits, default=None)
+
+
+class Learning:
+    """Learns models of a service from their own history, one at a time, in a process of its own.
+
+    Parameters
+    ----------
+    engine : Engine
+        The service's.
+    store : str
+        Where the process finds the events.
+    plan : Plan
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self, engine: Engine, store: str, plan: Plan | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.engine, self.store, self.plan, self.clock = engine, store, plan or Plan(), clock
+        self._told: dict[str, dict[str, Any]] = {}
+        self._asked: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
+        self._guard = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the plan."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End at once; what is being fitted is given up."""
+        with self._guard:
+            self._ending = True
+            if self._process is not None:
+                self._process.kill()
+        self._asked.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def begin(self, model: str, by: str = "") -> None:
+        """Learn a model as soon as possible; ConflictError if that is under way."""
+        with self._guard:
+            if self._told.get(model, {}).get("status") == "running":
+                raise ConflictError(f"model: {model!r} is being learned already")
+            self._told[model] = {"status": "running", "began": self.clock()}
+        self._asked.put((model, by))
+
+    def told(self, model: str) -> dict[str, Any]:
+        """What became of the last time, plain values."""
+        return dict(self._told.get(model, {"status": "never"}))
+
+    # -- the thread --
+
+    def _run(self) -> None:
+        due = self._next_time()
+        while not self._ending:
+            try:
+                asked = self._asked.get(timeout=None if due is None else max(due - self.clock(), 0.0))
+            except queue.Empty:
+                self._begin_all()
+                due = self._next_time()
+                continue
+            if asked is not None:
+                self._learn(*asked)
+
+    def _next_time(self) -> float | None:
+        wait = self.plan.seconds_to_next(self.clock())
+        return None if wait is None else self.clock() + wait
+
+    def _begin_all(self) -> None:
+        for model in list(self.engine.state.models):
+            try:
+                self.begin(model, "plan")
+            except ConflictError:
+                log.info("%s is still being learned", model)
+
+    def _learn(self, model: str, by: str) -> None:
+        began = self.clock()
+        try:
+            told = self._answer(model)
+            told = {"status": "not learned", "why": told["error"]} if "error" in told else self._added(model, by, told)
+        except Exception as error:  # whatever happens to a fit must not end the service
+            told = {"status": "failed", "why": str(error) or type(error).__name__}
+        log.info("learning %s: %s", model, told.get("why") or told.get("note"))
+        self._told[model] = {**told, "began": began, "seconds": self.clock() - began}
+
+    def _answer(self, model: str) -> dict[str, Any]:
+        """What the process says."""
+        with self._guard:
+            if self._ending:
+                raise UnavailableError("the service is ending")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "invariant_bandits.service.learning.process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ONE_THREAD},
+            )
+        asked = msgspec.json.encode({"store": self.store, "model": model})
+        content, _ = self._process.communicate(asked)
+        code, self._process = self._process.returncode, None
+        if code:
+            raise UnavailableError(f"the process that fits ended with code {code}")
+        told: dict[str, Any] = msgspec.msgpack.decode(content)
+        return told
+
+    def _added(self, model: str, by: str, told: dict[str, Any]) -> dict[str, Any]:
+        """Have the new version learn what came meanwhile, and add it."""
+        learner, upto = learner_from_bytes(told["kind"], told["content"], "the new version"), int(told["upto"])
+        while (now := self.engine.state.seq) - upto > CLOSE:
+            follow(learner, self.engine.store, model, upto, now)
+            upto = now
+        added: dict[str, Any] = self.engine.call(
+            _adding(model, learner, upto, told, self.plan.activate, by), alone=True
+        )
+        return {"status": "learned", **added}
+
+
+def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> work.Work:
+    """Add a version that has learned everything up to this moment: its content is the whole of what it learned."""
+
+    def adding(state: State, batch: work.Batch) -> dict[str, Any]:
+        nonlocal upto
+        follow(learner, state.contents, model, upto, state.seq)
+        upto = state.seq  # if it has to be proposed again, it goes on from here
+        evaluation, running = told["evaluation"], state.model(model).version
+        active = activate == "always" or (activate == "better" and bool(evaluation["better"]))
+        active = active and running == told["base"]
+        version = work.add_version(
+            model,
+            learner,
+            "background",
+            note=told["note"],
+            by=by,
+            active=active,
+            through=told["through"],
+            evaluation=evaluation,
+            why=f"learned from its own history, activated {activate}",
+        )(state, batch)
+        return {"version": version, "active": active, "note": told["note"], "evaluation": evaluation}
+
+    return adding

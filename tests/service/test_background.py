@@ -1,0 +1,357 @@
+"""Learning in the background: a better version takes over by rule, a worse one does not, and nobody waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.service import engine as work
+from invariant_bandits.service import serving
+from invariant_bandits.service.app import make_app
+from invariant_bandits.service.application import Service
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.events import Decided
+from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learning import background
+from invariant_bandits.service.learning.background import Learning, Plan
+from invariant_bandits.service.learning.following import follow
+from invariant_bandits.service.learning.judging import Judge, in_words
+from invariant_bandits.service.learning.refitting import learn_from_history
+from invariant_bandits.service.replaying import replayed, restored
+from invariant_bandits.service.requests import Asked
+from invariant_bandits.service.state import ConflictError
+from invariant_bandits.service.store.sqlite import SqliteStore
+from served_models import fitted, play_together, running, serve
+
+STABLE = {"a": 0.8, "b": -0.8, "c": 0.0}
+PHASE = {"a": 0.0, "b": 2.1, "c": 4.2}
+NOISE = 0.3
+FLOOR = 0.4
+"""Where versions are compared that do the contrary of each other: enough chance for both to be known."""
+
+
+class World:
+    """Arms whose slope in `age` lasts, and whose slope in `mood` goes round once in 900 rounds."""
+
+    def __init__(self, rounds: int, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        contexts = self.rng.normal(size=(rounds, 2)).clip(-1.0, 1.0).tolist()
+        self.asked = [Asked(context={"age": age, "mood": mood}) for age, mood in contexts]
+        self.now = 0
+
+    def mean(self, now: int, arm: str, context: Any) -> float:
+        turning = float(np.sin(2.0 * np.pi * now / 900.0 + PHASE[arm]))
+        return STABLE[arm] * float(context["age"]) + turning * float(context["mood"])
+
+    def __call__(self, one: Decided) -> float:
+        mean = self.mean(self.now, one.labels[one.place], one.context)
+        self.now += 1
+        return float(mean + NOISE * self.rng.normal())
+
+    def play(self, engine: Engine, rounds: int, size: int = 25) -> list[Decided]:
+        return play_together(engine, self.asked[self.now : self.now + rounds], self, size)
+
+    def earned_by(self, learner: Learner, rounds: int) -> float:
+        """Mean of what a learner expects to earn over the next rounds, learning as it goes; the world stays."""
+        rng, total = np.random.default_rng(5), 0.0
+        own = type(learner).from_bytes(learner.to_bytes(), "a copy")
+        for now in range(self.now, self.now + rounds):
+            context = self.asked[now].context
+            round = own.round_of(context, (), None)
+            place = own.decide(round, now, 0.05).place
+            mean = self.mean(now, round.labels[place], context)
+            own.learn(context, round.labels, None, place, mean + NOISE * float(rng.normal()))
+            total += mean
+        return total / rounds
+
+
+@contextmanager
+def learning_of(engine: Engine, path: Path, plan: Plan | None = None) -> Iterator[Learning]:
+    learning = Learning(engine, str(path), plan)
+    learning.start()
+    try:
+        yield learning
+    finally:
+        learning.stop()
+
+
+def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None) -> dict[str, Any]:
+    """What became of learning, at the latest after two minutes."""
+    for _ in range(12_000):
+        if learning.told(model)["status"] != "running":
+            return learning.told(model)
+        meanwhile()
+        time.sleep(0.01)
+    raise AssertionError("it takes too long")
+
+
+def reading(path: Path) -> SqliteStore:
+    return SqliteStore(path, writing=False)
+
+
+def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_path: Path) -> None:
+    """The running LinUCB never forgets and loses 0.18 per round, known within ± 0.06: missed less than once in 10^4."""
+    world, path = World(6_000), tmp_path / "d.db"
+    with running(path) as engine:
+        first = serve(engine)
+        engine.call(work.configure("default", Configuration(floor=0.2)), alone=True)
+        world.play(engine, 4_000)
+        answers: list[Decided] = []
+        with learning_of(engine, path) as learning:
+            learning.begin("default", "somebody")
+            told = waited(learning, meanwhile=lambda: answers.extend(world.play(engine, 1)))
+        assert (told["status"], told["active"]) == ("learned", True)
+        assert told["evaluation"]["low"] > 0.0
+        assert len(answers) > 20
+        assert {one.version for one in answers} <= {first, told["version"]}
+        assert answers[0].version == first
+        served = engine.state.models["default"]
+        assert served.version == told["version"]
+        assert served.versions[served.version].origin == "background"
+        assert "windows" in served.versions[served.version].note
+        learner = served.learner
+        assert isinstance(learner, OpenLearner)
+        assert isinstance(learner.policy, AutoISD)
+        assert world.earned_by(learner, 500) > world.earned_by(served.learners[first], 500) + 0.05
+        engine.call(work.decide(Asked(context={"age": 0.5, "new": "word"})))  # what was not fitted is left out
+        live = engine.state.hashes()
+        left = served.learners[first].to_bytes()
+        assert engine.call(work.roll_back("default"), alone=True) == first
+        assert served.learner.to_bytes() == left
+        assert engine.state.hashes() != live
+        live = engine.state.hashes()
+    store = SqliteStore(path)
+    assert replayed(store).hashes() == live
+    assert restored(store).hashes() == live
+    store.close()
+
+
+class Watching(Judge):
+    """Notes what the truth is, too."""
+
+    def __init__(self, version: str, world: World, first: int) -> None:
+        super().__init__(version, FLOOR)
+        self.world, self.now, self.gains = world, first, dict[str, float]()
+        self.counted: list[float] = []
+
+    def decided(self, learner: Learner, event: Decided) -> None:
+        round = learner.round_of(event.context, event.labels, event.actions)
+        mine = learner.policy_for(round, self.floor).propensities(round.features)
+        means = [self.world.mean(self.now, label, event.context) for label in event.labels]
+        self.gains[event.id] = float((mine - np.array(event.propensities)) @ means)
+        self.now += 1
+        super().decided(learner, event)
+
+    def settled(self, id: str, reward: float) -> None:
+        if id in self._waiting:
+            self.counted.append(self.gains[id])
+        super().settled(id, reward)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -> None:
+    """Of a learner that was taught the truth, and of one that was taught its contrary; 95 % intervals, fixed seeds."""
+    world, path = World(2_000, seed=1), tmp_path / "d.db"
+    with running(path) as engine:
+        running_version = serve(engine)
+        engine.call(work.configure("default", Configuration(floor=FLOOR)), alone=True)
+        world.play(engine, 1_000)
+        middle, first = engine.state.seq, world.now
+        world.play(engine, 600)
+        end = engine.state.seq
+    other = OpenLearner(dict.fromkeys("abc", True), seed=3)
+    for now in range(first - 300, first):
+        context = world.asked[now].context
+        for place, arm in enumerate("abc"):
+            other.learn(context, list("abc"), None, place, sign * world.mean(now, arm, context))
+    judge = Watching(running_version, world, first)
+    follow(other, reading(path), "default", middle, end, judge)
+    verdict = judge.verdict()
+    truth = float(np.mean(judge.counted))
+    assert len(judge.counted) == verdict.gain.rounds == 600
+    assert verdict.gain.low < truth < verdict.gain.high
+    assert verdict.gain.high - verdict.gain.low < 0.5
+    if sign < 0.0:
+        assert truth < -0.3
+        assert verdict.gain.high < 0.0
+        assert not verdict.better
+
+
+def judged(path: Path, engine: Engine, learner: Learner, first: int) -> dict[str, Any]:
+    """What a process would answer that came up with this learner."""
+    upto, base = engine.state.seq, engine.state.models["default"].version
+    judge = Judge(base, FLOOR)
+    follow(learner, reading(path), "default", first, upto, judge)
+    evaluation = judge.verdict().to_plain()
+    content = {"kind": learner.kind, "content": learner.to_bytes(), "base": base, "through": first, "upto": upto}
+    return {**content, "note": in_words(evaluation), "evaluation": evaluation}
+
+
+def test_a_worse_version_is_kept_but_not_activated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, path = World(2_000, seed=2), tmp_path / "d.db"
+    with running(path) as engine:
+        first = serve(engine)
+        engine.call(work.configure("default", Configuration(floor=FLOOR)), alone=True)
+        world.play(engine, 800)
+        cut = engine.state.seq
+        world.play(engine, 400)
+        worse = OpenLearner(dict.fromkeys("abc", True), seed=3)
+        for now in range(800):
+            worse.learn(
+                world.asked[now].context,
+                list("abc"),
+                None,
+                now % 3,
+                -world.mean(now, "abc"[now % 3], world.asked[now].context),
+            )
+        told = judged(path, engine, worse, cut)
+        assert told["evaluation"]["high"] < 0.0
+        monkeypatch.setattr(Learning, "_answer", lambda self, model: told)
+        outcomes = {}
+        for rule in ("better", "never", "always"):
+            with learning_of(engine, path, Plan(activate=rule)) as learning:
+                learning.begin("default")
+                outcomes[rule] = waited(learning)
+            world.play(engine, 10)
+        assert [outcomes[rule]["active"] for rule in ("better", "never", "always")] == [False, False, True]
+        served = engine.state.models["default"]
+        assert served.version == outcomes["always"]["version"]
+        assert set(served.versions) == {first, outcomes["always"]["version"]}  # those that never served are forgotten
+        assert served.versions[served.version].evaluation == told["evaluation"]
+        live = engine.state.hashes()
+    store = SqliteStore(path)
+    assert replayed(store).hashes() == restored(store).hashes() == live
+    store.close()
+
+
+def test_following_the_events_gives_the_bits_of_having_served(tmp_path: Path) -> None:
+    """Also over arms that came and went, and however the events are cut."""
+    world, path = World(1_000, seed=4), tmp_path / "d.db"
+    with running(path) as engine:
+        serve(engine)
+        world.play(engine, 100)
+        copy = type(engine.state.models["default"].learner).from_bytes(
+            engine.state.models["default"].learner.to_bytes(), "a copy"
+        )
+        first = engine.state.seq
+        world.play(engine, 30, size=10)
+        engine.call(work.change_arms("default", "d", add=True), alone=True)
+        engine.call(work.change_arms("default", "d", add=False), alone=True)
+        world.play(engine, 40, size=7)
+        end = engine.state.seq
+        for start in range(first, end, 13):
+            follow(copy, engine.store, "default", start, min(start + 13, end))
+        assert copy.to_bytes() == engine.state.models["default"].learner.to_bytes()
+
+
+def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_path: Path) -> None:
+    path, rng = tmp_path / "d.db", np.random.default_rng(3)
+    asked = [Asked(context={"age": age}) for age in rng.normal(size=1_600).tolist()]
+
+    def click(one: Decided) -> float:
+        return float(rng.random() < 0.3 + 0.3 * (one.labels[one.place] == "arm_1"))
+
+    with running(path) as engine:
+        serve(engine, fitted())
+        before = fitted().model.moments
+        play_together(engine, asked[:800], click)
+        engine.call(work.change_arms("default", "arm_9", add=True), alone=True)
+        engine.call(work.change_arms("default", "arm_2", add=False), alone=True)
+        one = learn_from_history(reading(path), "default")
+        assert isinstance(one.learner, FittedLearner)
+        assert one.learner.model.moments.rounds == before.rounds + 600
+        assert one.learner.model.moments.windows > before.windows
+        assert one.learner.rounds == 200  # the latest, as they came
+        assert one.learner.arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
+        task = work.add_version("default", one.learner, "background", through=one.through)
+        engine.call(task, alone=True)
+        play_together(engine, asked[800:], click)
+        two = learn_from_history(reading(path), "default")
+        assert isinstance(two.learner, FittedLearner)
+        assert two.learner.model.moments.rounds + two.learner.rounds == before.rounds + 1_600
+        engine.call(work.add_version("default", two.learner, "background"), alone=True)
+        with pytest.raises(InputError, match="are settled, more than"):
+            learn_from_history(reading(path), "default")
+
+
+def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "d.db"
+    with running(path) as engine:
+        serve(engine)
+        service = Service(engine, learning=Learning(engine, str(path)))
+        client = TestClient(make_app(service))
+        assert client.get("/v1/model/learn").json() == {"model": "default", "status": "never"}
+        assert client.post("/v1/model/learn").json()["status"] == "running"  # waits until it is started
+        assert client.post("/v1/model/learn").status_code == 409
+        assert client.post("/v1/models/nobody/learn").status_code == 404
+        assert service.learning is not None
+        service.learning.start()
+        told = waited(service.learning)
+        assert told["status"] == "not learned"
+        assert "decisions are settled" in told["why"]
+        monkeypatch.setattr(background.sys, "executable", "/bin/false")
+        assert client.post("/v1/model/learn").status_code == 202
+        assert waited(service.learning)["status"] == "failed"
+        assert client.post("/v1/decisions", json={"context": {}}).status_code == 200
+        service.learning.stop()
+        without = TestClient(make_app(Service(engine)))
+        assert without.post("/v1/model/learn").status_code == 503
+
+
+def test_the_plan_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(self: Learning, model: str) -> dict[str, Any]:
+        asked.append(model)
+        return {"error": "not today"}
+
+    monkeypatch.setattr(Learning, "_answer", answer)
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        serve(engine, name="other")
+        with learning_of(engine, tmp_path / "d.db", Plan(every=0.05)) as learning:
+            for _ in range(1_000):
+                time.sleep(0.01)
+                if len(asked) >= 4:
+                    break
+            learning._told["default"] = {"status": "running"}
+            with pytest.raises(ConflictError, match="already"):
+                learning.begin("default")
+        assert set(asked) == {"default", "other"}
+        assert len(asked) >= 4
+
+
+def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    arms = rng.integers(2, size=600)
+    lines = [
+        f"{age:.3f},{'ab'[arm]},{int(rng.random() < 0.2 + 0.4 * arm)}"
+        for age, arm in zip(rng.normal(size=600), arms, strict=True)
+    ]
+    (tmp_path / "clicks.csv").write_text("\n".join(["age,arm,clicked", *lines]))
+    settings = serving.Settings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
+    service = serving.opened(settings)
+    assert list(service.engine.state.models) == ["shop"]
+    assert service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin == "logs"
+    assert service.engine.call(work.decide(Asked("shop", {"age": 0.0}))).labels == ["a", "b"]
+    stopped(service)
+    (tmp_path / "clicks.csv").unlink()  # it is not needed again
+    stopped(serving.opened(settings))
+
+
+def stopped(service: Service) -> None:
+    assert service.learning is not None
+    service.learning.stop()
+    service.engine.stop()
