@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
+
+NO_NUMBERS = {
+    "c": "complex numbers have no order",
+    "M": "dates are no numbers",
+    "m": "durations are no numbers",
+    "U": "texts are no numbers",
+    "S": "bytes are no numbers",
+    "V": "records are no numbers",
+}
+"""Kinds of arrays that are refused, and why."""
+LARGEST_WHOLE, LARGEST_SEED = 2**63 - 1, 2**128 - 1
 
 
 class InputError(ValueError):
@@ -29,10 +42,9 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     """Return `value` as a float64 array of the given shape, finite or not, or raise."""
     try:
         given = np.asarray(value)
-        if given.dtype.kind == "c":
-            raise ValueError("complex numbers have no order")
-        array = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        _refuse_no_numbers(value, given)
+        array = _as_doubles(given)
+    except (TypeError, ValueError, OverflowError, Warning) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):
         raise InputError(f"{name} must have shape {_words(shape)}, got {array.shape}")
@@ -42,6 +54,33 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
         if length == 0:
             raise InputError(f"{name} is empty: shape {array.shape}")
     return array
+
+
+def _refuse_no_numbers(value: Any, given: Array) -> None:
+    """Raise unless the array that was made of `value` holds numbers, all of them at hand."""
+    if _is_masked(value):
+        raise ValueError("masked entries have no value, fill them in or leave their rows out")
+    kind = given.dtype.kind
+    if kind in NO_NUMBERS:
+        raise ValueError(NO_NUMBERS[kind])
+    if kind == "O":
+        foreign = [one for one in given.flat if not isinstance(one, Real | Decimal)]
+        if foreign or isinstance(value, np.ndarray):
+            raise ValueError(f"objects ({type(foreign[0] if foreign else given.flat[0]).__name__}) are no numbers")
+
+
+def _as_doubles(given: Array) -> Array:
+    if given.dtype.itemsize <= 8:
+        return np.asarray(given, dtype=np.float64)
+    with np.errstate(over="ignore"):  # of long doubles; what has become infinite is refused as such
+        return np.asarray(given, dtype=np.float64)
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether an array, or one in a list of such, may have masked entries."""
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], Real):
+        return any(_is_masked(one) for one in value)
+    return isinstance(value, np.ma.MaskedArray)
 
 
 def require_finite(name: str, array: Array) -> None:
@@ -63,22 +102,33 @@ def number_between(name: str, value: float, low: float, high: float) -> float:
     """Return `value` as a float strictly between `low` and `high`, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
-    if not low < float(value) < high:
-        raise InputError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = np.inf
+    if not low < number < high:
+        raise InputError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r:.40}")
+    return number
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return `value` as an int of at least `least`, or raise."""
+def whole_number(name: str, value: Any, least: int, most: int = LARGEST_WHOLE) -> int:
+    """Return `value` as an int of at least `least` and at most `most`, 2^63 − 1 if not given, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r:.40}")
+    if value > most:
+        raise InputError(f"{name} must be below 2^{most.bit_length()}, got {value!r:.40}")
     return int(value)
 
 
-def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+def whole_seed(value: Any) -> int:
+    """Return the seed of a generator as an int from 0 to 2^128 − 1, or raise."""
+    return whole_number("seed", value, 0, LARGEST_SEED)
+
+
+def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of `allowed`, or raise."""
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.200}")
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, whole_seed
 from invariant_bandits.logs.feedback import Feedback, Whole
 from invariant_bandits.logs.feedback_parts import in_parts
 from invariant_bandits.logs.stored_rows import collected
@@ -113,7 +113,7 @@ def replayed_rounds(
     if feedback.propensities is None:
         raise InputError("propensities are missing: replay accepts rounds by them")
     _check_dim(policy, feedback)
-    rng = np.random.default_rng(whole_number("seed", seed, 0))
+    rng = np.random.default_rng(whole_seed(seed))
     lucky = rng.random(feedback.rounds) * feedback.propensities < feedback.propensities.min() * (1.0 + 1e-12)
     return np.concatenate(
         [

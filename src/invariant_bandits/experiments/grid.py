@@ -29,7 +29,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.files import read_toml
 from invariant_bandits.policies.registry import POLICIES, Contender, RegisteredPolicy, find_policy
@@ -82,7 +82,7 @@ def grid_of(config: Mapping[str, Any], *, allow_code: bool = False) -> Grid:
     return Grid(
         cells,
         whole_number("replications", config.get("replications", 20), 2),
-        whole_number("seed", config.get("seed", 0), 0),
+        whole_seed(config.get("seed", 0)),
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from invariant_bandits import parallel
-from invariant_bandits.checks import InputError, whole_number
+from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.claims import Claim, Results, Verdict
 from invariant_bandits.experiments.figures.experiment import Experiment, cells_of, chosen
@@ -70,7 +70,7 @@ def play(
     """
     check_folder(folder, force=force)
     whole_number("replications", replications, 2)
-    whole_number("seed", seed, 0)
+    whole_seed(seed)
     experiments = chosen(names)
     started = time.perf_counter()
     run = Run([experiment.name for experiment in experiments], replications, seed, _versions(), jobs)
@@ -104,7 +104,7 @@ def _read_run(folder: Path) -> Run:
     try:
         run = Run(**(told := json.loads((folder / RUN).read_text())))
         whole_number("replications", run.replications, 2)
-        whole_number("seed", run.seed, 0)
+        whole_seed(run.seed)
         whole_number("processes", run.processes, 1)
         if not (isinstance(told["experiments"], list) and isinstance(told["versions"], dict)):
             raise TypeError("experiments must be a list, versions a table")

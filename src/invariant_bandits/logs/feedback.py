@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number, whole_seed
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.feedback_checks import (
     checked_actions,
@@ -153,7 +153,7 @@ class Feedback:
         """
         flat, sizes = flattened(offered, counts)
         every = per_row("offered_rewards", offered_rewards, len(flat))
-        rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_number("seed", seed, 0))
+        rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_seed(seed))
         actions = np.floor(rng.random(len(sizes)) * sizes).astype(np.int64)
         drawn = cls(flat, sizes, actions, np.zeros(len(sizes)))
         rewards = drawn.of_logged(every)

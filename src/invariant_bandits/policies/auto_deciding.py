@@ -10,6 +10,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.policies import choice_kernels, clicks, rehearsal_kernels
 from invariant_bandits.policies.auto_learning import TESTS, AutoLearning
 from invariant_bandits.policies.base import Scores, batch_array, certain, offered_array, refuse_offered
+from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.offered_sets import OfferedSets
 from invariant_bandits.policies.rehearsal import World
 
@@ -41,11 +42,13 @@ class AutoDeciding(AutoLearning):
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
+            if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
+                features = offered_array(features, self.dim)
             now = (self._noise_now, float(self._rounds), self._multiplier)
             action: int = choosing.choose(
                 features, *self._scoring, *now, *self._testing, self._remaining, *self._when_to_test
             )
-        except TypeError:  # another type or layout than the compiled loop takes
+        except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
         finally:
             lock.release()

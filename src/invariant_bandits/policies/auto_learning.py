@@ -14,6 +14,7 @@ from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.policies import alarm, clicks, mixture_kernels
 from invariant_bandits.policies.base import BasePolicy, chosen_array, refuse_round, reward_number
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
+from invariant_bandits.policies.kernels import WRONG_TYPE
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
@@ -109,8 +110,9 @@ class AutoLearning(BasePolicy):
         try:
             lock.acquire()  # `with` would take twice as long
             try:
-                noise: float = kernels.learn(features, reward, *self._learning, float(self._rounds))
-            except TypeError:  # another type or layout than the compiled loop takes
+                row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
+                noise: float = kernels.learn(row, reward, *self._learning, float(self._rounds))
+            except WRONG_TYPE:  # another type or layout than the compiled loop takes
                 self.update(chosen_array(features, self.dim), reward_number(reward))
                 return
             usual = noise > 0.0
@@ -183,7 +185,8 @@ class AutoLearning(BasePolicy):
         z = np.column_stack([z, np.ones(len(z))]) if self.intercept else z
         far = np.sqrt(np.einsum("kd,de,ke->k", z, self._usually, z) / z.shape[1])
         if far.max() > np.sqrt(mixture_kernels.FARTHEST):
-            self.refused += 1
+            with self._lock:
+                self.refused += 1
             raise InputError(
                 f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in the logs, more"
                 " than a million times: are they in other units?"

@@ -255,13 +255,6 @@ def own_propensities(policy: Any, features: Array) -> Array:
     return certain(action, len(features))
 
 
-def best_of_values(values: Array) -> np.ndarray[Any, Any]:
-    """Index of the largest of each row of values (N, K), the first in a tie. Refuses what `select` would refuse."""
-    if not (np.abs(values) < 1e100).all():
-        raise too_large()
-    return np.asarray(values.argmax(axis=1))
-
-
 def positive(name: str, value: float) -> float:
     """Return `value` as a positive finite float, or raise."""
     return number_between(name, value, 0.0, np.inf)
@@ -269,6 +262,6 @@ def positive(name: str, value: float) -> float:
 
 def not_negative(name: str, value: float) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
-    if value == 0:
+    if np.ndim(value) == 0 and value == 0:
         return 0.0
     return number_between(name, value, 0.0, np.inf)

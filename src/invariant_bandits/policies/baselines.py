@@ -15,7 +15,6 @@ from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
     Scores,
-    best_of_values,
     certain,
     chosen_array,
     not_negative,
@@ -25,6 +24,7 @@ from invariant_bandits.policies.base import (
     seed_number,
     too_large,
 )
+from invariant_bandits.policies.batches import check_rounds
 from invariant_bandits.policies.linear import Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.memory_description import stored_factor
@@ -126,7 +126,7 @@ class EpsilonGreedy(Greedy):
 
     def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
-        self.epsilon = 1.0 if epsilon == 1.0 else not_negative("epsilon", epsilon)
+        self.epsilon = 1.0 if np.ndim(epsilon) == 0 and epsilon == 1.0 else not_negative("epsilon", epsilon)
         if self.epsilon > 1.0:
             raise InputError(f"epsilon must be at most 1, got {epsilon!r}")
         self._draws = Draws(seed)
@@ -322,13 +322,14 @@ class DisjointLinUCB(BasePolicy):
         from scipy.linalg import solve_triangular
 
         features = finite_array("features", features, ("N", self.arms, self.dim))
+        check_rounds(features.reshape(-1, 1, self.dim))
         values = np.empty(features.shape[:2])
         with self._lock, np.errstate(invalid="ignore", over="ignore"):
             for arm, factor in enumerate(self._factors):
                 solved = solve_triangular(factor[:, :-1], features[:, arm].T, trans="T", check_finite=False)
                 width = self._radius * np.sqrt((solved * solved).sum(axis=0))
                 values[:, arm] = factor[:, -1] @ solved + self.exploration * width
-        return best_of_values(values)
+        return np.asarray(values.argmax(axis=1))
 
     def propensities(self, features: Any) -> Array:
         """One for the action that `select` returns, zero for the others (K,)."""

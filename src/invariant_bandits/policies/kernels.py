@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 from numba import float64, int64, njit, types
+from numba.core.errors import NumbaError
 
+WRONG_TYPE = (TypeError, OverflowError, NumbaError)
+"""What a call raises if it is given something else than the signature says."""
 WRONG_SHAPE = -1
 NOT_FINITE = -2
 LARGEST_SQUARE = 1e200
@@ -79,7 +82,7 @@ def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
 
 
 @njit(types.boolean(IN2), **OPTIONS)
-def _usable(X: Any) -> Any:
+def usable(X: Any) -> Any:
     """Whether all entries are finite and their squares can be summed."""
     total = 0.0
     for k in range(X.shape[0]):
@@ -150,7 +153,7 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
     m, q = lift.shape[1], factor.shape[1] - 1
     if K == 0 or p != lift.shape[0] or 0 < m <= q:
         return WRONG_SHAPE
-    if not _usable(X):
+    if not usable(X):
         return NOT_FINITE
     _clear(parts)
     Z = np.empty((K, q))
@@ -189,7 +192,7 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
     return chosen
 
 
-@njit(int64(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
+@njit(types.void(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
 def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
     """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual, invariant part."""
     m, count = Y.shape
@@ -200,19 +203,13 @@ def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: fl
         norm = norms[0] if j <= q else norms[1]
         for t in range(count):
             norm[t] += Y[j, t] * Y[j, t]
-    total = 0.0
     for t in range(count):
-        root, invariant = np.sqrt(norms[0, t]), np.sqrt(norms[1, t])
-        values[t] = Y[0, t] + residual_radius * root + invariant_radius * invariant
-        total += abs(Y[0, t]) + root + invariant
-    if not total < np.inf:
-        return NOT_FINITE
+        values[t] = Y[0, t] + residual_radius * np.sqrt(norms[0, t]) + invariant_radius * np.sqrt(norms[1, t])
     for t in range(chosen.shape[0]):
         best, chosen[t] = -np.inf, 0
         for k in range(K):
             if values[t * K + k] > best:
                 best, chosen[t] = values[t * K + k], k
-    return 0
 
 
 # -- learning ---------------------------------------------------------------------------------------------------------

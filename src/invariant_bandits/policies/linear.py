@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
+from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.description import Check, Description, counters, prefixed
 from invariant_bandits.files import under
 from invariant_bandits.policies import kernels
@@ -28,8 +28,8 @@ from invariant_bandits.policies.base import (
     refuse_offered,
     refuse_round,
     reward_number,
-    too_large,
 )
+from invariant_bandits.policies.batches import check_rounds
 from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
@@ -178,12 +178,14 @@ class LinearPolicy(BasePolicy):
         # Without the lock, which would cost a tenth: what was decided while nothing changed was decided in one state.
         before = self._changes
         try:
+            if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
+                features = offered_array(features, self.dim)
             action: int = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
             if self._changing or before != self._changes:
                 with self._lock:
                     action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
                     self._changing = False
-        except TypeError:  # another type or layout than the compiled loop takes
+        except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
 
@@ -209,11 +211,10 @@ class LinearPolicy(BasePolicy):
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
             stop = min(start + step, rounds)
+            check_rounds(features, start, stop)
             with np.errstate(invalid="ignore", over="ignore"):
                 projected = panel @ flat[:, start * actions : stop * actions]
-            if kernels.best_of_columns(projected, q, *spreads, chosen[start:stop]) < 0:
-                finite_array("features", features, ("N", "K", self.dim))
-                raise too_large()
+            kernels.best_of_columns(projected, q, *spreads, chosen[start:stop])
         return chosen
 
     def propensities(self, features: Any) -> Array:
@@ -237,8 +238,9 @@ class LinearPolicy(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             self._changing = True
             try:
-                volume = self._memory.learn(features, reward, self._lift)
-            except TypeError:  # another type or layout than the compiled loop takes
+                row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
+                volume = self._memory.learn(row, reward, self._lift)
+            except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
                 volume = self._memory.learn(chosen_array(features, self.dim), reward_number(reward), self._lift)
             if volume < 0.0:
                 refuse_round(features, reward, self.dim)

@@ -273,7 +273,7 @@ def _refuse_deep(settings: Mapping[str, Any]) -> None:
 
 def _share(name: str, value: float) -> float:
     """Return `value` as a float from 0 to 1, or raise."""
-    share = 1.0 if value == 1.0 else not_negative(name, value)
+    share = 1.0 if np.ndim(value) == 0 and value == 1.0 else not_negative(name, value)
     if share > 1.0:
         raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
     return share

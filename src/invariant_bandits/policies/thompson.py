@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from invariant_bandits.checks import Array, finite_array, whole_number
+from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.description import Check
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws, best_of_values, offered_array, refuse_offered, seed_number
+from invariant_bandits.policies.base import Draws, batch_array, offered_array, refuse_offered, seed_number
+from invariant_bandits.policies.batches import check_rounds
 from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.registry import policy
@@ -66,8 +67,10 @@ class ThompsonPolicy(LinearPolicy):
             lock.acquire()  # `with` would take twice as long
             if self._sampled_at != self.rounds:
                 self._sample()
+            if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
+                features = offered_array(features, self.dim)
             action: int = kernels.choose(features, self._sampled_lift, self._sampled_factor, 0.0, 0.0)
-        except TypeError:  # another type or layout than the compiled loop takes
+        except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return ThompsonPolicy.select(self, offered_array(features, self.dim))
         finally:
             lock.release()
@@ -75,12 +78,13 @@ class ThompsonPolicy(LinearPolicy):
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), coefficients drawn anew for each. The first is as in `select`."""
-        features = finite_array("features", features, ("N", "K", self.dim))
+        features = batch_array(features, self.dim)
+        check_rounds(features)
         panel, noise = self._drawn(len(features))
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
             values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
-        return best_of_values(values)
+        return np.asarray(values.argmax(axis=1))
 
     def propensities(self, features: Any, *, samples: int = 1000) -> Array:
         """Share (K,) of so many draws of the coefficients in which each action is the best.
@@ -93,11 +97,12 @@ class ThompsonPolicy(LinearPolicy):
             Number of draws. The standard error is at most 0.5/√samples.
         """
         features = offered_array(features, self.dim)
+        check_rounds(features[None])
         panel, noise = self._drawn(whole_number("samples", samples, 1), purpose=1)
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
             values = projected[:, 0] + noise @ projected[:, 1:].T
-        return np.bincount(best_of_values(values), minlength=len(features)) / samples
+        return np.bincount(values.argmax(axis=1), minlength=len(features)) / samples
 
     def _drawn(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
         """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two parts."""

@@ -15,7 +15,7 @@ import numpy as np
 
 import invariant_bandits
 from invariant_bandits import parallel
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import Array, InputError, whole_number, whole_seed
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import Maker, build_policy, checked_makers
 from invariant_bandits.simulation.episodes import Episode
@@ -95,7 +95,7 @@ def simulate(
         _checked_trace(trace, horizon),
         observe,
     )
-    replications, seed = whole_number("replications", replications, 1), whole_number("seed", seed, 0)
+    replications, seed = whole_number("replications", replications, 1), whole_seed(seed)
     jobs, first = min(whole_number("jobs", jobs, 1), replications), whole_number("first", first, 0)
     _check_client(client, jobs)
     regret = {name: np.empty((replications, horizon)) for name in makers}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.checks import Array, whole_seed
 from invariant_bandits.extras import needed
 
 FEATURES = ("price", "rating", "delivery_days", "discount", "novelty", "season", "colour")
@@ -60,7 +60,7 @@ class Shop:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(whole_number("seed", seed, 0))
+        self._rng = np.random.default_rng(whole_seed(seed))
         self.worth, self.spread = self._new_week()
         self.broken = False
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.checks import Array, whole_number, whole_seed
 from invariant_bandits.experiments.claims import Measurement, mean_of
 from invariant_bandits.experiments.contenders import ISD_ESTIMATED, ISD_ORACLE, LINUCB, LINUCB_TUNED
 from invariant_bandits.experiments.studies.online_goals import verdicts
@@ -80,7 +80,7 @@ def run(
     many of all repetitions are done.
     """
     whole_number("replications", replications, 2)
-    whole_number("seed", seed, 0)
+    whole_seed(seed)
     whole_number("tuning_replications", tuning_replications, 2)
     total = replications * len(rows) + (tuning_replications if SEVENTH in rows else 0)
     before = 0

@@ -1,0 +1,191 @@
+"""Models and ledgers that threads share, what copies and processes take along, and what a fork leaves locked."""
+
+import copy
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import invariant_bandits as ib
+from invariant_bandits import registry, testing
+from invariant_bandits.registry import Registry
+from invariant_bandits.testing.threads import THREADS, at_once
+
+MODEL_CODE = ("invariant_bandits.model", "invariant_bandits.decisions", "invariant_bandits.policies")
+ARMS = [{"price": 1.0}, {"price": 2.0}, {"price": 3.0}]
+
+
+def shop_model(policy="linucb"):
+    rng = np.random.default_rng(0)
+    price, hour = rng.gamma(3.0, size=600), rng.uniform(0, 24, size=600)
+    table = pa.table({"reward": 2.0 * price + 0.1 * hour + rng.normal(size=600), "price": price, "hour": hour})
+    return ib.fit_logs(table, policy=policy)
+
+
+def bits(model):
+    return testing.bits(model.policy), model.ledger.to_dict()
+
+
+# -- threads --
+
+
+def test_every_reward_is_learned_once_whoever_reports_it():
+    """All threads report all rewards, in orders of their own: the same round every time, so no order matters."""
+    model, alone = shop_model(), shop_model()
+    made = [model.decide({"hour": 9.0}, ARMS, id=f"d{number}") for number in range(15)]
+    assert [alone.decide({"hour": 9.0}, ARMS, id=one.id) for one in made] == made
+    assert alone.learn_many([(one, 1.5) for one in made]) == 15
+    new = []
+
+    def report(thread):
+        order = np.random.default_rng(thread).permutation(15)
+        new.extend(model.learn(made[number].id, 1.5) for number in order)
+
+    at_once(*[lambda thread=thread: report(thread) for thread in range(THREADS)], code=MODEL_CODE)
+    assert len(new) == 15 * THREADS
+    assert sum(new) == 15
+    assert testing.bits(model.policy) == testing.bits(alone.policy)
+    assert model.ledger.rewarded == alone.ledger.rewarded
+    assert not model.ledger.open
+
+
+@pytest.mark.parametrize("policy", ["linucb", "randomised-lints", "auto-isd"])
+def test_decisions_made_at_once_are_counted_once_and_drawn_as_one_after_another(policy):
+    model, alone = shop_model(policy), shop_model(policy)
+    made = []
+
+    def decide(thread):
+        mine = [model.decide({"hour": 9.0}, ARMS) for _ in range(10)]
+        made.extend(mine)
+        made.append(model.decide({"hour": 9.0}, ARMS, id="of all"))
+
+    at_once(*[lambda thread=thread: decide(thread) for thread in range(THREADS)], code=MODEL_CODE)
+    assert len({one.id for one in made}) == 10 * THREADS + 1
+    assert len({one for one in map(repr, made) if "of all" in one}) == 1
+    assert model.ledger.made == len(model.ledger.open) == 10 * THREADS + 1
+    expected = [alone.decide({"hour": 9.0}, ARMS) for _ in range(10 * THREADS + 1)]
+    answers = [(one.decision.action, one.decision.propensity) for one in model.ledger.open.values()]
+    assert answers == [(one.action, one.propensity) for one in expected]
+
+
+def test_a_model_saved_while_others_decide_and_learn_is_one_that_was():
+    model, saved = shop_model(), []
+    warm = model.policy.rounds
+
+    def work():
+        for _ in range(15):
+            model.learn(model.decide({"hour": 9.0}, ARMS), 1.5)
+
+    def save():
+        saved.extend(model.to_bytes() for _ in range(15))
+
+    at_once(work, work, save, save, code=MODEL_CODE)
+    for content in saved:
+        loaded = ib.Model.from_bytes(content, "model")
+        learned = loaded.policy.rounds - warm
+        assert learned == len(loaded.ledger.rewarded) == loaded.ledger.made - len(loaded.ledger.open)
+    assert (model.policy.rounds - warm, model.ledger.made) == (30, 30)
+
+
+def test_a_registry_answers_nobody_before_it_was_searched(monkeypatch):
+    """Also not a thread that asks while another one still imports."""
+    fresh, find = Registry("policy", "invariant_bandits.policies"), registry.import_module
+
+    def slowly(name):
+        sleep(0.002)
+        if name.endswith(".thompson"):
+            fresh.add(SimpleNamespace(name="late"))
+        return find(name)
+
+    monkeypatch.setattr(registry, "import_module", slowly)
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert all(pool.map(lambda _: "late" in fresh, range(THREADS)))
+
+
+# -- copies and processes --
+
+
+@pytest.mark.parametrize("policy", ["auto-isd", "randomised-lints"])
+def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
+    model = shop_model(policy)
+    waiting = [model.decide({"hour": float(hour)}, ARMS) for hour in range(5)]
+    model.learn(waiting[0], 1.0)
+    before = bits(model)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        spawned = pool.apply(copy.copy, (model,))
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model)), spawned):
+        assert bits(other) == before
+        assert other._lock is not model._lock
+        assert other.policy._lock is not model.policy._lock
+        assert other.learn(waiting[1].id, 2.0)
+        twin = copy.deepcopy(model)
+        twin.learn(waiting[1].id, 2.0)
+        assert bits(other) == bits(twin)
+        assert other.decide({"hour": 7.0}, ARMS, id="next") == twin.decide({"hour": 7.0}, ARMS, id="next")
+        assert bits(model) == before
+
+
+FORK = """
+import os, sys, threading, time, warnings
+import numpy as np
+import invariant_bandits as ib
+from invariant_bandits import sharing
+from invariant_bandits.sharing import ForkError
+warnings.simplefilter("ignore", DeprecationWarning)
+policy, idle = ib.SWLinUCB(20, window=50), ib.LinUCB(2)
+def in_child(work):
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except ForkError:
+            os._exit(7)
+        except BaseException:
+            os._exit(9)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def use(one):
+    one.update(np.ones(one.dim), 1.0)
+    one.select(np.eye(one.dim))
+    one.save(sys.argv[1])
+    assert (one.arrays()["counters"] == one.rounds).all() or one.rounds > 50
+stop = threading.Event()
+def learn():
+    while not stop.is_set():
+        policy.update(np.ones(20), 1.0)
+        time.sleep(1e-4)
+threads = [threading.Thread(target=learn, daemon=True) for _ in range(3)]
+[one.start() for one in threads]
+codes = [in_child(lambda: use(policy)) for _ in range(5)]
+stop.set()
+[one.join() for one in threads]
+assert codes == [0] * 5, codes
+sharing.SECONDS_BEFORE_FORK = 0.1
+holding = threading.Event()
+def hold():
+    with policy._lock:
+        holding.set()
+        time.sleep(1.0)
+threading.Thread(target=hold, daemon=True).start()
+holding.wait()
+assert in_child(lambda: use(policy)) == 7          # told, not left waiting for ever
+assert in_child(lambda: use(idle)) == 0
+policy.update(np.ones(20), 1.0)                     # nothing is locked in the parent
+print("done")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+def test_a_fork_leaves_nothing_locked_and_nothing_half_learned(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path / "policy")], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "done\n"
