@@ -173,6 +173,22 @@ class FeatureMap:
             start += block.shape[1]
         return centred(features, counts) if self.centre else features
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every column is one number that becomes one feature."""
+        return not self.interactions and all(
+            one.categories is None and one.width is None and not one.marks_missing for one in self.columns
+        )
+
+    def apply_numbers(self, numbers: Array) -> Array:
+        """The same as `apply` for a plain map and the offered actions of one round, without missing values.
+
+        Parameters
+        ----------
+        numbers : array of float, shape (rows, columns)
+        """
+        return self.finish(centred(numbers, None) if self.centre else numbers)
+
     def _product(self, interaction: str, features: Array) -> Array:
         """All products of the features of the columns that an interaction joins."""
         block = np.ones((len(features), 1))

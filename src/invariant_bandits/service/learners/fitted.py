@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from invariant_bandits.checks import InputError
 from invariant_bandits.decisions import Ledger
+from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.model import Model
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
 from invariant_bandits.service.learners.telling import belief_of, logged_reward
+
+NUMBERS = {float, int}
 
 
 class FittedLearner(Learner, kind="model"):
@@ -28,6 +33,8 @@ class FittedLearner(Learner, kind="model"):
         model.ledger = Ledger()
         self.model, self.seed = model, seed
         self._randomised: tuple[float, Any, Randomised] | None = None
+        features = model.feature_map
+        self._plain = features if isinstance(features, FeatureMap) and features.is_plain else None
 
     @property
     def takes(self) -> Literal["labels", "rows", "both"]:
@@ -36,6 +43,8 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
+        if self._plain is not None and actions and not context and not labels and self._are_numbers(actions):
+            return Round((), self._plain.apply_numbers(np.array(actions, dtype=np.float64)))
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
@@ -47,6 +56,11 @@ class FittedLearner(Learner, kind="model"):
         if actions is not None:
             raise InputError("arms: this model knows its arms by label; rows of features cannot be offered")
         return Round(*self.model.round_of(context, list(labels) if labels else None))
+
+    def _are_numbers(self, rows: Sequence[Any]) -> bool:
+        """Whether a round is rows of numbers, one per column, which can be read at once."""
+        columns = len(self.model.feature_map.columns)
+        return all(type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows)
 
     def _row(self, place: int, given: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
