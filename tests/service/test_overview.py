@@ -15,7 +15,9 @@ from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.views import arms_of
 from served_models import fitted, running, serve
 
 
@@ -116,3 +118,36 @@ def tokens_of(*roles: str) -> dict[str, Any]:
 
 def bearer(role: str) -> dict[str, str]:
     return {"Authorization": f"Bearer a long token to {role}"}
+
+
+def test_without_tokens_pages_of_other_sites_cannot_make_a_browser_ask(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        serve(engine)
+        served = engine.state.models["default"]
+        client = TestClient(make_app(Service(engine)), base_url="http://127.0.0.1:8080")
+        second, own = served.version, {"Origin": "http://127.0.0.1:8080", "Sec-Fetch-Site": "same-origin"}
+        for strange in (
+            {"Origin": "https://example.com"},
+            {"Origin": "null"},
+            {"Origin": "http://127.0.0.1:9090"},
+            {"Sec-Fetch-Site": "cross-site"},
+            own | {"Host": "rebound.example.com:8080", "Origin": "http://rebound.example.com:8080"},
+        ):
+            assert client.post("/v1/model/rollback", headers=strange).status_code == 403
+            assert client.get("/v1/overview", headers=strange).status_code == 403
+        assert served.version == second
+        assert client.get("/v1/overview", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+        assert client.post("/v1/model/rollback", headers=own).status_code == 200
+        assert served.version != second
+
+
+def test_of_a_great_many_arms_those_chosen_most_are_shown(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine, OpenLearner({f"arm {n}": True for n in range(60)}, seed=1))
+        for n in range(3):
+            engine.call(work.decide(Asked(labels=["arm 59"], id=str(n))))
+        told = arms_of(engine.state.models["default"])
+        assert next(iter(told["plays"].items())) == ("arm 59", 3)
+        assert (len(told["plays"]), told["count"]) == (50, 60)
+        assert told["registered"]["arm 59"]

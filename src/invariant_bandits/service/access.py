@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import logging
 import re
 import time
@@ -52,6 +53,7 @@ class Access:
     def who(self, request: Request, needed: Role) -> str:
         """A short name of who asks, for the audit; a refusal if that is nobody who may."""
         if not self.tokens:
+            _refuse_other_sites(request)
             self._slow_down("everybody")
             return "anyone on this machine"
         given = _given(request)
@@ -82,6 +84,33 @@ class Access:
         if bucket.left < 1.0:
             raise RefusedError(429, f"at most {rate:g} requests per second", headers={"Retry-After": "1"})
         bucket.left -= 1.0
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """Refuse what a page of another site has a browser ask, where no token tells who asks.
+
+    Browsers say which site asks (Origin, Sec-Fetch-Site). It must be this one, under a name of this machine: a foreign
+    name that was made to point here is another site's.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    if origin is None and site is None:
+        return  # not a browser
+    host = request.url.hostname or ""
+    own = origin is None or origin == f"{request.url.scheme}://{request.url.netloc}"
+    if not own or site in ("cross-site", "same-site") or not is_loopback(host):
+        raise RefusedError(
+            403, "pages of other sites may not ask; without tokens this service is for this machine only"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _given(request: Request) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,7 +17,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.model import Model
 from invariant_bandits.service import engine as work
 from invariant_bandits.service import roles
-from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.access import Access, Role, is_loopback
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine
@@ -119,16 +118,6 @@ def _brought(name: str, learner: Learner, note: str) -> work.Work:
         return version
 
     return task
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def application(service: Service) -> Starlette:

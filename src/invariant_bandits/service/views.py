@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from heapq import nlargest
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from invariant_bandits.service.state import State
 MOST_POINTS = 240
 """Points of the story of beliefs; every other one is dropped when there are more."""
 MOST_MARKS = 20
+MOST_ARMS = 50
 LATEST = 12
 """Decisions, and settled decisions, that are shown."""
 
@@ -50,6 +52,18 @@ def exploration_of(served: Served) -> dict[str, Any]:
         "share": counts.explored / counts.decisions if counts.decisions else None,
         "cost": counts.chance_cost / counts.chance_measured if counts.chance_measured else None,
         "measured": counts.chance_measured,
+    }
+
+
+def arms_of(served: Served) -> dict[str, Any]:
+    """The arms that were chosen most, whether the registered ones are active, and how many there are."""
+    registered = served.learner.arms
+    known = registered or served.plays
+    most = nlargest(MOST_ARMS, known, key=lambda label: served.plays.get(label, 0))
+    return {
+        "registered": {label: registered[label] for label in most if label in registered},
+        "plays": {label: served.plays.get(label, 0) for label in most},
+        "count": len(known),
     }
 
 
@@ -155,7 +169,7 @@ class Story:
             "waiting": len(served.waiting),
             "configuration": msgspec.to_builtins(served.configuration),
             "exploration": exploration_of(served),
-            "arms": {"registered": served.learner.arms, "plays": dict(served.plays)},
+            "arms": arms_of(served),
             "about": about,
             "story": chapter.told(),
         }

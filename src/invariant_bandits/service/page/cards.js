@@ -194,20 +194,19 @@ export function fates(model) {
 }
 
 export function arms(model) {
-  const { registered, plays } = model.arms;
-  const names = Object.keys(registered).length ? Object.keys(registered) : Object.keys(plays);
-  fill($("arms"), [registered, plays], () => {
-    const total = Object.values(plays).reduce((sum, one) => sum + one, 0);
-    const rows = !Object.keys(registered).length && names.every((name) => /^\d+$/.test(name));
+  const { registered, plays, count } = model.arms, total = model.counts.decisions;
+  fill($("arms"), [registered, plays, count, total], () => {
+    const names = Object.keys(plays);
     if (!names.length) return empty("No arm has been chosen yet.");
-    const sorted = [...names].sort((a, b) => (rows ? a - b : (plays[b] || 0) - (plays[a] || 0)));
+    const rows = !Object.keys(registered).length && names.every((name) => /^\d+$/.test(name));
+    const sorted = rows ? names.sort((a, b) => a - b) : names.sort((a, b) => plays[b] - plays[a]);
     return [
       el("ul", { class: "bars" }, sorted.slice(0, 9).map((name) => el("li", null,
         el("span", { class: "name", title: name }, rows ? `row ${Number(name) + 1} of the offer` : shorten(name),
           registered[name] === false && el("span", { class: "tag" }, "retired")),
-        el("span", { class: "size" }, percent(total ? (plays[name] || 0) / total : 0)),
-        bar(total ? (plays[name] || 0) / total : 0)))),
-      sorted.length > 9 && el("p", { class: "faint" }, `and ${sorted.length - 9} more`),
+        el("span", { class: "size" }, percent(total ? plays[name] / total : 0)),
+        bar(total ? plays[name] / total : 0)))),
+      count > 9 && el("p", { class: "faint" }, `and ${whole(count - 9)} more, each chosen less often`),
       rows && el("p", { class: "faint" }, "This model chooses among rows of features; no arm lasts longer than its round."),
     ];
   });
