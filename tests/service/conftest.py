@@ -1,4 +1,4 @@
-"""Stores of both kinds for the tests of the service."""
+"""Stores of both kinds, and services, for the tests of the service."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
+from invariant_bandits.service.serving import Settings, application, opened
 from postgres_server import PostgresServer
+from served_models import labelled_model
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +32,20 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "decisions.db")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.fresh()
+
+
+@pytest.fixture(scope="session")
+def fitted_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted model of labelled arms."""
+    path = tmp_path_factory.mktemp("models") / "shop.model"
+    labelled_model().save(path)
+    return path
+
+
+@pytest.fixture
+def loops(tmp_path: Path, fitted_file: Path) -> Iterator[TestClient]:
+    """A service with an empty model, "default", and a fitted one, "shop"."""
+    service = opened(Settings(store=str(tmp_path / "d.db"), models={"shop": fitted_file}))
+    with TestClient(application(service), raise_server_exceptions=False) as client:
+        assert client.post("/v1/models", json={"name": "default"}).status_code == 201
+        yield client

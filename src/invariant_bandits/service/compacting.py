@@ -24,7 +24,7 @@ def compact(store: Any, before: float) -> Compacted:
     """
     state = restored(store)
     start, end = store.start().seq, store.head().seq
-    first = min(_first_since(store, before, start, end), _oldest_needed(store, state, end))
+    first = min(first_since(store, before, start, end), _oldest_needed(store, state, end))
     if first <= start:
         return Compacted(0, end - start)
     store.cut(first, state.to_bytes())
@@ -36,7 +36,7 @@ def _row(store: Any, seq: int) -> Any:
     return next(iter(list(store.rows(seq, seq + 1))))
 
 
-def _first_since(store: Any, time: float, first: int, last: int) -> int:
+def first_since(store: Any, time: float, first: int, last: int) -> int:
     """Number of the first batch that is not from before a time; of the last one if all are. Times never decrease."""
     if first == last:
         return first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, decoded
+from invariant_bandits.service.compacting import first_since
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.history.settled import Settled, settled
 
 if TYPE_CHECKING:
     from invariant_bandits.evaluation.intervals import Estimate
@@ -73,7 +74,9 @@ class Stretch:
 POLICIES = ("Online", "Baseline", "Random")
 
 
-def stretch(store: Any, events: int, model: str, start: float, end: float) -> Stretch:
+def stretch(
+    store: Any, events: int, model: str, rules: Configuration, start: float, end: float, most: int = MOST_DECISIONS
+) -> Stretch:
     """The settled decisions of a model among so many events.
 
     Parameters
@@ -82,38 +85,30 @@ def stretch(store: Any, events: int, model: str, start: float, end: float) -> St
     events : int
         How many there are.
     model : str
+    rules : Configuration
+        Its rules, by which decisions that were not learned in their mode have earned something.
     start, end : float
         When they were made, in seconds since 1970; those at the end do not count.
+    most : int
+        How many there may be.
     """
-    decided: dict[str, Decided] = {}
-    rewards: dict[str, float] = {}
-    for event in _since(store, events, start):
-        if isinstance(event, Decided) and event.model == model and start <= event.time < end:
-            if len(decided) == MOST_DECISIONS:
-                raise TooManyError(f"startTime: more than {MOST_DECISIONS:,} decisions lie in this range")
-            decided[event.id] = event
-        elif isinstance(event, Closed) and event.id in decided and event.value is not None:
-            rewards[event.id] = event.value
-    settled = [one for one in decided.values() if one.id in rewards]
-    if not settled:
+    found: list[Settled] = []
+    begin = first_since(store, start, next(iter(store.rows())).seq, events)
+    for one in settled(store, model, rules, first=begin, last=events):
+        if one.decided.time >= end:
+            break
+        if len(found) == most:
+            raise TooManyError(f"startTime: more than {most:,} decisions lie in this range")
+        if one.decided.time >= start:
+            found.append(one)
+    if not found:
         raise InputError("startTime: no settled decisions lie in this range")
-    counts = [len(one.propensities) for one in settled]
+    counts = [len(one.decided.propensities) for one in found]
     feedback = Feedback.from_arrays(
         np.ones((sum(counts), 1)),
-        [one.place for one in settled],
-        [rewards[one.id] for one in settled],
+        [one.decided.place for one in found],
+        [one.reward for one in found],
         counts=counts,
-        propensities=np.concatenate([one.propensities for one in settled]),
+        propensities=np.concatenate([one.decided.propensities for one in found]),
     )
-    return Stretch(np.array([one.time for one in settled]), feedback)
-
-
-def _since(store: Any, events: int, start: float) -> Iterator[AnyEvent]:
-    """Events from a time on: their times do not fall, so that the first one is found by halving."""
-    low, high = next(iter(store.rows())).seq, events
-    while low < high:
-        middle = (low + high) // 2
-        row = next(iter(store.rows(middle, middle + 1)))
-        low, high = (middle + 1, high) if decoded(row.event).time < start else (low, middle)
-    for row in store.rows(low, events):
-        yield decoded(row.event)
+    return Stretch(np.array([one.decided.time for one in found]), feedback)

@@ -58,9 +58,11 @@ def _certain(whole: Stretch, policy: str) -> float:
 
 async def read_stretch(service: Service, model: str, start: float, end: float) -> Stretch:
     """A stretch of the log, or the protocol's error if there is nothing in it."""
-    _, events = await service.engine.submit(work.inspect(lambda state: (state.model(model).name, state.seq)))
+    rules, events = await service.engine.submit(
+        work.inspect(lambda state: (state.model(model).configuration, state.seq))
+    )
     try:
-        return await service.aside(stretch, service.engine.store, events, model, start, end)
+        return await service.aside(stretch, service.engine.store, events, model, rules, start, end)
     except TooManyError as error:
         raise ProtocolError(400, "LogsSizeExceedAllowedLimit", str(error), "startTime") from None
     except InputError as error:

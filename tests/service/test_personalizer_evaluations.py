@@ -1,0 +1,115 @@
+"""Personalizer's protocol over HTTP: evaluations and feature importances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.service import engine as work
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.protocols.evaluating import TooManyError, stretch
+from invariant_bandits.service.requests import Asked, Given
+from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward
+from served_models import Clock, running, serve
+
+
+def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
+    """Only "Film" pays 1 and all is drawn uniformly: chance earns 1/3 within five errors (missed once in 10^6), the
+    baseline nothing."""
+    error = (2 / 9 / 240) ** 0.5
+    assert (
+        loops.put(
+            f"{V1}/configurations/service", json=RULES | {"rewardWaitTime": "PT0S", "explorationPercentage": 1.0}
+        ).status_code
+        == 200
+    )
+    rewards = []
+    for _ in range(240):
+        told = rank(loops)
+        rewards.append(float(told["rewardActionId"] == "Film"))
+        reward(loops, told["eventId"], rewards[-1])
+    asked = {"name": "first", **SPAN, "policies": []}
+    assert loops.put(f"{NEW}/evaluations/e1", json=asked).status_code == 200
+    told = loops.get(f"{NEW}/evaluations/e1", params=SPAN).json()
+    assert told["status"] == "Succeeded"
+    found = {one["policySource"]: one for one in told["content"]["value"]}
+    assert found["Online"]["summary"]["expectedReward"] == pytest.approx(sum(rewards) / 240)
+    assert abs(found["Random"]["summary"]["expectedReward"] - 1 / 3) < 5 * error
+    assert found["Baseline"]["summary"]["expectedReward"] == 0.0
+    low, high = found["Random"]["summary"]["confidenceInterval"]
+    assert low < found["Random"]["summary"]["expectedReward"] < high
+    assert 2 * error < high - low < 10 * error
+    last = found["Random"]["timeseries"]["data"][-1]
+    assert last["expectedReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
+    made = loops.post(f"{V1}/evaluations", json=asked)
+    assert made.status_code == 201
+    total = {one["policySource"]: one["totalSummary"] for one in made.json()["policyResults"]}
+    assert total["Online"]["ipsEstimatorDenominator"] == 240
+    assert total["Random"]["averageReward"] == pytest.approx(found["Random"]["summary"]["expectedReward"])
+    assert loops.get(made.headers["location"]).json() == made.json()
+    assert len(loops.get(f"{V1}/evaluations").json()) == 2
+    assert [one["id"] for one in loops.get(f"{NEW}/evaluations?top=1").json()["value"]] == ["e1"]
+    name = {"evaluationId": "e1", "policyName": "linucb"}
+    assert loops.post(f"{NEW}/configurations/applyFromEvaluation", json=name).status_code == 204
+    refused(
+        loops.post(f"{V1}/configurations/applyFromEvaluation", json=name | {"policyName": "Random"}),
+        400,
+        "LearningSettingsNotFound",
+    )
+    assert loops.delete(f"{NEW}/evaluations/e1").status_code == 204
+    refused(loops.get(f"{NEW}/evaluations/e1"), 404, "EvaluationNotFound")
+    refused(loops.delete(f"{NEW}/evaluations/e1"), 404, "EvaluationNotFound")
+    bad = asked | {"startTime": "2099-01-01T00:00:00Z"}
+    refused(loops.put(f"{NEW}/evaluations/e2", json=bad), 400, "NoLogsExistInDateRange")
+    for year in ("0001", "9999"):
+        early = asked | {"startTime": f"{year}-12-31T23:59:59.999999Z"}
+        refused(loops.put(f"{NEW}/evaluations/e2", json=early), 400, "InvalidEvaluationContract")
+        refused(loops.put(f"{NEW}/featureImportances/e2", json=early), 400, "InvalidRequest")
+    refused(loops.get(f"{V1}/evaluations?top=-1"), 400, "InvalidRequest")
+    theirs = {"policies": [{"name": "a", "arguments": "--cb_explore_adf"}]}
+    refused(loops.put(f"{NEW}/evaluations/e2", json=asked | theirs), 400, "OperationNotAllowed")
+
+
+def test_a_stretch_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:
+    """Ten decisions a minute apart, the last five of which were only logged."""
+    clock = Clock()
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        for n in range(10):
+            if n == 5:
+                rules = Configuration(mode="logging")
+                engine.call(work.configure("default", rules), alone=True)
+            clock.now = 1_000_000.0 + 60.0 * n
+            engine.call(work.decide(Asked(id=f"d{n}")))
+            engine.call(work.reward(Given(f"d{n}", float(n))))
+        events, store = engine.state.seq, engine.store
+        whole = stretch(store, events, "default", rules, 0.0, 2e6)
+        assert whole.rewards.tolist() == [float(n) for n in range(10)]
+        assert whole.weights("Online").tolist() == [1.0] * 10
+        assert whole.weights("Baseline")[5:].tolist() == [1.0] * 5
+        part = stretch(store, events, "default", rules, 1_000_060.0, 1_000_360.0)
+        assert part.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        assert part.times[0] == pytest.approx(1_000_060.0, abs=1e-3)
+        with pytest.raises(TooManyError, match="more than 9 decisions"):
+            stretch(store, events, "default", rules, 0.0, 2e6, most=9)
+        with pytest.raises(InputError, match="no settled decisions"):
+            stretch(store, events, "default", rules, 1_500_000.0, 2e6)
+
+
+def test_important_features_come_first(loops: TestClient) -> None:
+    kinds = [{"id": one["id"], "features": one["features"][:1]} for one in ACTIONS]
+    for n in range(90):
+        told = rank(loops, contextFeatures=[{"noise": n % 2}], actions=kinds)
+        reward(loops, told["eventId"], float(told["rewardActionId"] == "Film"))
+    assert loops.put(f"{NEW}/featureImportances/f1", json={"name": "mine", **SPAN}).status_code == 200
+    told = loops.get(f"{NEW}/featureImportances/f1").json()
+    names = [f"{one['namespace']}.{one['featureName']}" for one in told["featureScores"]]
+    assert names[0] == "action.kind"
+    assert told["featureScores"][0]["score"] == 100.0
+    assert ".noise" in names
+    assert [one["id"] for one in loops.get(f"{NEW}/featureImportances").json()["value"]] == ["f1"]
+    assert loops.delete(f"{NEW}/featureImportances/f1").status_code == 204
+    refused(loops.get(f"{NEW}/featureImportances/f1"), 404, "ResourceNotFound")
