@@ -188,6 +188,16 @@ def test_settings_outside_their_range_are_refused(name, settings):
         from_bytes(changed(content_of(name), settings=settings), "forged")
 
 
+@pytest.mark.parametrize("name", ["AutoISD", "AutoISD without a baseline", "AutoISD with known noise"])
+def test_numbers_of_a_prior_that_json_wrote_as_whole_ones_are_as_good(name):
+    """Forging found this one: a baseline of 10³⁰ made an array of objects, and learning never ended."""
+    forged = changed(content_of(name), settings={"prior.baseline": 10**30, "prior.noise_variance": 1})
+    policy = from_bytes(forged, "forged")
+    assert type(policy.prior.baseline) is float
+    policy.update(np.ones(policy.dim), 1.0)
+    from_bytes(to_bytes(policy), "again")
+
+
 def test_wrappers_without_end_are_refused():
     kind, arrays, about = taken_apart(to_bytes(ib.Randomised(ib.LinUCB(2))))
     for _ in range(50):

@@ -165,6 +165,11 @@ ANYTHING = Description(others=True)
 """Of a state that nobody described: finite numbers."""
 
 
+def as_checked(checks: Mapping[str, Check], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as their checks return them: numbers of the right type, whatever JSON made of them."""
+    return {name: checks[name](name, value) for name, value in given.items()}
+
+
 def prefixed(prefix: str, arrays: Mapping[str, Numbers]) -> dict[str, Numbers]:
     """The same arrays under longer names."""
     return {f"{prefix}{name}": numbers for name, numbers in arrays.items()}

@@ -14,6 +14,8 @@ from invariant_bandits.decomposition.arm_layout import ArmLayout
 from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.decomposition.stored_priors import (
+    ARM_NUMBERS,
+    DRIFT_NUMBERS,
     LARGEST_MEAN,
     LARGEST_VARIANCE,
     LEAST_NOISE,
@@ -27,6 +29,7 @@ from invariant_bandits.description import (
     Description,
     Numbers,
     adds_up_to_one,
+    as_checked,
     count,
     counters,
     no_variance_negative,
@@ -168,5 +171,6 @@ def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array]) -> DriftPr
     """The prior that `prior_parts` took apart."""
     stored = under(arrays, PRIOR)
     if "layout" not in numbers:
-        return DriftPrior(**{**numbers, **stored})
-    return ArmPrior(**{**numbers, **stored, "layout": ArmLayout(**numbers["layout"])})
+        return DriftPrior(**{**as_checked(DRIFT_NUMBERS, numbers), **stored})
+    layout = ArmLayout(**numbers["layout"])
+    return ArmPrior(**{**as_checked(ARM_NUMBERS, numbers), **stored, "layout": layout})
