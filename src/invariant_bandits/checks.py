@@ -128,7 +128,7 @@ def whole_seed(value: Any) -> int:
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of `allowed`, or raise."""
     if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.200}")
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r:.80}")
     return value
 
 

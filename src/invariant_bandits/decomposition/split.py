@@ -8,6 +8,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
 
+SHAPE = ("p", "columns")
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -35,11 +37,9 @@ class Split:
     def __post_init__(self) -> None:
         parts = {"invariant": self.invariant, "residual": self.residual}
         for name, value in parts.items():
-            array = np.asarray(value, dtype=np.float64)
+            array = np.asarray(value, dtype=np.float64) if np.size(value) == 0 else finite_array(name, value, SHAPE)
             if array.ndim != 2:
                 raise InputError(f"{name} must have shape (p, columns), got {array.shape}")
-            if array.size:
-                finite_array(name, array, ("p", "columns"))
             frozen = np.array(array, order="C")
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
@@ -62,12 +62,9 @@ class Split:
         residual : array, shape (p, p_res)
             Linearly independent, not necessarily orthogonal.
         """
-        array = np.asarray(residual, dtype=np.float64)
-        if array.ndim != 2:
-            raise InputError(f"residual must have shape (p, columns), got {array.shape}")
-        if array.shape[1] == 0:
-            return cls(np.eye(array.shape[0]), np.zeros((array.shape[0], 0)))
-        finite_array("residual", array, ("p", "columns"))
+        if np.ndim(residual) == 2 and np.shape(residual)[1] == 0:
+            return cls(np.eye(np.shape(residual)[0]), np.zeros(np.shape(residual)))
+        array = finite_array("residual", residual, SHAPE)
         full, values, _ = np.linalg.svd(array, full_matrices=True)
         if array.shape[1] > array.shape[0] or values[-1] <= 1e-12 * values[0]:
             raise InputError("the columns of residual must be linearly independent")

@@ -68,8 +68,12 @@ class Column:
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
         """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of those."""
         try:
-            array = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            given = np.asarray(values)
+            among = given.flat if given.dtype.kind == "O" else ()
+            if given.dtype.kind in "Mm" or any(isinstance(one, np.datetime64 | np.timedelta64) for one in among):
+                raise ValueError("dates and durations are none")
+            array = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError, Warning) as error:
             raise InputError(f"column {self.name!r} must be numbers: {error}") from None
         wanted = (rows,) if self.width is None else (rows, self.width)
         if array.shape != wanted:

@@ -31,6 +31,9 @@ def offered_columns(context: Any = None, actions: Any = None, *, vectors: Collec
     given = {**_columns(context, "context"), **_columns(actions, "actions")}
     if not given:
         raise InputError(f"nothing is offered: give {FORMS}")
+    hidden = [name for name, value in given.items() if _is_masked(value)]
+    if hidden:
+        raise InputError(f"column {hidden[0]!r} has masked entries: give None for what is missing")
     several = {name: value for name, value in given.items() if _is_many(value, name in vectors)}
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
@@ -108,6 +111,12 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
         if lacking:
             raise InputError(f"{name}: row {index} lacks {', '.join(lacking)}, which other rows have")
     return {key: [row[key] for row in rows] for key in keys}
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether a column, or one of its values, may be hidden behind a mask."""
+    among = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, np.ma.MaskedArray) for one in among)
 
 
 def _is_many(value: Any, is_vector: bool) -> bool:
