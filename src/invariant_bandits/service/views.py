@@ -79,8 +79,8 @@ class Chapter:
     def __init__(self) -> None:
         self.changed = True
         self.stretches = Stretches()
-        self.latest: deque[dict[str, Any]] = deque(maxlen=LATEST)
-        self.settlements: deque[dict[str, Any]] = deque(maxlen=LATEST)
+        self.latest: deque[Decided] = deque(maxlen=LATEST)
+        self.settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
         self.marks: deque[dict[str, Any]] = deque(maxlen=MOST_MARKS)
         self.points: list[dict[str, Any]] = []
         self._rung = False
@@ -89,7 +89,7 @@ class Chapter:
         """Follow an event that the state has followed."""
         self.changed = True
         if isinstance(event, Decided):
-            self.latest.append(_shown(event))
+            self.latest.append(event)
         elif isinstance(event, Closed):
             self._settle(event, state.records.find(event.id))
         elif isinstance(event, VersionActivated):
@@ -98,13 +98,12 @@ class Chapter:
     def _settle(self, event: Closed, record: Record | None) -> None:
         if record is None or record.decided is None:
             return
-        after = event.time - record.decided.time
-        self.settlements.append({**_shown(record.decided), "value": event.value, "why": event.why, "after": after})
+        self.settlements.append((record.decided, event))
         if event.value is not None:
             self.stretches.add(record.decided, event.value)
 
     def _mark(self, kind: str, words: str) -> None:
-        self.marks.append({"kind": kind, "words": words, "settled": self.stretches.all.count, "time": time.time()})
+        self.marks.append({"kind": kind, "words": words, "settled": self.stretches.count, "time": time.time()})
 
     def believe(self, about: dict[str, Any]) -> None:
         """Add what the model believes now to the story."""
@@ -112,7 +111,7 @@ class Chapter:
         if rings and not self._rung:
             self._mark("alarm", "alarm")
         self._rung = rings
-        settled = self.stretches.all.count
+        settled = self.stretches.count
         point = {"settled": settled, "beliefs": about.get("beliefs")}
         if point["beliefs"] and (not self.points or self.points[-1] != point):
             self.points.append(point)
@@ -130,8 +129,8 @@ class Chapter:
             "stretches": self.stretches.told(),
             "points": list(self.points),
             "marks": [dict(one) for one in self.marks],
-            "latest": [*reversed(self.latest)],
-            "settlements": [*reversed(self.settlements)],
+            "latest": [_shown(one) for one in reversed(self.latest)],
+            "settlements": [_settled(one, closed) for one, closed in reversed(self.settlements)],
         }
 
 
@@ -191,6 +190,10 @@ def _shown(event: Decided) -> dict[str, Any]:
         "propensity": event.propensities[event.place],
         "explored": event.explored,
     }
+
+
+def _settled(one: Decided, closed: Closed) -> dict[str, Any]:
+    return {**_shown(one), "value": closed.value, "why": closed.why, "after": closed.time - one.time}
 
 
 def _plain(estimate: Estimate | None) -> dict[str, float] | None:
