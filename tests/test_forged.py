@@ -22,7 +22,7 @@ from invariant_bandits.policies.state import from_bytes, to_bytes
 from judging import LAWFUL, REFUSED
 from originals import originals
 
-SHORT_RUN = 3000
+SHORT_RUN = 2000
 
 
 @pytest.fixture(scope="module")
