@@ -159,3 +159,18 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_one_line_says_so(command, f
     left = {path.name for path in folder.iterdir()} - there
     assert left <= {"n.model", "p.html"}
     assert all(kind_of(folder / name) in (None, "model") for name in left)
+
+
+def test_a_full_disk_behind_standard_output_is_one_line(folder):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "inspect", folder / "rows.model"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: No space left on device"]

@@ -37,7 +37,7 @@ def _run() -> None:
     except InputError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        _fail(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
     except MemoryError as error:
         _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
     except ModuleNotFoundError as error:
