@@ -117,6 +117,7 @@ WAITS = {
     "in a thread that cannot be ended": "ThreadPoolExecutor().submit(time.sleep, 30.0).result()",
     "where it is swallowed": "\n        try: time.sleep(30.0)\n        except BaseException: time.sleep(30.0)",
     "in workers": "list(map_unordered(time.sleep, [30.0, 30.0], jobs=2))",
+    "where it becomes an error": "\n        try: time.sleep(30.0)\n        except BaseException: raise AttributeError",
     "in a library that does not come back": "ctypes.CDLL(None).sleep(30)\n        ctypes.CDLL(None).sleep(30)",
 }
 

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from invariant_bandits.cli.interrupts import INTERRUPTED, Interrupted, ending_on_interrupt
+from invariant_bandits.cli.interrupts import INTERRUPTED, Interrupted, ending_on_interrupt, was_interrupted
 
 NAME = "invariant-bandits"
 
@@ -21,6 +21,10 @@ def main() -> None:
             _run()
     except Interrupted:
         os._exit(INTERRUPTED)  # without waiting for threads that still read
+    except BaseException:
+        if was_interrupted():
+            os._exit(INTERRUPTED)
+        raise
 
 
 def _run() -> None:
@@ -49,6 +53,8 @@ def _run() -> None:
 def _fail(words: str) -> NoReturn:
     from invariant_bandits.visible import visible
 
+    if was_interrupted():
+        os._exit(INTERRUPTED)
     words = visible(words)
     try:
         from rich.console import Console

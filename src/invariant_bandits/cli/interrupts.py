@@ -15,6 +15,7 @@ INTERRUPTED = 130
 PATIENCE = 0.5
 """Seconds that the command has to clear up before it is ended all the same."""
 _how_to_go_on: list[str] = []
+_said: list[bool] = []
 
 
 class Interrupted(BaseException):
@@ -24,6 +25,11 @@ class Interrupted(BaseException):
 def say_how_to_go_on(words: str) -> None:
     """What the line says behind "interrupted" from now on."""
     _how_to_go_on[:] = [words]
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was pressed: what fails after it, such as half an import, is no error to speak of."""
+    return bool(_said)
 
 
 @contextmanager
@@ -37,13 +43,14 @@ def ending_on_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    own, said = os.getpid(), list[bool]()
+    own = os.getpid()
+    _said.clear()
     told, telling = os.pipe()
     os.set_blocking(telling, False)
 
     def say_once() -> None:
-        if not said:
-            said.append(True)
+        if not _said:
+            _said.append(True)
             cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
             with suppress(OSError):
                 os.write(2, f"{cursor}\n{'; '.join(['interrupted', *_how_to_go_on])}\n".encode())
