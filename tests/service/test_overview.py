@@ -17,7 +17,8 @@ from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.views import arms_of
+from invariant_bandits.service.state import State
+from invariant_bandits.service.views import Story, arms_of
 from served_models import fitted, running, serve
 
 
@@ -99,6 +100,17 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
         overview_when(client, lambda model: model["counts"]["decisions"] == 1)
         assert decided.id == engine.view["models"]["default"]["story"]["latest"][0]["id"]
         assert engine.view["models"]["other"] is before["other"]
+
+
+def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
+    with running(tmp_path / "d.db") as engine:
+        serve(engine)
+        story = Story()
+        before = story(engine.state)["models"]["default"]
+        assert story(engine.state)["models"]["default"] is before
+        engine.call(work.decide(Asked()))
+        taken = State.from_bytes(engine.state.to_bytes(), engine.store)
+        assert story(taken)["models"]["default"]["counts"]["decisions"] == 1
 
 
 def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) -> None:

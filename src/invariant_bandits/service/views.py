@@ -74,10 +74,13 @@ class Chapter:
     ----------
     changed : bool
         Whether anything happened since it was last told.
+    served : Served or None
+        The model that was last told of; another one of its name where a whole state was taken over.
     """
 
     def __init__(self) -> None:
         self.changed = True
+        self.served: Served | None = None
         self.stretches = Stretches()
         self.latest: deque[Decided] = deque(maxlen=LATEST)
         self.settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
@@ -153,8 +156,8 @@ class Story:
         """The part of a view that tells of models; models to which nothing happened are as they were told before."""
         for name, served in state.models.items():
             chapter = self._chapters.setdefault(name, Chapter())
-            if chapter.changed and served.activations:
-                chapter.changed = False
+            if (chapter.changed or chapter.served is not served) and served.activations:
+                chapter.changed, chapter.served = False, served
                 self._told[name] = self._tell(served, chapter)
         return {"since": self.since, "models": dict(self._told)}
 
