@@ -26,10 +26,11 @@ from invariant_bandits.service.learning import background
 from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.learning.following import follow
 from invariant_bandits.service.learning.judging import Judge, in_words
-from invariant_bandits.service.learning.refitting import learn_from_history
+from invariant_bandits.service.learning.refitting import Learned, learn_from_history
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked
 from invariant_bandits.service.state import ConflictError
+from invariant_bandits.service.store.opening import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import fitted, play_together, running, serve
 
@@ -76,7 +77,7 @@ class World:
 
 
 @contextmanager
-def learning_of(engine: Engine, path: Path, plan: Plan | None = None) -> Iterator[Learning]:
+def learning_of(engine: Engine, path: Path | str, plan: Plan | None = None) -> Iterator[Learning]:
     learning = Learning(engine, str(path), plan)
     learning.start()
     try:
@@ -95,8 +96,18 @@ def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], A
     raise AssertionError("it takes too long")
 
 
-def reading(path: Path) -> SqliteStore:
-    return SqliteStore(path, writing=False)
+@contextmanager
+def reading(path: Path | str) -> Iterator[Any]:
+    store = open_store(path, writing=False)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def learned(path: Path | str) -> Learned:
+    with reading(path) as store:
+        return learn_from_history(store, "default")
 
 
 def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_path: Path) -> None:
@@ -175,7 +186,8 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
         for place, arm in enumerate("abc"):
             other.learn(context, list("abc"), None, place, sign * world.mean(now, arm, context))
     judge = Watching(running_version, world, first)
-    follow(other, reading(path), "default", middle, end, judge)
+    with reading(path) as store:
+        follow(other, store, "default", middle, end, judge)
     verdict = judge.verdict()
     truth = float(np.mean(judge.counted))
     assert len(judge.counted) == verdict.gain.rounds == 600
@@ -187,19 +199,20 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
         assert not verdict.better
 
 
-def judged(path: Path, engine: Engine, learner: Learner, first: int) -> dict[str, Any]:
+def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> dict[str, Any]:
     """What a process would answer that came up with this learner."""
     upto, base = engine.state.seq, engine.state.models["default"].version
     judge = Judge(base, FLOOR)
-    follow(learner, reading(path), "default", first, upto, judge)
+    with reading(path) as store:
+        follow(learner, store, "default", first, upto, judge)
     evaluation = judge.verdict().to_plain()
     content = {"kind": learner.kind, "content": learner.to_bytes(), "base": base, "through": first, "upto": upto}
     return {**content, "note": in_words(evaluation), "evaluation": evaluation}
 
 
-def test_a_worse_version_is_kept_but_not_activated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, path = World(2_000, seed=2), tmp_path / "d.db"
-    with running(path) as engine:
+def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2_000, seed=2)
+    with running(address) as engine:
         first = serve(engine)
         engine.call(work.configure("default", Configuration(floor=FLOOR)), alone=True)
         world.play(engine, 800)
@@ -214,12 +227,12 @@ def test_a_worse_version_is_kept_but_not_activated(tmp_path: Path, monkeypatch: 
                 now % 3,
                 -world.mean(now, "abc"[now % 3], world.asked[now].context),
             )
-        told = judged(path, engine, worse, cut)
+        told = judged(address, engine, worse, cut)
         assert told["evaluation"]["high"] < 0.0
         monkeypatch.setattr(Learning, "_answer", lambda self, model: told)
         outcomes = {}
         for rule in ("better", "never", "always"):
-            with learning_of(engine, path, Plan(activate=rule)) as learning:
+            with learning_of(engine, address, Plan(activate=rule)) as learning:
                 learning.begin("default")
                 outcomes[rule] = waited(learning)
             world.play(engine, 10)
@@ -229,7 +242,7 @@ def test_a_worse_version_is_kept_but_not_activated(tmp_path: Path, monkeypatch: 
         assert set(served.versions) == {first, outcomes["always"]["version"]}  # those that never served are forgotten
         assert served.versions[served.version].evaluation == told["evaluation"]
         live = engine.state.hashes()
-    store = SqliteStore(path)
+    store = open_store(address)
     assert replayed(store).hashes() == restored(store).hashes() == live
     store.close()
 
@@ -267,7 +280,7 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         play_together(engine, asked[:800], click)
         engine.call(work.change_arms("default", "arm_9", add=True), alone=True)
         engine.call(work.change_arms("default", "arm_2", add=False), alone=True)
-        one = learn_from_history(reading(path), "default")
+        one = learned(path)
         assert isinstance(one.learner, FittedLearner)
         assert one.learner.model.moments.rounds == before.rounds + 600
         assert one.learner.model.moments.windows > before.windows
@@ -276,21 +289,20 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         task = work.add_version("default", one.learner, "background", through=one.through)
         engine.call(task, alone=True)
         play_together(engine, asked[800:], click)
-        two = learn_from_history(reading(path), "default")
+        two = learned(path)
         assert isinstance(two.learner, FittedLearner)
         assert two.learner.model.moments.rounds + two.learner.rounds == before.rounds + 1_600
         engine.call(work.add_version("default", two.learner, "background"), alone=True)
         with pytest.raises(InputError, match="are settled, more than"):
-            learn_from_history(reading(path), "default")
+            learned(path)
 
 
 def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "d.db"
-    with running(path) as engine:
+    with running(address) as engine:
         serve(engine)
-        service = Service(engine, learning=Learning(engine, str(path)))
+        service = Service(engine, learning=Learning(engine, address))
         client = TestClient(make_app(service))
         assert client.get("/v1/model/learn").json() == {"model": "default", "status": "never"}
         assert client.post("/v1/model/learn").json()["status"] == "running"  # waits until it is started

@@ -69,7 +69,7 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         engine.call(work.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
         total, freedom = 0.0, 0
         for age in (-1.0, 0.4):
-            decided = engine.call(all_of([work.decide(Asked(context={"age": age}))] * 1_500))
+            decided = engine.call(all_of([work.decide(Asked(context={"age": age}))] * 800))
             assert len({tuple(one.propensities) for one in decided}) == 1
             one_total, one_freedom = misfit(decided)
             total, freedom = total + one_total, freedom + one_freedom

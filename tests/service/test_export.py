@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from invariant_bandits.cli.app import app
 from invariant_bandits.service import engine as work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import Decided
+from invariant_bandits.service.history import exporting
 from invariant_bandits.service.history import settled as past
-from invariant_bandits.service.history.exporting import export
+from invariant_bandits.service.history.exporting import Exported
 from invariant_bandits.service.learners import FittedLearner, OpenLearner
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.opening import open_store
 from served_models import Clock, all_of, labelled_model, play_together, running, serve
 
 ROUNDS = 1_500
@@ -48,8 +50,25 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
         )
 
 
-def reading(path: Path) -> SqliteStore:
-    return SqliteStore(path, writing=False)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Decided]]:
+    """A store of the labelled world, and its decisions."""
+    path = tmp_path_factory.mktemp("served") / "d.db"
+    return path, labelled_world(path)
+
+
+@contextmanager
+def reading(path: Path | str) -> Iterator[Any]:
+    store = open_store(path, writing=False)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def export(path: Path | str, out: Path, model: str | None = None) -> Exported:
+    with reading(path) as store:
+        return exporting.export(store, out, model=model)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +77,9 @@ def vowpal() -> Iterator[Any]:
         yield workspace
 
 
-def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path) -> None:
-    decided = labelled_world(tmp_path / "d.db")
-    told = CliRunner().invoke(app, ["store", "export", str(tmp_path / "d.db"), str(tmp_path / "log.parquet")])
+def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
+    path, decided = served
+    told = CliRunner().invoke(app, ["store", "export", str(path), str(tmp_path / "log.parquet")])
     assert told.exit_code == 0, told.output
     assert "1,500 decisions, 1,500 rows" in told.output
     table = parquet.read_table(tmp_path / "log.parquet")
@@ -74,10 +93,11 @@ def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path) -> None
         assert model.decide({"age": age, "city": "Bern" if age > 0 else "Chur"}).action == best
 
 
-def test_evaluation_finds_what_the_best_arms_would_have_earned(tmp_path: Path) -> None:
+def test_evaluation_finds_what_the_best_arms_would_have_earned(
+    tmp_path: Path, served: tuple[Path, list[Decided]]
+) -> None:
     """E|age| = 0.798 with the better arm every time; an interval of 99.9 % misses 0.7 to 0.9 less than once in 10^3."""
-    labelled_world(tmp_path / "d.db")
-    export(reading(tmp_path / "d.db"), tmp_path / "log.parquet")
+    export(served[0], tmp_path / "log.parquet")
     read = ib.read_feedback(tmp_path / "log.parquet")
     compared = ib.compare(read.feedback, ["auto-isd"], jobs=1)
     line = compared.line("AutoISD")
@@ -105,8 +125,8 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
         engine.call(work.configure("rows", Configuration(floor=0.5)), alone=True)
         play_together(engine, asked, earned)
     with pytest.raises(InputError, match="default, rows"):
-        export(reading(tmp_path / "d.db"), tmp_path / "log.parquet")
-    done = export(reading(tmp_path / "d.db"), tmp_path / "log.parquet", model="rows")
+        export(tmp_path / "d.db", tmp_path / "log.parquet")
+    done = export(tmp_path / "d.db", tmp_path / "log.parquet", model="rows")
     assert (done.decisions, done.rows) == (ROUNDS, 4 * ROUNDS)
     model = ib.fit_logs(tmp_path / "log.parquet")
     assert (model.schema.chosen, model.moments.rounds) == ("chosen", ROUNDS)
@@ -123,7 +143,7 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
 
 def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     decided = labelled_world(tmp_path / "d.db", 60)
-    export(reading(tmp_path / "d.db"), tmp_path / "log.dsjson")
+    export(tmp_path / "d.db", tmp_path / "log.dsjson")
     lines = [json.loads(line) for line in (tmp_path / "log.dsjson").read_text().splitlines()]
     for line, one in zip(lines, decided, strict=True):
         assert line["p"] == [one.propensities[place - 1] for place in line["a"]]
@@ -131,10 +151,9 @@ def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
-def test_our_reader_fits_dsjson_as_it_fits_parquet(tmp_path: Path) -> None:
-    labelled_world(tmp_path / "d.db")
+def test_our_reader_fits_dsjson_as_it_fits_parquet(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
     for suffix in ("parquet", "jsonl"):
-        export(reading(tmp_path / "d.db"), tmp_path / f"log.{suffix}")
+        export(served[0], tmp_path / f"log.{suffix}")
     one, other = ib.fit_logs(tmp_path / "log.parquet"), ib.fit_logs(tmp_path / "log.jsonl")
     assert one.moments.rounds == other.moments.rounds
     means = [float(read.moments.counts @ read.moments.reward_mean) / ROUNDS for read in (one, other)]
@@ -149,18 +168,18 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
         serve(engine, FittedLearner(ib.Model.from_bytes(model.to_bytes(), "it")))
         asked = [Asked(context={"age": age}) for age in rng.normal(size=500).tolist()]
         play_together(engine, asked, lambda one: float(rng.random() < 0.5))
-    export(reading(tmp_path / "d.db"), tmp_path / "log.parquet")
+    export(tmp_path / "d.db", tmp_path / "log.parquet")
     update = ib.update_model(model, tmp_path / "log.parquet")
     assert update.model.moments.rounds == before + 500
 
 
 def test_only_what_is_settled_is_written_in_the_order_of_decisions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rewards in any order, some never; also when they come long after what is kept at hand."""
     monkeypatch.setattr(past, "MOST_OPEN", 5)
     clock = Clock()
-    with running(tmp_path / "d.db", clock) as engine:
+    with running(address, clock) as engine:
         serve(engine)
         engine.call(all_of(work.decide(Asked(id=f"{number:02d}")) for number in range(40)))
         for number in reversed(range(0, 40, 2)):
@@ -171,9 +190,10 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
         engine.call(work.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
         engine.call(work.decide(Asked(id="logged")))
         engine.call(work.reward(Given("logged", 7.0)))
-    found = [(one.decided.id, one.reward) for one in past.settled(reading(tmp_path / "d.db"), "default")]
+    with reading(address) as store:
+        found = [(one.decided.id, one.reward) for one in past.settled(store, "default")]
     assert found == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]
-    asked = ["store", "export", str(tmp_path / "d.db"), str(tmp_path / "log.parquet")]
+    asked = ["store", "export", address, str(tmp_path / "log.parquet")]
     told = CliRunner().invoke(app, [*asked, "--since", "1970-01-12T14:00"])
     assert "2 decisions" in told.output
     assert CliRunner().invoke(app, asked).exit_code != 0  # it is there already

@@ -46,8 +46,9 @@ def serve(
         typer.Option("--logs", metavar="NAME=FILE", help="Log that a model is fitted to, unless the store has it."),
     ] = None,
     learn_at: Annotated[
-        str | None, typer.Option(metavar="HH:MM", help="Learn every day at this time from the service's own decisions.")
-    ] = None,
+        str,
+        typer.Option(metavar="HH:MM", help="Learn every day at this time from the service's own decisions; or never."),
+    ] = "03:30",
     learn_every: Annotated[
         float | None, typer.Option(min=0.01, metavar="HOURS", help="Learn again and again after so many hours.")
     ] = None,
@@ -103,7 +104,7 @@ def _logs(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _plan(at: str | None, every: float | None, activate: str) -> Plan:
+def _plan(at: str, every: float | None, activate: str) -> Plan:
     """When to learn, as it was said."""
     from invariant_bandits.service.learning.background import Plan
 
@@ -111,10 +112,10 @@ def _plan(at: str | None, every: float | None, activate: str) -> Plan:
     if activate not in rules:
         raise InputError(f"--activate must be better, always or never, got {activate!r}")
     time: tuple[int, int] | None = None
-    if at is not None:
+    if at != "never":
         hour, _, minute = at.partition(":")
-        if not (hour.isdigit() and minute.isdigit() and int(hour) < 24 and int(minute) < 60):
-            raise InputError(f"--learn-at must be a time such as 03:30, got {at!r}")
+        if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
+            raise InputError(f"--learn-at must be a time such as 03:30, or never, got {at!r}")
         time = int(hour), int(minute)
     return Plan(None if every is None else 3_600.0 * every, time, rules[activate])
 

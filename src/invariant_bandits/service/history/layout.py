@@ -111,15 +111,23 @@ def layout_of(decisions: Callable[[], Iterable[Settled]], learner: Learner) -> L
     learner : Learner
         Of the model; one that was fitted says what its columns are called.
     """
-    fitted = learner if isinstance(learner, FittedLearner) else None
-    rows = any(one.decided.actions is not None or not one.decided.labels for one in decisions())
+    labelled = _layout(decisions(), learner, rows=False)
+    found = labelled or _layout(decisions(), learner, rows=True)
+    assert found is not None
+    return found
+
+
+def _layout(decisions: Iterable[Settled], learner: Learner, *, rows: bool) -> Layout | None:
+    """The layout of this form; None if a decision has rows that it has no place for."""
     empty = Layout(rows, True, Roles())
-    if fitted is not None:
-        columns = tuple(column.name for column in fitted.model.feature_map.columns)
-        empty = Layout(rows, False, Roles.of(fitted.model.schema), columns)
+    if isinstance(learner, FittedLearner):
+        columns = tuple(column.name for column in learner.model.feature_map.columns)
+        empty = Layout(rows, False, Roles.of(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
     count = 0
-    for count, one in enumerate(decisions(), start=1):  # noqa: B007 - how many there are
+    for count, one in enumerate(decisions, start=1):  # noqa: B007 - how many there are
+        if not rows and (one.decided.actions is not None or not one.decided.labels):
+            return None
         for row in empty.rows_of(one):
             for name, value in row.items():
                 if name in seen or len(seen) < MOST_COUNTED:
