@@ -118,6 +118,7 @@ WAITS = {
     "where it is swallowed": "\n        try: time.sleep(30.0)\n        except BaseException: time.sleep(30.0)",
     "in workers": "list(map_unordered(time.sleep, [30.0, 30.0], jobs=2))",
     "where it becomes an error": "\n        try: time.sleep(30.0)\n        except BaseException: raise AttributeError",
+    "where nothing can be raised": "type('Dying', (), {'__del__': lambda self: time.sleep(30.0)})()",
     "in a library that does not come back": "ctypes.CDLL(None).sleep(30)\n        ctypes.CDLL(None).sleep(30)",
 }
 

@@ -67,6 +67,7 @@ def ending_on_interrupt() -> Iterator[None]:
             os._exit(INTERRUPTED)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends it at once
         say_once()
+        sys.unraisablehook = lambda _: None  # raised where nothing can be, it would be shown at length
         raise Interrupted
 
     before = signal.signal(signal.SIGINT, end)
