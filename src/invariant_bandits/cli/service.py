@@ -57,6 +57,11 @@ def serve(
     ] = "better",
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
+    from invariant_bandits.service.store.beginning import begin
+    from invariant_bandits.service.store.postgres_connection import is_address
+
+    found = _named(models or [])
+    begun = begin(store) if role == "alone" and not is_address(store) else None  # checked while the rest is imported
     from invariant_bandits.service.access import read_tokens
     from invariant_bandits.service.limits import Limits
     from invariant_bandits.service.serving import Settings, serve
@@ -64,7 +69,7 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     settings = Settings(
         store=store,
-        models=_named(models or []),
+        models=found,
         host=host,
         port=port,
         tokens={} if token_file is None else read_tokens(token_file),
@@ -73,7 +78,7 @@ def serve(
         logs=_logs(logs or []),
         plan=_plan(learn_at, learn_every, activate),
     )
-    raise typer.Exit(serve(settings, lambda line: console.print(line)))
+    raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
 
 
 def _named(given: list[str]) -> dict[str, Path]:

@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 import numpy as np
 from scipy import special
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning, joint_diagonalize
@@ -134,5 +132,8 @@ def merge_dependent(
 
 def connected_columns(linked: Array) -> list[Columns]:
     """Groups of columns that chains of links join; linked (p, p) is symmetric and boolean."""
+    from scipy.sparse import csr_array  # here: a tenth of a second that a service which starts does not have
+    from scipy.sparse.csgraph import connected_components
+
     count, label = connected_components(csr_array(linked), directed=False)
     return [np.flatnonzero(label == group) for group in range(count)]

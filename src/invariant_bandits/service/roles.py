@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.decider import Decider
 from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.store.beginning import Begun
 from invariant_bandits.service.store.chain import EmptyStoreError
 from invariant_bandits.service.store.opening import open_store
 from invariant_bandits.service.store.postgres_connection import is_address
@@ -25,12 +26,14 @@ PAUSE = 0.25
 Say = Callable[[str], None]
 
 
-def engine_for(role: Role, address: str, say: Say) -> Engine:
-    """The engine of a process with this role on the store under an address; not started yet."""
+def engine_for(role: Role, address: str, say: Say, begun: Begun | None = None) -> Engine:
+    """The engine of a process with this role on the store under an address, or on one that is begun; not started."""
     if role not in get_args(Role):
         raise InputError(f"role must be one of {', '.join(get_args(Role))}, got {role!r}")
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
+    if begun is not None:
+        return _finished(begun)
     store = _with_something_published(address, say) if role == "decider" else opened_store(address, role, say)
     try:
         if role == "decider":
@@ -39,6 +42,19 @@ def engine_for(role: Role, address: str, say: Say) -> Engine:
     except BaseException:
         store.close()
         raise
+
+
+def _finished(begun: Begun) -> Engine:
+    """The engine on a store whose check goes on while the state is restored; what the check finds is told first."""
+    try:
+        try:
+            engine = Engine(begun.store)
+        finally:
+            begun.finish()
+    except BaseException:
+        begun.store.close()
+        raise
+    return engine
 
 
 def opened_store(address: str, role: Role, say: Say) -> Any:

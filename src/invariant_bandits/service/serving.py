@@ -25,6 +25,7 @@ from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearn
 from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.roles import engine_for
+from invariant_bandits.service.store.beginning import Begun
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -63,16 +64,22 @@ class Settings:
     plan: Plan = field(default_factory=Plan)
 
 
-def opened(settings: Settings, say: Callable[[str], None] = lambda line: None, *, empty_model: bool = True) -> Service:
+def opened(
+    settings: Settings,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    empty_model: bool = True,
+    begun: Begun | None = None,
+) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening.
 
-    Where there is no model at all, an empty one is made if that is wanted.
+    Where there is no model at all, an empty one is made if that is wanted. A store may be begun already.
     """
     if not settings.tokens and not is_loopback(settings.host):
         raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
-    engine = engine_for(settings.role, settings.store, say)
+    engine = engine_for(settings.role, settings.store, say, begun)
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
@@ -133,9 +140,9 @@ def application(service: Service) -> Starlette:
     return make_app(service, lifespan=lifespan)
 
 
-def serve(settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
+def serve(settings: Settings, say: Callable[[str], None] = lambda line: None, begun: Begun | None = None) -> int:
     """Serve until asked to end; 0 if it ended in order."""
-    return run(opened(settings, say), settings, say)
+    return run(opened(settings, say, begun=begun), settings, say)
 
 
 def run(service: Service, settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:

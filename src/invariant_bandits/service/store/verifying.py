@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +27,11 @@ Progress = Callable[[int, int], None]
 
 
 class Found(NamedTuple):
-    """What checking a part has found: the first damaged stretch, if any, and the trace of all keys."""
+    """What was found: the first damaged stretch, if any, and the traces of the keys of events and of their index."""
 
     damaged: int | None
     keys: Trace
+    indexed: Trace | None = None
 
 
 def verify(path: Path | str, *, every_row: bool = False, progress: Progress | None = None) -> int:
@@ -43,41 +46,54 @@ def verify(path: Path | str, *, every_row: bool = False, progress: Progress | No
     progress : callable
         Called with the number of events that were followed, and of all; with `every_row` only.
     """
-    connection = _opened(path)
     try:
-        if isinstance(path, str):
-            return _verified(connection, path, _ends(connection), every_row, progress)[0]
-        connection.execute("BEGIN")
-        end, keys = _verified(connection, path, check_parts(connection, path), every_row, progress)
-        if keys != index_trace(connection, every_row):
-            raise StoreError(f"{path} is damaged: {hidden(connection)}")
-        return end
+        with _reading(path) as connection:
+            ends = _ends(connection) if isinstance(path, str) else check_parts(connection, path)
+            if every_row:
+                keys = _rest(connection, path, ends, [], progress)
+                _check_index(connection, path, keys, None if isinstance(path, str) else index_trace(connection, True))
+                return ends[2]
+            stretches = _stretches(connection, path, ends)
+        found = _sealed_and_indexed(path, stretches)  # while nothing is open here: it forks
+        with _reading(path) as connection:
+            if found.damaged is not None:
+                start = found.damaged * SEALED
+                _name(connection, path, start, ends[1] if start == ends[0] else None)
+            keys = found.keys + _rest(connection, path, ends, stretches, progress)
+            _check_index(connection, path, keys, found.indexed)
+        return ends[2]
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{_shown(path)} is damaged: {error}") from None
-    finally:
-        connection.close()
 
 
-def _verified(
-    connection: Any, path: Path | str, ends: tuple[int, bytes, int], every_row: bool, progress: Progress | None
-) -> tuple[int, Trace]:
-    """Number after the last event, and the trace of all keys, if every event is whole."""
-    first, before, end = ends
-    stretches = [] if every_row else list(range(-(-first // SEALED), end // SEALED))
-    sealed = connection.execute("SELECT count(*) FROM seals WHERE first >= ?", (first,)).fetchone()[0]
-    if not every_row and len(stretches) != sealed:
+def _stretches(connection: Any, path: Path | str, ends: tuple[int, bytes, int]) -> list[int]:
+    """Stretches that have to have a seal."""
+    stretches = list(range(-(-ends[0] // SEALED), ends[2] // SEALED))
+    sealed = connection.execute("SELECT count(*) FROM seals WHERE first >= ?", (ends[0],)).fetchone()[0]
+    if len(stretches) != sealed:
         raise StoreError(f"{_shown(path)} is damaged: {len(stretches)} seals are needed, there are {sealed}")
-    found = _checked(path, stretches)
-    if found.damaged is not None:
-        _name(connection, path, found.damaged * SEALED, before if found.damaged * SEALED == first else None)
-    keys = found.keys
+    return stretches
+
+
+def _rest(
+    connection: Any, path: Path | str, ends: tuple[int, bytes, int], stretches: list[int], progress: Progress | None
+) -> Trace:
+    """Follow the chain where there are no seals; the trace of these keys."""
+    first, before, end = ends
+    keys = NOTHING
     for start, stop in _unsealed(first, stretches, end):
         for part in range(start, stop, SEALED):
             last = min(part + SEALED, stop)
             keys += _followed(connection, path, part, last, before if part == first else _digest(connection, part - 1))
             if progress is not None:
                 progress(last - first, end - first)
-    return end, keys
+    return keys
+
+
+def _check_index(connection: Any, path: Path | str, keys: Trace, index: Trace | None) -> None:
+    """Raise unless an index, where there is one to check, has the trace of the events."""
+    if index is not None and index != keys:
+        raise StoreError(f"{_shown(path)} is damaged: {hidden(connection)}")
 
 
 def _unsealed(first: int, stretches: list[int], end: int) -> list[tuple[int, int]]:
@@ -91,11 +107,18 @@ def _shown(path: Path | str) -> str:
     return shown(path) if isinstance(path, str) else str(path)
 
 
-def _opened(path: Path | str) -> Any:
-    """A connection that only reads."""
+@contextmanager
+def _reading(path: Path | str) -> Iterator[Any]:
+    """A connection that only reads, and from a file always the same state."""
     if isinstance(path, str):
-        return Reading(path)
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=10.0)
+        connection: Any = Reading(path)
+    else:
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=10.0)
+        connection.execute("BEGIN")
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
 def _ends(connection: Any) -> tuple[int, bytes, int]:
@@ -131,22 +154,35 @@ def _followed(connection: Any, path: Path | str, start: int, stop: int, before: 
 # -- seals, in several processes --
 
 
-def _checked(path: Path | str, stretches: list[int]) -> Found:
+def _sealed_and_indexed(path: Path | str, stretches: list[int]) -> Found:
     workers = min(os.cpu_count() or 1, 4)
     if len(stretches) * SEALED <= FEW or workers == 1:
-        return _sealed(path, stretches)
-    size = -(-len(stretches) // (2 * workers))
+        return _sealed(path, stretches)._replace(indexed=_indexed(path))
+    size = -(-len(stretches) // (4 * workers))
     parts = [stretches[start : start + size] for start in range(0, len(stretches), size)]
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, gc.disable) as pool:
+        index = pool.apply_async(_indexed, (path,))
         found = pool.starmap(_sealed, [(path, part) for part in parts], chunksize=1)
-    damaged = min((one.damaged for one in found if one.damaged is not None), default=None)
-    return Found(damaged, sum((one.keys for one in found), NOTHING))
+        damaged = min((one.damaged for one in found if one.damaged is not None), default=None)
+        return Found(damaged, sum((one.keys for one in found), NOTHING), index.get() if damaged is None else None)
+
+
+def _indexed(path: Path | str) -> Trace | None:
+    """The trace of the index of a SQLite file."""
+    if isinstance(path, str):
+        return None
+    try:
+        with _reading(path) as connection:
+            return index_trace(connection)
+    except UNREADABLE as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path} is damaged: {error}") from None
 
 
 def _sealed(path: Path | str, stretches: list[int]) -> Found:
-    connection = _opened(path)
     keys = NOTHING
-    try:
+    with _reading(path) as connection:
         for stretch in stretches:
             first = stretch * SEALED
             try:
@@ -158,8 +194,6 @@ def _sealed(path: Path | str, stretches: list[int]) -> Found:
                 whole = False
             if not whole:
                 return Found(stretch, keys)
-    finally:
-        connection.close()
     return Found(None, keys)
 
 
