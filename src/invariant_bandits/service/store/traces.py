@@ -29,6 +29,8 @@ class Trace:
 
 
 NOTHING = Trace(0, 0)
+OUT_OF_ORDER = Trace(-1, 0)
+"""Of no events."""
 
 
 def trace(rows: Sequence[tuple[Any, ...]]) -> Trace:
@@ -41,7 +43,7 @@ def _trace(keyed: Sequence[tuple[Any, ...]]) -> Trace:
         return NOTHING
     keys, numbers = zip(*keyed, strict=True)
     hashes = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
-    odd = 2 * np.array(numbers, dtype=np.uint64) + 1
+    odd = 2 * np.array(numbers, dtype=np.int64).view(np.uint64) + 1  # damage can make a number negative
     return Trace(len(keys), int((hashes * odd).sum(dtype=np.uint64)))
 
 
@@ -56,7 +58,7 @@ def index_trace(connection: Any, thorough: bool = False) -> Trace:
     while part := cursor.fetchmany(TOGETHER):
         keys = [key for key, _ in part]
         if keys[0] < last or sorted(keys) != keys:
-            raise StoreError("the store is damaged: its index of decisions is not in order")
+            return OUT_OF_ORDER
         total, last = total + _trace(part), keys[-1]
     return total
 
