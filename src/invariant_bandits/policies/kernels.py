@@ -204,7 +204,10 @@ def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: fl
         for t in range(count):
             norm[t] += Y[j, t] * Y[j, t]
     for t in range(count):
-        values[t] = Y[0, t] + residual_radius * np.sqrt(norms[0, t]) + invariant_radius * np.sqrt(norms[1, t])
+        values[t] = Y[0, t] + residual_radius * np.sqrt(norms[0, t])
+    if m > 1 + q:
+        for t in range(count):
+            values[t] += invariant_radius * np.sqrt(norms[1, t])
     for t in range(chosen.shape[0]):
         best, chosen[t] = -np.inf, 0
         for k in range(K):
