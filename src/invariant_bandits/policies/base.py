@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NoReturn, Protocol, Self, runtime_checkable
@@ -131,7 +132,7 @@ class BasePolicy(Shared):
         for name, given in (("offered", sets), ("actions", played)):
             if len(given) != len(rows):
                 raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(given)}")
-        with self._lock:
+        with self._lock, self._one_change():
             before = copy.deepcopy(self._unlocked())
             try:
                 for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
@@ -139,6 +140,10 @@ class BasePolicy(Shared):
             except Exception:
                 self._put_back(before)
                 raise
+
+    def _one_change(self) -> AbstractContextManager[None]:
+        """Within, the lock being held, nobody may see the state, not even who reads it without the lock."""
+        return nullcontext()
 
     @classmethod
     def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:

@@ -199,7 +199,7 @@ class InvariantPolicy(LinearPolicy):
                 f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
                 " so that their squares and fourth powers can be summed"
             )
-        with self._lock:
+        with self._lock, self._one_change():
             super().update(row, value)
             self._record.learn(row, value, np.zeros((self.dim, 0)))
             offered = None if self._history.offered is None else choice[None]

@@ -6,7 +6,8 @@ LinUCB is the case without an invariant part, z = φ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
@@ -119,7 +120,7 @@ class LinearPolicy(BasePolicy):
         self.exploration = not_negative("exploration", exploration)
         self.memory = checked_memory(memory)
         self.rounds = 0
-        self._changes, self._changing = 0, False
+        self._changes, self._changing, self._within = 0, False, False
         self._grows = not isinstance(self.memory, SlidingWindow | Discount)
         self._lift = np.zeros((self.dim, 0)) if lift is None else np.ascontiguousarray(lift)
         self._memory = self.memory.begin(self.dim if residual_dim is None else residual_dim, self.ridge)
@@ -184,7 +185,7 @@ class LinearPolicy(BasePolicy):
             if self._changing or before != self._changes:
                 with self._lock:
                     action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
-                    self._changing = False
+                    self._changing = self._within
         except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         return action if action >= 0 else refuse_offered(features, self.dim)
@@ -256,7 +257,16 @@ class LinearPolicy(BasePolicy):
         self._spread = self.exploration * self._radius
         self._invariant_spread = self.exploration * self._invariant_radius
         self._changes += 1
-        self._changing = False
+        self._changing = self._within
+
+    @contextmanager
+    def _one_change(self) -> Iterator[None]:
+        outer, self._within, self._changing = self._within, True, True
+        try:
+            yield
+        finally:
+            self._changes += 1
+            self._within = self._changing = outer
 
     def _put_back(self, state: dict[str, Any]) -> None:
         super()._put_back({**state, "_changes": self._changes + 1})
