@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
+import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import engine as work
@@ -295,6 +297,47 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         engine.call(work.add_version("default", two.learner, "background"), alone=True)
         with pytest.raises(InputError, match="are settled, more than"):
             learned(path)
+
+
+@pytest.mark.parametrize("form", ["chosen only", "row per action", "lists"])
+def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Path, form: str) -> None:
+    """A model of two columns, one of which has the name of a role."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(2_000, 3, 2))
+    reward = x[:, 0] @ [1.0, -1.0] + 0.3 * rng.normal(size=2_000)
+    if form == "chosen only":
+        log = pa.table({"reward": reward, "time": x[:, 0, 0], "x": x[:, 0, 1]})
+        schema: Any = {"features": ["time", "x"], "time": None}
+    elif form == "row per action":
+        rows = {"time": x[:, :, 0].ravel(), "x": x[:, :, 1].ravel(), "event": np.repeat(np.arange(2_000), 3)}
+        log = pa.table({**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)})
+        schema = {"features": ["time", "x"], "time": None, "round": "event", "chosen": "shown"}
+    else:
+        log = pa.table({"reward": reward, "offered": x.tolist(), "action": np.zeros(2_000, dtype=int)})
+        schema = {"offered": "offered", "action": "action"}
+    model = ib.fit_logs(log, schema)
+
+    def asked() -> Asked:
+        rows = rng.normal(size=(3, 2)).tolist()
+        return Asked(
+            actions=[
+                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True)) for row in rows
+            ]
+        )
+
+    def earned(one: Decided) -> float:
+        row = (one.actions or [])[one.place]
+        features = row["offered"] if form == "lists" else [row["time"], row["x"]]
+        return float(features[0] - features[1] + 0.3 * rng.normal())
+
+    with running(tmp_path / "d.db") as engine:
+        serve(engine, FittedLearner(model, 5))
+        play_together(engine, [asked() for _ in range(800)], earned)
+        found = learned(tmp_path / "d.db")
+    assert isinstance(found.learner, FittedLearner)
+    assert found.learner.model.moments.rounds == 2_000 + 600
+    assert found.learner.rounds == 200
+    assert found.evaluation["decisions"] > 100 or found.evaluation["unknown_because"]
 
 
 def test_too_little_history_is_said_and_a_broken_process_harms_nobody(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from invariant_bandits.logs.schema import NAMES, Schema
@@ -33,16 +33,19 @@ class Roles:
 
     @classmethod
     def of(cls, schema: Schema) -> Roles:
-        """As a schema calls them, the usual names where it has none."""
-        return cls(
-            schema.reward,
-            schema.time or cls.time,
-            schema.propensity or cls.propensity,
-            schema.arm or schema.action or cls.arm,
-            schema.arms_offered or cls.offered,
-            schema.round or cls.round,
-            schema.chosen or cls.chosen,
-        )
+        """As a schema calls them; where it has none, the usual names, unless these are features."""
+        known = {
+            "reward": schema.reward,
+            "time": schema.time,
+            "propensity": schema.propensity,
+            "arm": schema.arm or schema.action,
+            "offered": schema.arms_offered,
+            "round": schema.round,
+            "chosen": schema.chosen,
+        }
+        usual = {field.name: str(field.default) for field in fields(cls)}
+        free = {role: f"served_{name}" if name in schema.features else name for role, name in usual.items()}
+        return cls(**{role: name or free[role] for role, name in known.items()})
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Layout:
         Features that were too rare for a column.
     decisions : int
         Those that were looked at.
+    chosen_only : bool
+        Whether rows of actions that were not chosen are left out.
     """
 
     rows: bool
@@ -74,6 +79,15 @@ class Layout:
     features: Mapping[str, Kind] = field(default_factory=dict)
     left_out: int = 0
     decisions: int = 0
+    chosen_only: bool = False
+
+    def schema_like(self, schema: Schema) -> Schema:
+        """What the columns mean, if the model was fitted to a log with this schema; times are not looked at."""
+        roles, features = self.roles, schema.features or self.columns
+        told = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
+        if self.chosen_only:
+            return told
+        return replace(told, round=roles.round, chosen=roles.chosen) if self.rows else replace(told, arm=roles.arm)
 
     def rows_of(self, one: Settled) -> Iterator[dict[str, Any]]:
         """Rows of a decision: features by name."""

@@ -46,6 +46,8 @@ def _rows(layout: Layout, one: Settled) -> Iterator[dict[str, Any]]:
     roles, decided = layout.roles, one.decided
     when = datetime.fromtimestamp(decided.time, UTC)
     for place, features in enumerate(layout.rows_of(one)):
+        if layout.chosen_only and place != decided.place:
+            continue
         known: dict[str, Any] = {roles.round: decided.id, roles.time: when, "version_id": decided.version}
         if layout.rows:
             label = decided.labels[place] if decided.labels else str(place)

@@ -66,21 +66,22 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
 
 def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str]:
     """The model with the new decisions as further windows, by their number: times of the old log may be of any kind."""
-    own = learner.model
-    timeless = replace(own, schema=replace(own.schema, time=None), moments=replace(own.moments, edges=None))
+    own, layout = learner.model, layout_of(decisions, learner)
+    layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
+    timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
+    windows = max(round(layout.decisions * own.moments.windows / own.moments.rounds), 1)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
-        write_parquet(path, layout_of(decisions, learner), decisions())
+        write_parquet(path, layout, decisions())
         with _quiet():
-            update = update_model(timeless, path)
+            update = update_model(timeless, path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
         if label not in made.arms:
             made.add_arm(label, None)
         if not active and made.arms[label]:
             made.retire_arm(label)
-    words = f"{update.new.rounds:,} decisions as {update.new.windows} further windows"
-    return made, f"{words}, {update.model.moments.windows} in all"
+    return made, f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had"
 
 
 # -- models that began empty --
