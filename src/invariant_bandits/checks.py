@@ -93,9 +93,15 @@ def require_finite(name: str, array: Array) -> None:
     raise InputError(f"{name} must be finite, got {array[tuple(bad[0])]} at index ({first}){more}")
 
 
+LEAST_PROBABILITY = 1e-300
+
+
 def probability(name: str, value: float) -> float:
-    """Return `value` as a float strictly between 0 and 1, or raise."""
-    return number_between(name, value, 0.0, 1.0)
+    """Return `value` as a float strictly between 0 and 1, and not so small that its inverse is infinite, or raise."""
+    number = number_between(name, value, 0.0, 1.0)
+    if number < LEAST_PROBABILITY:
+        raise InputError(f"{name} must be at least {LEAST_PROBABILITY:g}, got {value!r}")
+    return number
 
 
 def number_between(name: str, value: float, low: float, high: float) -> float:

@@ -144,3 +144,9 @@ def test_labelled_arms_whose_rewards_are_exact_are_a_note_of_the_model(tmp_path)
         model = ib.fit_logs(tmp_path / "log.csv", schema={"arm": "banner"})
         assert any("exact function of the features" in note for note in model.notes) == told
         assert is_whole(model.policy)
+
+
+def test_a_confidence_whose_inverse_is_infinite_is_refused():
+    with pytest.raises(ib.InputError, match="confidence must be at least 1e-300"):
+        ib.LinUCB(2, confidence=5e-324)
+    assert np.isfinite(ib.LinUCB(2, confidence=1e-299).scores(np.eye(2)).width).all()
