@@ -8,7 +8,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test lint attack dist audit java browser clients reproduce bench mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -62,6 +62,11 @@ bench: $(TEST_STAMP)  ## speed against peers, as ratios within one run; peers th
 	$(BIN)/python benchmarks/offline.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/online.py
 	$(BIN)/python benchmarks/logs.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/service.py
+
+chaos: $(TEST_STAMP)  ## a service that is killed, cut off from power, filled, crowded, damaged; nothing acknowledged may be lost
+	@for script in kill9 power_loss disk_full flip concurrency restart soak; do \
+	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python chaos/$$script.py || exit 1; done
 
 attack: $(TEST_STAMP)  ## the long versions of all attacks, with tables of what was tried, refused and survived (hours)
 	$(BIN)/python attacks/forge.py --count 1000000 --seed 0

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bulk import fill
 
+from bulk import fill
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.replaying import restored
 from invariant_bandits.service.store.opening import open_store

@@ -53,10 +53,11 @@ class Server:
             preexec_fn=preexec,
         )
         self._said: list[str] = []
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         while wait and not self.is_ready():
             if self.process.poll() is not None:
-                time.sleep(0.1)
+                self._listener.join()
                 raise RuntimeError(f"exit {self.process.returncode}: {' '.join(self._said)}")
             if time.perf_counter() - began > 120:
                 raise RuntimeError("not ready after two minutes")
@@ -66,8 +67,9 @@ class Server:
     def _listen(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._said = [*self._said[-20:], line.strip()]
+        with self.process.stdout as lines:
+            for line in lines:
+                self._said = [*self._said[-20:], line.strip()]
 
     def is_ready(self) -> bool:
         """Whether it takes decisions."""
@@ -81,12 +83,15 @@ class Server:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        self._listener.join()
 
     def stop(self) -> int:
         """End it in order; its exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(60)
+        code = self.process.wait(60)
+        self._listener.join()
+        return code
 
 
 def call(port: int, method: str, path: str, body: Any = None, *, timeout: float = 30.0) -> tuple[int, Any]:
@@ -133,6 +138,8 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
                 connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=10.0)
                 status, answer = ask(connection, "POST", *calls[0])
             except OSError:
+                if connection is not None:
+                    connection.close()
                 got.retries, connection = got.retries + 1, None
                 time.sleep(0.02)
                 continue
@@ -147,6 +154,8 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
             else:
                 got.rewards[id] = value
         count += 1
+    if connection is not None:
+        connection.close()
     told.put(got)
 
 

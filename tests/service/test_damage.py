@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,6 @@ from invariant_bandits.service.store.opening import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from invariant_bandits.service.store.verifying import verify
 from served_models import Clock, running, serve
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "chaos"))
 
 
 def play(path: Path, rounds: int, clock: Clock | None = None) -> dict[str, str]:

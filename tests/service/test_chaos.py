@@ -1,0 +1,57 @@
+"""The short forms of the scripts under chaos/: a service that is killed, cut off from power, full, and crowded."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+def test_nothing_acknowledged_is_lost_when_it_is_killed_under_load() -> None:
+    from kill9 import run
+
+    told = run(2, clients=2)
+    assert told["decisions"] > 20, told
+    assert told["retries"] > 0, told
+    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is needed to record what is written")
+def test_nothing_acknowledged_is_lost_when_the_power_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And something is, if the syncs of the log are taken away: the test would notice."""
+    import power_loss
+
+    told = power_loss.run(1.0, 5, clients=2)
+    assert told["acknowledged"] > 20, told
+    assert (told["lost"], told["refused"]) == (0, []), told
+    whole = power_loss.records
+
+    def without_syncs(path: Path) -> list[tuple[float, int, str, int, bytes]]:
+        found = list(whole(path))
+        first = next(place for place, one in enumerate(found) if one[1] == power_loss.SYNC and "-wal" in one[2])
+        return [
+            one
+            for place, one in enumerate(found)
+            if place <= first or one[1] != power_loss.SYNC or "-wal" not in one[2]
+        ]
+
+    monkeypatch.setattr(power_loss, "records", without_syncs)
+    assert power_loss.run(1.0, 5, clients=2)["lost"] > 0
+
+
+def test_a_full_disk_is_503_and_passes() -> None:
+    from disk_full import run
+
+    told = run(1, clients=1, seconds=0.3)
+    assert [one["status_when_full"] for one in told["times"]] == [503], told
+    assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
+
+
+def test_the_state_after_64_clients_is_that_of_the_log_and_a_second_process_is_refused() -> None:
+    from concurrency import run
+
+    told = run(64, 1.0)
+    assert "in use" in told["second_process"], told
+    assert told["state_is_live_state"], told
+    assert (told["lost"], told["doubled"], told["state_is_replay"], told["exit"]) == (0, 0, True, 0), told
