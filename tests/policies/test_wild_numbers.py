@@ -150,3 +150,12 @@ def test_a_confidence_whose_inverse_is_infinite_is_refused():
     with pytest.raises(ib.InputError, match="confidence must be at least 1e-300"):
         ib.LinUCB(2, confidence=5e-324)
     assert np.isfinite(ib.LinUCB(2, confidence=1e-299).scores(np.eye(2)).width).all()
+
+
+@pytest.mark.parametrize("setting", ["ridge", "noise_scale", "feature_bound", "norm_bound", "exploration"])
+def test_settings_whose_radii_would_be_infinite_are_refused(setting):
+    for value in (1e-308, 1e300):
+        with pytest.raises(ib.InputError, match=f"{setting} must lie between 1e-100 and 1e\\+100"):
+            ib.LinUCB(2, **{setting: value})
+    for value in (1e-100, 1e100):
+        assert np.isfinite(ib.LinUCB(2, **{setting: value}).scores(np.eye(2)).width).all()

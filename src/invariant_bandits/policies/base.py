@@ -17,6 +17,10 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.sharing import Shared
 
 
+LARGEST_SETTING = 1e100
+"""Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay finite."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """What a policy thinks of the offered actions.
@@ -261,12 +265,18 @@ def own_propensities(policy: Any, features: Array) -> Array:
 
 
 def positive(name: str, value: float) -> float:
-    """Return `value` as a positive finite float, or raise."""
-    return number_between(name, value, 0.0, np.inf)
+    """Return `value` as a positive float whose square and inverse square are finite, or raise."""
+    return _bearable(name, number_between(name, value, 0.0, np.inf))
 
 
 def not_negative(name: str, value: float) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
     if np.ndim(value) == 0 and value == 0:
         return 0.0
-    return number_between(name, value, 0.0, np.inf)
+    return _bearable(name, number_between(name, value, 0.0, np.inf))
+
+
+def _bearable(name: str, number: float) -> float:
+    if not 1.0 / LARGEST_SETTING <= number <= LARGEST_SETTING:
+        raise InputError(f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}")
+    return number
