@@ -16,7 +16,6 @@ from invariant_bandits.description import ANYTHING, Description
 from invariant_bandits.policies.past import Past
 from invariant_bandits.sharing import Shared
 
-
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay finite."""
 
