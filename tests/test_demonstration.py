@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -47,24 +48,34 @@ def test_what_a_visit_brings_is_what_was_planted() -> None:
 def test_the_command_is_alive_within_seconds_and_ends_in_order(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "demo", "--rate", "40"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=tmp_path
-    )
-    try:
-        assert process.stdout is not None
-        lines: list[str] = []
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))):
-            line = process.stdout.readline()
-            assert line, "".join(lines)
-            lines.append(line)
-        with httpx.Client(base_url=found.group()) as client:
-            assert "<title>" in client.get("/").text
-            until(lambda: client.get("/v1/overview").json()["model"]["counts"]["decisions"] >= 20)
-            assert set(client.get("/v1/overview").json()["models"]) == {"shop", "banners"}
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
-        assert process.returncode == 0, rest
-        assert "Traceback" not in rest
-        assert list(tmp_path.iterdir()) == []  # the store was for the time of the demonstration only
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            with httpx.Client(base_url=address_of(process)) as client:
+                assert "<title>" in client.get("/").text
+                until(lambda: decisions(client.get("/v1/overview").json()) >= 20)
+                assert set(client.get("/v1/overview").json()["models"]) == {"shop", "banners"}
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest
+    assert list(tmp_path.iterdir()) == []  # the store was for the time of the demonstration only
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """What the command says where it listens."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not (found := re.search(r"http://127\.0\.0\.1:\d+", "".join(lines))):
+        line = process.stdout.readline()
+        assert line, "".join(lines)
+        lines.append(line)
+    return found.group()
+
+
+def decisions(overview: dict[str, Any]) -> int:
+    """Decisions that were seen so far; none before anything was looked at."""
+    return 0 if overview["model"] is None else int(overview["model"]["counts"]["decisions"])

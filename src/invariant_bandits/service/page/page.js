@@ -50,6 +50,7 @@ function rateOf(told) {
 }
 
 function show(told) {
+  if (told.service.time === null) return pulse("starting", "");
   state.told = told;
   $("loading").hidden = true;
   pulse(told.service.available ? "live" : "the store is away", told.service.available ? "good" : "bad");
