@@ -66,6 +66,11 @@ def test_batches_are_done_whole_or_not_at_all(client: TestClient) -> None:
     assert [one["status"] for one in statuses] == ["learned", "learned"]
 
 
+def test_a_word_is_not_a_batch(client: TestClient) -> None:
+    asked = {"id": "word", "context": {"page": "decisions", "rewards": "rewards"}, "arms": ["a", "b"]}
+    assert client.post("/v1/decisions", json=asked).json()["id"] == "word"
+
+
 def test_rows_of_features_can_be_offered(client: TestClient) -> None:
     rows = [{"price": 1.0}, {"price": 2.0}]
     assert client.post("/v1/models", json={"name": "rows"}).status_code == 201

@@ -110,6 +110,16 @@ def parsed(body: bytes, kind: type[Body]) -> Body:
         raise RefusedError(400, f"body: not valid JSON ({error})", "body") from None
 
 
+def has_field(body: bytes, name: str) -> bool:
+    """Whether a body is an object with this field; a text or a name deeper in it does not count."""
+    if f'"{name}"'.encode() not in body:
+        return False
+    try:
+        return name in msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
 async def read(request: Request, kind: type[Body], limits: Limits) -> Body:
     """The body of a request as what is expected."""
     return parsed(await read_body(request, limits), kind)

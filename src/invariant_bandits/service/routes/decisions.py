@@ -11,7 +11,7 @@ from starlette.routing import Route
 from invariant_bandits.service import engine as work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.events import Decided, decoded
-from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, parsed, read_body
+from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, has_field, parsed, read_body
 from invariant_bandits.service.records import Record, record_of
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.routes.shapes import (
@@ -29,7 +29,7 @@ async def decide(request: Request) -> Response:
     """One decision, or several under "decisions"."""
     service = service_of(request, "decide")
     body = await read_body(request, service.limits)
-    if b'"decisions"' in body:
+    if has_field(body, "decisions"):
         many = parsed(body, DecisionBatch)
         _check_batch(len(many.decisions), service, "decisions")
         asked = [_asked(one, service) for one in many.decisions]
@@ -43,7 +43,7 @@ async def reward(request: Request) -> Response:
     """One reward, or several under "rewards"."""
     service = service_of(request, "decide")
     body = await read_body(request, service.limits)
-    if b'"rewards"' in body:
+    if has_field(body, "rewards"):
         many = parsed(body, RewardBatch)
         _check_batch(len(many.rewards), service, "rewards")
         given = [_given(one) for one in many.rewards]
