@@ -209,7 +209,7 @@ def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> di
         follow(learner, store, "default", first, upto, judge)
     evaluation = judge.verdict().to_plain()
     content = {"kind": learner.kind, "content": learner.to_bytes(), "base": base, "through": first, "upto": upto}
-    return {**content, "note": in_words(evaluation), "evaluation": evaluation}
+    return {**content, "note": in_words(evaluation), "evaluation": evaluation, "first_fit": True}
 
 
 def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +284,9 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         engine.call(work.change_arms("default", "arm_2", add=False), alone=True)
         one = learned(path)
         assert isinstance(one.learner, FittedLearner)
-        assert one.learner.model.moments.rounds == before.rounds + 600
+        assert one.learner.model.moments.rounds == before.rounds + 500
         assert one.learner.model.moments.windows > before.windows
-        assert one.learner.rounds == 200  # the latest, as they came
+        assert one.learner.rounds == 300  # the latest, as they came
         assert one.learner.arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
         task = work.add_version("default", one.learner, "background", through=one.through)
         engine.call(task, alone=True)
@@ -335,8 +335,8 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         play_together(engine, [asked() for _ in range(800)], earned)
         found = learned(tmp_path / "d.db")
     assert isinstance(found.learner, FittedLearner)
-    assert found.learner.model.moments.rounds == 2_000 + 600
-    assert found.learner.rounds == 200
+    assert found.learner.model.moments.rounds == 2_000 + 500
+    assert found.learner.rounds == 300
     assert found.evaluation["decisions"] > 100 or found.evaluation["unknown_because"]
 
 

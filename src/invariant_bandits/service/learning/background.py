@@ -45,7 +45,8 @@ class Plan:
         Hour and minute of every day, in the time of this machine.
     activate : "better", "always" or "never"
         Whether a new version takes over by itself: if it is better than the running one for all that can be known (the
-        whole interval of the difference lies above 0), in any case, or only by hand.
+        whole interval of the difference lies above 0), in any case, or only by hand. A model that began empty is first
+        fitted on easier terms: something must be known, and it must not be worse.
     """
 
     every: float | None = None
@@ -192,7 +193,7 @@ def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activ
         follow(learner, state.contents, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
         evaluation, running = told["evaluation"], state.model(model).version
-        active = activate == "always" or (activate == "better" and bool(evaluation["better"]))
+        active = activate == "always" or (activate == "better" and _is_good_enough(evaluation, told["first_fit"]))
         active = active and running == told["base"]
         version = work.add_version(
             model,
@@ -208,3 +209,9 @@ def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activ
         return {"version": version, "active": active, "note": told["note"], "evaluation": evaluation}
 
     return adding
+
+
+def _is_good_enough(evaluation: dict[str, Any], first_fit: bool) -> bool:
+    """Whether the rule "better" lets a version take over."""
+    known = not evaluation["unknown_because"]
+    return bool(evaluation["better"] or (first_fit and known and not evaluation["worse"]))

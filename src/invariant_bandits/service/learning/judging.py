@@ -124,6 +124,7 @@ class Verdict(NamedTuple):
             "high": float(gain.high) if known else None,
             "confidence": gain.confidence,
             "better": self.better,
+            "worse": gain.concludes and gain.high < 0.0,
             "unknown_because": list(gain.reasons),
         }
 

@@ -52,6 +52,7 @@ def answered(store: str, model: str) -> dict[str, Any]:
         "upto": found.upto,
         "note": f"{found.words}; {in_words(found.evaluation)}",
         "evaluation": found.evaluation,
+        "first_fit": found.first_fit,
     }
 
 
