@@ -113,7 +113,7 @@ def learned(path: Path | str) -> Learned:
 
 
 def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_path: Path) -> None:
-    """The running LinUCB never forgets and loses 0.18 per round, known within ± 0.06: missed less than once in 10^4."""
+    """The running LinUCB never forgets and loses 0.15 per round, known within ± 0.06: missed less than once in 10^3."""
     world, path = World(6_000), tmp_path / "d.db"
     with running(path) as engine:
         first = serve(engine)
