@@ -59,7 +59,7 @@ class PostgresStore:
     ) -> None:
         self.path, self.name, self.writing = address, shown(address), writing
         self.learning = writing and learning
-        self._is_open = False
+        self._is_open = self._is_closed = False
         self._errors = needed("psycopg", "A store in PostgreSQL").Error
         self._reading = threading.local()
         self._readers: list[Any] = []
@@ -273,6 +273,8 @@ class PostgresStore:
 
     def _read(self, asked: str, *given: Any) -> list[Any]:
         """All that is found, by a connection of this thread, made anew if it was lost."""
+        if self._is_closed:
+            raise UnavailableError(f"{self.name} was closed")
         mine = getattr(self._reading, "connection", None)
         for last_try in (mine is None, True):
             try:
@@ -308,6 +310,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Let go of everything."""
+        self._is_closed = True
         for connection in [*self._readers, *([self._connection] if hasattr(self, "_connection") else [])]:
             connection.close()
         self._readers.clear()

@@ -1,0 +1,109 @@
+"""The files under deploy/ say what the command understands, and what systemd and compose can read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from invariant_bandits.cli.app import app
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+UNIT = "invariant-bandits.service"
+
+
+def compose() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml")
+    told: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return told
+
+
+def lines(name: str, word: str) -> list[str]:
+    """What follows a word at the beginning of a line of the Containerfile, continued lines joined."""
+    text = (DEPLOY / name).read_text().replace("\\\n", " ")
+    return [line.removeprefix(word).strip() for line in text.splitlines() if line.startswith(word)]
+
+
+def options(arguments: list[str]) -> dict[str, Any]:
+    """What the command takes arguments for, without running it."""
+    name, *rest = arguments
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    return dict(command.make_context(name, list(rest)).params)
+
+
+def test_the_container_starts_the_service_on_a_store_in_its_volume_and_asks_whether_it_is_ready() -> None:
+    assert json.loads(lines("Containerfile", "ENTRYPOINT")[0]) == ["invariant-bandits"]
+    given = options(json.loads(lines("Containerfile", "CMD")[0]))
+    assert (given["host"], given["port"], given["role"]) == ("0.0.0.0", 8080, "alone")
+    assert given["token_file"] is not None, "beyond loopback the service refuses to start without tokens"
+    assert lines("Containerfile", "WORKDIR") == lines("Containerfile", "VOLUME")
+    assert not Path(given["store"]).is_absolute()
+    assert "/readyz" in lines("Containerfile", "HEALTHCHECK")[0]
+    (user,) = lines("Containerfile", "USER")
+    assert user not in ("root", "0")
+
+
+def test_the_container_is_built_from_what_is_there() -> None:
+    for line in lines("Containerfile", "COPY"):
+        *sources, _ = line.split()
+        assert all((DEPLOY.parent / one).exists() for one in sources), line
+    ran = " ".join(lines("Containerfile", "RUN"))
+    extras = re.search(r"/source\[([a-z,]+)\]", ran)
+    assert extras is not None
+    declared = (DEPLOY.parent / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{one} = \[", declared, re.MULTILINE) for one in extras[1].split(","))
+
+
+def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_learner_before_its_deciders() -> None:
+    services = compose()["services"]
+    given = {name: options(one["command"]) for name, one in services.items() if "command" in one}
+    assert {name: one["role"] for name, one in given.items()} == {
+        "learner": "learner",
+        "standby": "learner",
+        "decider": "decider",
+    }
+    assert len({one["store"] for one in given.values()}) == 1
+    assert given["learner"]["store"].startswith("postgresql://bandits@postgres/decisions")
+    assert "healthcheck" in services["postgres"]
+    assert services["learner"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert services["decider"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
+    known = {"tokens": "/run/secrets/tokens"}
+    assert all(str(one["token_file"]) == known["tokens"] for one in given.values())
+    assert set(compose()["secrets"]) == set(known)
+
+
+def unit() -> str:
+    return (DEPLOY / UNIT).read_text()
+
+
+def test_the_unit_starts_the_service_where_it_may_write() -> None:
+    (started,) = re.findall(r"^ExecStart=(.*)$", unit(), re.MULTILINE)
+    program, *arguments = shlex.split(started)
+    assert Path(program).name == "invariant-bandits"
+    given = options(arguments)
+    assert given["store"].startswith("%S/invariant-bandits/")
+    assert "StateDirectory=invariant-bandits" in unit()
+    assert str(given["token_file"]) == "%d/tokens"
+    assert re.search(r"^LoadCredential=tokens:", unit(), re.MULTILINE)
+    assert not re.search(r"^MemoryDenyWriteExecute", unit(), re.MULTILINE), "compiled loops need such memory"
+
+
+def test_systemd_understands_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    here = Path(sys.executable).with_name("invariant-bandits")
+    (tmp_path / UNIT).write_text(unit().replace("/opt/invariant-bandits/bin/invariant-bandits", str(here)))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT)], capture_output=True, text=True, check=False
+    )
+    if "Failed to" in done.stderr and UNIT not in done.stderr:
+        pytest.skip(f"systemd-analyze cannot work here: {done.stderr.strip()[:200]}")
+    assert (done.returncode, done.stderr) == (0, "")
