@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from invariant_bandits.service import engine as work
-from invariant_bandits.service.replaying import replayed
+from invariant_bandits.service.compacting import compact
+from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import SEALED, START, StoreError, checked
 from invariant_bandits.service.store.opening import open_store
 from invariant_bandits.service.store.verifying import verify
-from served_models import running, serve
+from served_models import Clock, running, serve
 
 
 def change(address: str, sqlite: str, postgres: str) -> None:
@@ -125,6 +126,56 @@ def test_a_missing_event_and_a_missing_seal_are_found(address: str, gone: int) -
     change(address, *["DELETE FROM seals"] * 2)
     with pytest.raises(StoreError, match="1 seals are needed, there are 0"):
         verify(path)
+
+
+def used(address: str) -> None:
+    """Open a store with everything checked, and replay it."""
+    store = open_store(address, check=verify)
+    try:
+        replayed(store)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"])
+def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, removed: str) -> None:
+    with running(address) as engine:
+        serve(engine)
+        for id in "xyzuv":
+            engine.call(work.decide(Asked(id=id)))
+        path = engine.store.path
+    open_store(address, check=verify).close()
+    change(address, *[f"DELETE {removed}"] * 2)
+    if removed == "FROM snapshots":  # nothing is lost: the events tell
+        assert verify(path) == 7
+        return
+    with pytest.raises(StoreError, match=r"missing|no seed"):
+        used(address)
+
+
+def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(address: str) -> None:
+    clock = Clock()
+    with running(address, clock) as engine:
+        serve(engine)
+        for number in range(40):
+            clock.now += 1.0
+            engine.call(work.decide(Asked(context={"hour": str(number % 3)}, id=str(number))))
+            engine.call(work.reward(Given(str(number), 1.0)))
+    store = open_store(address, check=verify)
+    before, whole = restored(store).hashes(), store.head()
+    done = compact(store, clock.now - 10.0)
+    assert done.removed > 50
+    assert (store.start().seq, store.head()) == (done.removed, whole)
+    assert restored(store).hashes() == replayed(store).hashes() == before
+    store.close()
+    assert verify(store.path) == verify(store.path, every_row=True) == whole.seq
+    with running(address, clock) as engine:
+        assert engine.call(work.reward(Given("39", 1.0))) == "unchanged"
+        engine.call(work.decide(Asked(id="new")))
+        live = engine.state.hashes()
+    store = open_store(address, writing=False)
+    assert replayed(store).hashes() == live
+    store.close()
 
 
 def answer_lost(append: Callable[..., Any]) -> Callable[..., Any]:

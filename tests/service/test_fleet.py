@@ -26,6 +26,7 @@ from invariant_bandits.service.roles import engine_for
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.postgres import PostgresStore
+from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import Clock, serve
 from started_service import service, start
@@ -157,6 +158,37 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
         assert one.call(work.reward(Given("none", 1.0))) == "late"
         until(lambda: counts.late == 1)
         live = learner.state.hashes()
+    store = PostgresStore(address, writing=False)
+    assert replayed(store).hashes() == live
+    store.close()
+
+
+def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres: PostgresServer) -> None:
+    address = postgres.fresh()
+    with fleet(address) as (learner, deciders):
+        players = [Player(deciders[n % 2]) for n in range(4)]
+        for player in players:
+            player.start()
+        for _ in range(3):
+            before = sum(len(player.rewarded) for player in players)
+            until(lambda: sum(len(player.rewarded) for player in players) > before + 20)  # noqa: B023 - called at once
+            cut(postgres)
+        for player in players:
+            player.going = False
+            player.join()
+        acknowledged = set().union(*(player.rewarded for player in players))
+        learner.call(work.decide(Asked(id="last")))  # also the learner is back
+        until(lambda: learner.state.models["default"].counts.learned >= len(acknowledged))
+        live, learned = learner.state.hashes(), learner.state.models["default"].counts.learned
+        assert learner.failure is None
+    events = events_of(address)
+    settled = [one.id for one in events if isinstance(one, Closed)]
+    assert len(set(settled)) == len(settled) == learned
+    assert acknowledged <= set(settled)
+    places = {one.id: one.place for one in events if isinstance(one, Decided)}
+    assert len(places) == len([one for one in events if isinstance(one, Decided)])
+    for player in players:
+        assert player.decided.items() <= places.items()
     store = PostgresStore(address, writing=False)
     assert replayed(store).hashes() == live
     store.close()

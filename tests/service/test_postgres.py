@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import psycopg
 import pytest
 
 from invariant_bandits.service import engine as work
-from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.replaying import replayed
-from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.postgres import PostgresStore
 from invariant_bandits.service.store.postgres_connection import shown
+from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import running, serve
-
-
-def cut(server: PostgresServer) -> None:
-    """End all connections to the server."""
-    with psycopg.connect(server.address, autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-
-
-class Player(threading.Thread):
-    """Asks for decisions and reports rewards, and notes what was acknowledged, until it is told to stop."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self.engine, self.going = engine, True
-        self.decided: dict[str, int] = {}
-        self.rewarded: set[str] = set()
-        self.refused = 0
-
-    def run(self) -> None:
-        number = 0
-        while self.going:
-            number += 1
-            id = f"{self.name} {number}"
-            try:
-                self.decided[id] = self.engine.call(work.decide(Asked(context={"hour": str(number % 3)}, id=id))).place
-                self.engine.call(work.reward(Given(id, 1.0)))
-                self.rewarded.add(id)
-            except UnavailableError:
-                self.refused += 1
-                time.sleep(0.05)
 
 
 @pytest.mark.parametrize("how", ["restart", "crash", "cut"])

@@ -67,17 +67,16 @@ def compact(
 ) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits.service.compacting import compact
-    from invariant_bandits.service.store.sqlite import SqliteStore
+    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.store.postgres_connection import is_address
     from invariant_bandits.service.store.verifying import verify
 
     if (keep_days is None) == (before is None):
         raise InputError("say either --keep-days or --before")
     bound = time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
-    if store.startswith(("postgresql://", "postgres://")):
-        raise InputError("STORE: events are removed from files only")
-    if not Path(store).is_file():
+    if not is_address(store) and not Path(store).is_file():
         raise InputError(f"STORE: {store} does not exist")
-    opened = SqliteStore(store, check=verify)
+    opened = open_store(store, check=verify)
     try:
         done = compact(opened, float(bound or 0.0))
     finally:

@@ -27,7 +27,7 @@ def compact(store: Any, before: float) -> Compacted:
     first = min(first_since(store, before, start, end), _oldest_needed(store, state, end))
     if first <= start:
         return Compacted(0, end - start)
-    store.cut(first, state.to_bytes())
+    store.cut(first, state.seq, state.to_bytes())
     store.shrink()
     return Compacted(first - start, end - first)
 

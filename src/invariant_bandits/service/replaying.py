@@ -40,13 +40,14 @@ def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int
     base, newest = store.base(), store.latest_snapshot()
     if base is None and store.start().seq:
         raise StoreError("the first events were removed, and there is no snapshot to begin from")
-    state, published = State(store), Published(store)
-    if base is not None:
-        state = State.from_bytes(base[1], store)
+    state = State(store) if base is None else State.from_bytes(base[1], store)
+    published = Published(store, state)
     for _, batch in batches(store.rows(state.seq, end)):
         for event in batch:
             if isinstance(event, Decided):
-                check(state if event.at is None else published.at(event.at, state.seq), event)
+                knew = state if event.at is None else published.at(event.at, state)
+                if knew is not None:
+                    check(knew, event)
         for event in batch:
             state.apply(event)
             published.keep(state)
@@ -60,26 +61,31 @@ def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int
 class Published:
     """States that decisions were made from although more had happened since, while they are needed."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, first: State) -> None:
         self._store = store
         self._last_use: dict[int, int] = {}
-        for row in store.rows():
+        for row in store.rows(first.seq):
             event = decoded(row.event)
             if isinstance(event, Decided) and event.at is not None:
                 self._last_use[event.at] = row.batch
         self._kept: dict[int, State] = {}
+        self._first = first.seq
+        self.keep(first)
 
     def keep(self, state: State) -> None:
         """Keep a copy of a state that is needed later."""
         if state.seq in self._last_use:
             self._kept[state.seq] = State.from_bytes(state.to_bytes(), self._store)
 
-    def at(self, seq: int, batch: int) -> State:
-        """The state after `seq` events, for a decision in a batch; those that no later one needs are dropped."""
-        self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= batch}
-        if seq not in self._kept:
-            raise StoreError(f"a decision in the batch of event {batch} was made from event {seq}, which came later")
-        return self._kept[seq]
+    def at(self, seq: int, now: State) -> State | None:
+        """The state after `seq` events, for a decision of the next batch; None if that was before the replay's first.
+
+        States that no later decision needs are dropped.
+        """
+        self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= now.seq}
+        if seq not in self._kept and seq >= self._first:
+            raise StoreError(f"event {now.seq}: a decision was made from {seq} events, which is no state before it")
+        return self._kept.get(seq)
 
 
 def _check_same(state: State, kept: State) -> None:

@@ -33,7 +33,7 @@ from invariant_bandits.service.learners import Choice, Round, learner_from_bytes
 from invariant_bandits.service.records import Record, Records
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.served import Served
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.chain import Row, StoreError
 
 log = logging.getLogger("invariant_bandits.service")
 LARGEST_REWARD = 1e9
@@ -72,11 +72,16 @@ class State:
     """
 
     def __init__(self, store: Any, *, at: int | None = None) -> None:
-        self.at = at
+        self.at, self._store = at, store
         self.contents: Contents = store
         self.models: dict[str, Served] = {}
-        self.records = Records(store.of_key)
+        self.records = Records(self._rows_of)
         self.seq = 0
+
+    def _rows_of(self, id: str) -> list[Row]:
+        """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
+        rows: list[Row] = self._store.of_key(id)
+        return rows if self.at is not None else [row for row in rows if row.seq < self.seq]
 
     def model(self, name: str) -> Served:
         """A model by its name."""

@@ -1,15 +1,14 @@
-"""What a SQLite file holds beside its events: where they begin and end, contents of versions, snapshots."""
+"""What a store holds beside its events: where they begin and end, contents of versions, snapshots."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 from invariant_bandits.service.store.chain import SIZE, START, StoreError
 
 
-def check_parts(connection: Any, path: Path) -> tuple[int, bytes, int]:
+def check_parts(connection: Any, path: str) -> tuple[int, bytes, int]:
     """Number of the first event, the digest before it, the number after the last; StoreError if a part is damaged."""
     first, before = _beginning(connection, path)
     heads = connection.execute("SELECT seq, digest FROM head").fetchall()
@@ -28,7 +27,7 @@ def check_parts(connection: Any, path: Path) -> tuple[int, bytes, int]:
     return first, before, end
 
 
-def _beginning(connection: Any, path: Path) -> tuple[int, bytes]:
+def _beginning(connection: Any, path: str) -> tuple[int, bytes]:
     cuts = connection.execute("SELECT first, before, base FROM cut").fetchall()
     if not cuts:
         return 0, START
@@ -39,14 +38,14 @@ def _beginning(connection: Any, path: Path) -> tuple[int, bytes]:
     return first, before
 
 
-def _check_contents(connection: Any, path: Path) -> None:
+def _check_contents(connection: Any, path: str) -> None:
     for number, (digest, size) in enumerate(connection.execute("SELECT digest, length(body) FROM contents").fetchall()):
         ((body,),) = connection.execute("SELECT body FROM contents WHERE digest = ?", (digest,)).fetchall() or [(b"",)]
         if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != digest:
             raise StoreError(f"{path} is damaged: content {number + 1} ({size} bytes) does not match its checksum")
 
 
-def _check_snapshots(connection: Any, path: Path, end: int) -> None:
+def _check_snapshots(connection: Any, path: str, end: int) -> None:
     for (seq,) in connection.execute("SELECT seq FROM snapshots").fetchall():
         ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", (seq,)).fetchall()
         if seq > end:

@@ -16,9 +16,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE seals (first BIGINT PRIMARY KEY, digest BYTEA NOT NULL)",
         "CREATE TABLE contents (digest TEXT PRIMARY KEY, body BYTEA NOT NULL)",
         "CREATE TABLE snapshots (seq BIGINT PRIMARY KEY, body BYTEA NOT NULL, digest BYTEA NOT NULL)",
-        "CREATE TABLE cut (first BIGINT NOT NULL, before BYTEA NOT NULL)",
-        "CREATE TABLE writer (epoch BIGINT NOT NULL)",
-        "INSERT INTO writer VALUES (0)",
+        "CREATE TABLE cut (first BIGINT NOT NULL, before BYTEA NOT NULL, base BIGINT NOT NULL)",
+        "CREATE TABLE head (seq BIGINT NOT NULL, digest BYTEA NOT NULL, epoch BIGINT NOT NULL)",
+        "INSERT INTO head VALUES (0, decode(repeat('00', 16), 'hex'), 0)",
     ),
 )
 """Statements of each step; steps are only ever added."""

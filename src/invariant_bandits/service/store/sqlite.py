@@ -18,6 +18,7 @@ from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError
 from invariant_bandits.service.store.journal import check_journal
 from invariant_bandits.service.store.locking import locked
 from invariant_bandits.service.store.parts import snapshot_digest
+from invariant_bandits.service.store.seeds import marked, unmarked
 
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
@@ -110,12 +111,9 @@ class SqliteStore:
             if not self.writing or self.head().seq:
                 raise StoreError(f"{self.path} is damaged: it has no seed")
             seed = secrets.randbits(63)
-            self._connection.execute("INSERT INTO meta VALUES ('seed', ?)", (_marked(seed),))
+            self._connection.execute("INSERT INTO meta VALUES ('seed', ?)", (marked(seed),))
             return seed
-        number = kept.partition(" ")[0]
-        if not number.isdigit() or _marked(int(number)) != kept:
-            raise StoreError(f"{self.path} is damaged: its seed does not match its checksum")
-        return int(number)
+        return unmarked(kept, str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
         if self.writing:
@@ -268,18 +266,17 @@ class SqliteStore:
             raise StoreError(f"{self.path} is damaged: the snapshot after event {found[0]} does not match its checksum")
         return found[0], found[1]
 
-    def cut(self, first: int, snapshot: bytes) -> None:
-        """Remove all events before number `first` for good; a replay begins with `snapshot`, the state of now."""
+    def cut(self, first: int, seq: int, snapshot: bytes) -> None:
+        """Remove all events before number `first` for good; a replay begins with the state after `seq` events."""
         with self._changing() as connection:
             (before,) = connection.execute("SELECT body FROM events WHERE seq = ?", (first - 1,)).fetchone()
-            now = self.head().seq
-            kept = (now, snapshot, snapshot_digest(now, snapshot))
+            kept = (seq, snapshot, snapshot_digest(seq, snapshot))
             connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", kept)
             connection.execute("DELETE FROM cut")
-            connection.execute("INSERT INTO cut VALUES (?, ?, ?)", (first, before[-len(START) :], now))
+            connection.execute("INSERT INTO cut VALUES (?, ?, ?)", (first, before[-len(START) :], seq))
             connection.execute("DELETE FROM events WHERE seq < ?", (first,))
             connection.execute("DELETE FROM seals WHERE first < ?", (first,))
-            connection.execute("DELETE FROM snapshots WHERE seq < ?", (now,))
+            connection.execute("DELETE FROM snapshots WHERE seq < ?", (seq,))
 
     def shrink(self) -> None:
         """Give the room of what was removed back to the disk."""
@@ -305,8 +302,3 @@ class SqliteStore:
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None
-
-
-def _marked(seed: int) -> str:
-    """A seed with its checksum, as it is kept."""
-    return f"{seed} {hashlib.sha256(str(seed).encode()).hexdigest()[:16]}"

@@ -48,7 +48,7 @@ def verify(path: Path | str, *, every_row: bool = False, progress: Progress | No
     """
     try:
         with _reading(path) as connection:
-            ends = _ends(connection) if isinstance(path, str) else check_parts(connection, path)
+            ends = check_parts(connection, _shown(path))
             if every_row:
                 keys = _rest(connection, path, ends, [], progress)
                 _check_index(connection, path, keys, None if isinstance(path, str) else index_trace(connection, True))
@@ -119,14 +119,6 @@ def _reading(path: Path | str) -> Iterator[Any]:
         yield connection
     finally:
         connection.close()
-
-
-def _ends(connection: Any) -> tuple[int, bytes, int]:
-    """Number of the first event, the digest before it, and the number after the last."""
-    cut = connection.execute("SELECT first, before FROM cut").fetchone()
-    first, before = (0, START) if cut is None else cut
-    (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
-    return first, before, first if last is None else last + 1
 
 
 def _digest(connection: Any, seq: int) -> bytes:
