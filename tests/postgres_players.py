@@ -24,7 +24,7 @@ class Player(threading.Thread):
     """Asks for decisions and reports rewards, and notes what was acknowledged, until it is told to stop."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.engine, self.going = engine, True
         self.decided: dict[str, int] = {}
         self.rewarded: set[str] = set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import ConflictError
+from invariant_bandits.service.state import ConflictError, State
+from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.opening import open_store
 from served_models import Clock, fitted, running, serve
 
@@ -145,3 +149,25 @@ def test_roll_back_restores_the_version_before_exactly(address: str) -> None:
         assert engine.state.models["default"].learner.to_bytes() == left
         with pytest.raises(InputError, match="no earlier version"):
             engine.call(work.roll_back("default"), alone=True)
+
+
+def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
+    """Also those whose requests were taken together with the one that it stopped at."""
+    store = open_store(address)
+    engine = Engine(store)
+    engine.start()
+    serve(engine)
+
+    def damaged(state: State, batch: work.Batch) -> None:
+        time.sleep(0.2)  # meanwhile the others come
+        raise StoreError("event 7 is damaged")
+
+    with ThreadPoolExecutor(6) as pool:
+        broken = pool.submit(engine.call, work.inspect(lambda state: time.sleep(0.2)))
+        waiting = [pool.submit(engine.call, damaged, alone=True) for _ in range(2)]
+        waiting += [pool.submit(engine.call, work.decide(Asked())) for _ in range(3)]
+        broken.result(30.0)
+        for one in waiting:
+            with pytest.raises(UnavailableError, match="event 7 is damaged"):
+                one.result(30.0)
+    engine.stop()

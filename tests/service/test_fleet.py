@@ -177,7 +177,6 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
             player.going = False
             player.join()
         acknowledged = set().union(*(player.rewarded for player in players))
-        learner.call(work.decide(Asked(id="last")))  # also the learner is back
         until(lambda: learner.state.models["default"].counts.learned >= len(acknowledged))
         live, learned = learner.state.hashes(), learner.state.models["default"].counts.learned
         assert learner.failure is None

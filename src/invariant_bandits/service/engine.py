@@ -155,6 +155,7 @@ class Engine:
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._taken: list[Task] = []
         self._started = self._ended = False
 
     # -- from outside --
@@ -221,12 +222,13 @@ class Engine:
 
     def _step(self) -> bool:
         """Take what was asked, commit it, tell; False when it is time to end."""
-        tasks, go_on = self._take()
+        self._taken, go_on = self._take()
+        tasks = self._taken
         while tasks:
             alone = next((place for place, task in enumerate(tasks) if task.alone), len(tasks))
             part = tasks[:alone] if alone else tasks[:1]
             self._serve(part)
-            tasks = tasks[len(part) :]
+            self._taken = tasks = tasks[len(part) :]
         now = self._time.now()
         self._tend(now)
         self._try_again()
@@ -277,23 +279,18 @@ class Engine:
 
     def _serve(self, tasks: Sequence[Task]) -> None:
         """One batch: propose, commit, apply, tell."""
-        batch, answers = self._proposed(tasks)
-        if batch.events:
-            try:
-                try:
-                    self._commit(batch)
-                except OvertakenError as others:
-                    self._follow(others.rows)
+        answers: list[Answer] = [(task, None, None) for task in tasks]
+        try:
+            batch, answers = self._proposed(tasks)
+            if batch.events:
+                while not self._committed(batch):
                     batch, answers = self._proposed(tasks)
-                    self._commit(batch)
-            except UnavailableError as error:
-                answers = [(task, None, failed or error) for task, _, failed in answers]
-            except BaseException as error:
-                stopped = UnavailableError(f"the service has stopped: {error}")
-                _tell_all([(task, None, failed or stopped) for task, _, failed in answers])
-                raise
-            if any(task.alone for task in tasks):
-                self._published = -math.inf  # those who decide elsewhere shall know at once
+                if any(task.alone for task in tasks):
+                    self._published = -math.inf  # those who decide elsewhere shall know at once
+        except UnavailableError as error:
+            answers = [(task, None, failed or error) for task, _, failed in answers]
+            if self._is_shared:
+                self.store.abandon()
         _tell_all(answers)
 
     def _proposed(self, tasks: Sequence[Task]) -> tuple[Batch, list[Answer]]:
@@ -305,22 +302,27 @@ class Engine:
             try:
                 answers.append((task, task.work(self.state, batch), None))
             except Exception as error:  # proposing changes nothing: only this one fails
-                if len(batch.events) != proposed or isinstance(error, StoreError):
+                if len(batch.events) != proposed or isinstance(error, StoreError | UnavailableError):
                     raise
                 answers.append((task, None, error))
         return batch, answers
 
-    def _commit(self, batch: Batch) -> None:
+    def _committed(self, batch: Batch) -> bool:
+        """Make what was proposed durable, and so; False if others were first, who are followed then."""
         if not self.available:
             self._recover()
+            self.available = True
         self._time.reach(batch.now)
         try:
             self._append(batch)
+        except OvertakenError as others:
+            self._follow(others.rows)
+            return False
         except UnavailableError as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
-        self.available = True
+        return True
 
     def _apply(self, event: AnyEvent) -> None:
         self.state.apply(event)
@@ -379,6 +381,8 @@ class Engine:
         error = UnavailableError(
             "the service is ending" if self.failure is None else f"the service has stopped: {self.failure}"
         )
+        taken, self._taken = self._taken, []
+        _tell_all([(task, None, error) for task in taken])
         while True:
             try:
                 task = self._queue.get_nowait()

@@ -24,7 +24,9 @@ from invariant_bandits.service.store.seeds import marked, unmarked
 LOCK = 0x1B5D
 """Advisory locks of this product; the second half of their number is the schema's."""
 END = "SELECT seq, digest, epoch FROM head FOR UPDATE"
-ADD = "INSERT INTO events SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[])"
+ADD = """WITH added AS
+    (INSERT INTO events SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[]))
+    UPDATE head SET seq = %s, digest = %b"""
 KEEP = "INSERT INTO contents SELECT * FROM unnest(%b::text[], %b::bytea[]) ON CONFLICT DO NOTHING"
 SEAL = "INSERT INTO seals VALUES (%s, %s) ON CONFLICT (first) DO UPDATE SET digest = excluded.digest"
 SNAPSHOT = """INSERT INTO snapshots VALUES (%s, %b, %b)
@@ -115,15 +117,13 @@ class PostgresStore(PostgresReading):
     def _changing(self) -> Iterator[Head]:
         """One transaction, in which nobody else can move the end of the chain: durable afterwards, or nothing of it."""
         try:
-            with self._connection.pipeline():
-                if not self._is_open:
-                    self._connection.execute("BEGIN")
-                found = self._connection.execute(END, binary=True)
+            found = self._connection.execute(END if self._is_open else f"BEGIN; {END}")
+            if not self._is_open:
+                found.nextset()
             seq, digest, epoch = found.fetchone()
             self._check_epoch(epoch)
-            with self._connection.pipeline():
-                yield Head(seq, digest)
-                self._connection.execute("COMMIT")
+            yield Head(seq, digest)
+            self._connection.execute("COMMIT")
             self._is_open = False
         except OvertakenError:
             self._is_open = True
@@ -139,6 +139,11 @@ class PostgresStore(PostgresReading):
         self._is_open = False
         with suppress(self._errors):  # `reopen` will tell
             self._connection.execute("ROLLBACK")
+
+    def abandon(self) -> None:
+        """Let others append again after OvertakenError, without having appended."""
+        if self._is_open:
+            self._give_up()
 
     # -- events --
 
@@ -166,10 +171,9 @@ class PostgresStore(PostgresReading):
                 digests = [hashlib.sha256(content).hexdigest() for content in contents]
                 self._connection.execute(KEEP, (digests, list(contents)))
             if rows:
-                self._connection.execute(ADD, [list(column) for column in zip(*rows, strict=True)])
-                end = (seq + len(rows), rows[-1].digest)
-                self._connection.execute("UPDATE head SET seq = %s, digest = %b", end)
-                self._seal(seq, end[0])
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                self._connection.execute(ADD, [*columns, seq + len(rows), rows[-1].digest])
+                self._seal(seq, seq + len(rows))
         return rows
 
     def _tell_others(self, seen: int, keys: Sequence[str] | None) -> None:
