@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,6 +24,8 @@ from invariant_bandits.service.store.seeds import marked, unmarked
 
 LOCK = 0x1B5D
 """Advisory locks of this product; the second half of their number is the schema's."""
+GRACE = 1.0
+"""Seconds that a server has to notice that the process before has ended."""
 END = "SELECT seq, digest, epoch FROM head FOR UPDATE"
 ADD = """WITH added AS
     (INSERT INTO events SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[], %b::bytea[]))
@@ -98,10 +101,11 @@ class PostgresStore(PostgresReading):
 
     def _take_turn(self, wait: Callable[[], None] | None) -> None:
         """Become the one process that learns; the turn is lost with the connection."""
+        end = time.monotonic() + GRACE
         while not self._locked():
-            if wait is None:
+            if wait is None and time.monotonic() > end:
                 raise StoreError(f"{self.name} is in use by another process")
-            wait()
+            (wait or _shortly)()
         tables.bring_up_to_date(self._connection, self.name)
         (self._epoch,) = self._connection.execute("UPDATE head SET epoch = epoch + 1 RETURNING epoch").fetchone()
 
@@ -243,4 +247,10 @@ class PostgresStore(PostgresReading):
         """Let go of everything."""
         super().close()
         if hasattr(self, "_connection"):
+            with suppress(self._errors):
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._connection.close()
+
+
+def _shortly() -> None:
+    time.sleep(0.05)
