@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 import invariant_bandits as ib
 from invariant_bandits.checks import InputError
+from invariant_bandits.cli.app import app
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import engine as work
 from invariant_bandits.service import serving
@@ -386,6 +388,21 @@ def test_the_plan_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 learning.begin("default")
         assert set(asked) == {"default", "other"}
         assert len(asked) >= 4
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--learn-at", "25:00", "--learn-at must be a time"),
+        ("--learn-at", "soon", "--learn-at must be a time"),
+        ("--activate", "maybe", "--activate must be better, always or never"),
+    ],
+)
+def test_plans_that_cannot_be_meant_are_refused(tmp_path: Path, option: str, value: str, words: str) -> None:
+    told = CliRunner().invoke(app, ["serve", "--store", str(tmp_path / "d.db"), option, value])
+    assert isinstance(told.exception, InputError)
+    assert words in str(told.exception)
+    assert not (tmp_path / "d.db").exists()
 
 
 def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import plain_console as console
 
 if TYPE_CHECKING:
-    from invariant_bandits.service.learning.background import Activation, Plan
+    from invariant_bandits.service.learning.background import Activation
     from invariant_bandits.service.roles import Role
 
 Store = Annotated[
@@ -60,9 +60,10 @@ def serve(
     from invariant_bandits.service.store.beginning import begin
     from invariant_bandits.service.store.postgres_connection import is_address
 
-    found = _named(models or [])
+    found, told_logs, told_plan = _named(models or []), _logs(logs or []), _plan(learn_at, learn_every, activate)
     begun = begin(store) if role == "alone" and not is_address(store) else None  # checked while the rest is imported
     from invariant_bandits.service.access import read_tokens
+    from invariant_bandits.service.learning.background import Plan
     from invariant_bandits.service.limits import Limits
     from invariant_bandits.service.serving import Settings, serve
 
@@ -75,8 +76,8 @@ def serve(
         tokens={} if token_file is None else read_tokens(token_file),
         limits=Limits(rate=rate),
         role=cast("Role", role),
-        logs=_logs(logs or []),
-        plan=_plan(learn_at, learn_every, activate),
+        logs=told_logs,
+        plan=Plan(*told_plan),
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
 
@@ -109,10 +110,8 @@ def _logs(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _plan(at: str, every: float | None, activate: str) -> Plan:
-    """When to learn, as it was said."""
-    from invariant_bandits.service.learning.background import Plan
-
+def _plan(at: str, every: float | None, activate: str) -> tuple[float | None, tuple[int, int] | None, Activation]:
+    """When to learn, as it was said: what a Plan is made of."""
     rules: dict[str, Activation] = {"better": "better", "always": "always", "never": "never"}
     if activate not in rules:
         raise InputError(f"--activate must be better, always or never, got {activate!r}")
@@ -122,7 +121,7 @@ def _plan(at: str, every: float | None, activate: str) -> Plan:
         if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
             raise InputError(f"--learn-at must be a time such as 03:30, or never, got {at!r}")
         time = int(hour), int(minute)
-    return Plan(None if every is None else 3_600.0 * every, time, rules[activate])
+    return None if every is None else 3_600.0 * every, time, rules[activate]
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (serve,)
