@@ -268,7 +268,10 @@ def measured(folder: str, seconds: float, rounds: int, connections: int) -> dict
                 many["spent"].append(1e6 * spent / seconds / many["durable"][-1]["per_second"])
                 many["deciding"].append((durable.computing[0] - computed[0]) / spent)
                 many["reading"].append((durable.computing[1] - computed[1]) / spent)
+                before = without.processor_seconds()
                 many["without"].append(load(without.port, connections, seconds, kind, 2))
+                spent = without.processor_seconds() - before
+                many["spent_without"].append(1e6 * spent / seconds / many["without"][-1]["per_second"])
                 many["sync_ms"].append(sync_milliseconds(folder))
                 computed = list(durable.computing)
                 many["alone"].append(load(durable.port, 1, seconds, kind, 1))
@@ -294,6 +297,7 @@ def summary(many: dict[str, list[Any]]) -> dict[str, float]:
         "sync_ms": statistics.median(many["sync_ms"]),
         "alone_beyond_sync_ms": statistics.median(extra),
         "processor_us_per_request": statistics.median(many["spent"]),
+        "processor_us_without_store": statistics.median(many["spent_without"]),
         "deciding_share_of_processor": statistics.median(many["deciding"]),
         "reading_share_of_processor": statistics.median(many["reading"]),
         "deciding_share_of_request_alone": statistics.median(many["deciding_alone"]),

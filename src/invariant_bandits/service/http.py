@@ -19,6 +19,7 @@ from invariant_bandits.service.store.base import UnavailableError
 
 log = logging.getLogger("invariant_bandits.service")
 Body = TypeVar("Body")
+NUMBERS = {float, int}
 Handler = Callable[[Request], Awaitable[Response]]
 
 CODES = {400: "malformed", 401: "no token", 403: "not allowed", 404: "not found", 405: "method", 409: "conflict"}
@@ -134,6 +135,8 @@ def check_values(value: Any, limits: Limits, field: str, depth: int = 0) -> int:
         for name, inner in value.items():
             _check_text(name, limits, field)
             count += check_values(inner, limits, f"{field}.{name[:80]}", depth + 1)
+    elif isinstance(value, list) and _are_bearable(value, limits):
+        count += len(value)
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             count += check_values(inner, limits, f"{field}[{place}]", depth + 1)
@@ -146,6 +149,13 @@ def check_values(value: Any, limits: Limits, field: str, depth: int = 0) -> int:
     if count > limits.values:
         raise RefusedError(422, f"{field}: at most {limits.values:,} values can be taken", field)
     return count
+
+
+def _are_bearable(values: list[Any], limits: Limits) -> bool:
+    """Whether a list is numbers that can be taken, all looked at together; if not, each is looked at by itself."""
+    if not values or not set(map(type, values)) <= NUMBERS:
+        return False
+    return -limits.magnitude <= min(values) and max(values) <= limits.magnitude and math.isfinite(sum(values))
 
 
 def _is_bearable(value: float, limits: Limits) -> bool:
