@@ -11,6 +11,7 @@ What a failed commit left behind, or an earlier round of the log, is neither.
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,18 @@ def check_journal(path: Path) -> None:
         return
     if content is not None and content.any():
         _Log(content, log).check()
+
+
+def what_is_left(path: Path) -> str:
+    """Which events a damaged log leaves, in words."""
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    try:
+        (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
+        return f"event {0 if last is None else last + 1} and those after it cannot be read"
+    except sqlite3.DatabaseError:
+        return "no event can be read"
+    finally:
+        connection.close()
 
 
 class _Log:

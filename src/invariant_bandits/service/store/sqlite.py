@@ -15,7 +15,7 @@ from pathlib import Path
 from invariant_bandits.service.store import migrations
 from invariant_bandits.service.store.base import Head, UnavailableError
 from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
-from invariant_bandits.service.store.journal import check_journal
+from invariant_bandits.service.store.journal import check_journal, what_is_left
 from invariant_bandits.service.store.locking import locked
 from invariant_bandits.service.store.parts import snapshot_digest
 from invariant_bandits.service.store.seeds import marked, unmarked
@@ -76,7 +76,7 @@ class SqliteStore:
         try:
             check_journal(self.path)
         except StoreError as error:
-            raise StoreError(f"{error}; {self._what_is_left()}") from None
+            raise StoreError(f"{error}; {what_is_left(self.path)}") from None
         connection = self._connect()
         try:
             migrations.bring_up_to_date(connection, self.path)
@@ -84,17 +84,6 @@ class SqliteStore:
             connection.close()
         if check is not None:
             check(self.path)
-
-    def _what_is_left(self) -> str:
-        """Which events a damaged log leaves."""
-        connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
-        try:
-            (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
-            return f"event {0 if last is None else last + 1} and those after it cannot be read"
-        except sqlite3.DatabaseError:
-            return "no event can be read"
-        finally:
-            connection.close()
 
     def _identity(self) -> tuple[int, int]:
         """Which file the path leads to."""
