@@ -162,7 +162,7 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
     """Serve two models until killed; count the seconds that deciding takes."""
     import uvicorn
 
-    from invariant_bandits.service import engine as work
+    from invariant_bandits.service import work
     from invariant_bandits.service.application import Service
     from invariant_bandits.service.engine import Engine
     from invariant_bandits.service.learners import FittedLearner, OpenLearner

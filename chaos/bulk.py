@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from invariant_bandits.service import engine as work
-from invariant_bandits.service.engine import Batch
+from invariant_bandits.service import work
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.learners import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import State
@@ -26,7 +26,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
     store._connection.execute("PRAGMA synchronous = OFF")
     state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
 
-    def commit(works: list[work.Work]) -> list:
+    def commit(works: list[Work]) -> list:
         batch = Batch(now)
         answers = [one(state, batch) for one in works]
         store.append(batch.stored, batch.contents)

@@ -7,7 +7,7 @@ import time
 
 import psycopg
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 import invariant_bandits as ib
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
+from invariant_bandits.service.batches import Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
@@ -59,7 +60,7 @@ def fitted(seed: int = 7) -> FittedLearner:
     return FittedLearner(labelled_model(), seed)
 
 
-def all_of(works: Iterable[work.Work]) -> work.Work:
+def all_of(works: Iterable[Work]) -> Work:
     """Several works in one batch: one commit for all, every decision in the state before it."""
     those = list(works)
     return lambda state, batch: [one(state, batch) for one in those]

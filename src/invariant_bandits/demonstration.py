@@ -18,7 +18,7 @@ from invariant_bandits.client.calls import ServedDecision, ServiceError
 from invariant_bandits.client.clients import Client
 from invariant_bandits.fitting import fit_logs
 from invariant_bandits.model import Model
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.learners import FittedLearner, OpenLearner

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.sqlite import SqliteStore
 from invariant_bandits.service.store.verifying import verify

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import invariant_bandits as ib
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration

@@ -18,8 +18,7 @@ import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.service import engine as work
-from invariant_bandits.service import serving
+from invariant_bandits.service import serving, work
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.compacting import compact
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked, Given

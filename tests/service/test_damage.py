@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.compacting import compact
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.replaying import replayed, restored

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
+from invariant_bandits.service.batches import Batch
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.replaying import replayed, restored
@@ -158,7 +159,7 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
     engine.start()
     serve(engine)
 
-    def damaged(state: State, batch: work.Batch) -> None:
+    def damaged(state: State, batch: Batch) -> None:
         time.sleep(0.2)  # meanwhile the others come
         raise StoreError("event 7 is damaged")
 

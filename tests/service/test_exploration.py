@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chi2
 
 import invariant_bandits as ib
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided

@@ -17,7 +17,7 @@ import invariant_bandits as ib
 from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.history import exporting

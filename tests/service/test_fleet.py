@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.decider import Decider
 from invariant_bandits.service.engine import Engine

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.protocols.evaluating import TooManyError, stretch
 from invariant_bandits.service.requests import Asked, Given

@@ -7,7 +7,7 @@ import time
 import psycopg
 import pytest
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.replaying import replayed
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import StoreError

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
+from invariant_bandits.service.batches import Batch
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import LARGEST_BATCH, Engine
 from invariant_bandits.service.replaying import replayed
@@ -100,7 +101,7 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
 
 
 def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
-    def broken(state: State, batch: work.Batch) -> None:
+    def broken(state: State, batch: Batch) -> None:
         raise ZeroDivisionError("a slip")
 
     with running(tmp_path / "d.db") as engine:

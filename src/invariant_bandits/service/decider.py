@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from invariant_bandits.service.engine import Answer, Batch, Engine, Task
+from invariant_bandits.service.batches import Answer, Batch, Task
+from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import Row

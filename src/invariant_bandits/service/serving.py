@@ -15,11 +15,11 @@ from starlette.applications import Starlette
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.model import Model
-from invariant_bandits.service import engine as work
-from invariant_bandits.service import roles
+from invariant_bandits.service import roles, work
 from invariant_bandits.service.access import Access, Role, is_loopback
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
 from invariant_bandits.service.learning.background import Learning, Plan
@@ -112,10 +112,10 @@ def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]
             say(f"{name}: version {version}")
 
 
-def _brought(name: str, learner: Learner, note: str) -> work.Work:
+def _brought(name: str, learner: Learner, note: str) -> Work:
     """Add a version unless the model has one with exactly this content."""
 
-    def task(state: Any, batch: work.Batch) -> str:
+    def task(state: Any, batch: Batch) -> str:
         digest = hashlib.sha256(learner.to_bytes()).hexdigest()
         if name in state.models:
             for one in state.models[name].versions.values():

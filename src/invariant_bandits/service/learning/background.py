@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners import Learner, learner_from_bytes
 from invariant_bandits.service.learning.following import follow
@@ -185,10 +186,10 @@ class Learning:
         return {"status": "learned", **added}
 
 
-def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> work.Work:
+def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> Work:
     """Add a version that has learned everything up to this moment: its content is the whole of what it learned."""
 
-    def adding(state: State, batch: work.Batch) -> dict[str, Any]:
+    def adding(state: State, batch: Batch) -> dict[str, Any]:
         nonlocal upto
         follow(learner, state.contents, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here

@@ -16,8 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.configuration import DAY
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.http import RefusedError, answer, check_values, printable, read, refusal
@@ -64,10 +65,10 @@ async def evaluate_all(request: Request) -> Response:
     return response
 
 
-def _all_evaluated(context: dict[str, Any], day: int, known: list[str]) -> work.Work:
+def _all_evaluated(context: dict[str, Any], day: int, known: list[str]) -> Work:
     """A tag of what is answered today, and all flags, or None if the tag is known."""
 
-    def evaluated(state: State, batch: work.Batch) -> tuple[str, list[dict[str, Any]] | None]:
+    def evaluated(state: State, batch: Batch) -> tuple[str, list[dict[str, Any]] | None]:
         tags = _tags(state, context, day)
         whole = f'"{_hash(*tags.values())}"'
         if whole in known:
@@ -113,10 +114,10 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _evaluated(asked: Asked) -> work.Work:
+def _evaluated(asked: Asked) -> Work:
     """A decision as an evaluation of a flag."""
 
-    def evaluated(state: State, batch: work.Batch) -> dict[str, Any]:
+    def evaluated(state: State, batch: Batch) -> dict[str, Any]:
         served = state.model(asked.model)
         if not any(served.learner.arms.values()):
             raise NotFoundError(f"key: the model {asked.model!r} has no arms, so that it is no flag")

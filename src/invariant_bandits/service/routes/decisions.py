@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.events import Decided, decoded
 from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, has_field, parsed, read_body

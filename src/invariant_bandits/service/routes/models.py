@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from invariant_bandits.files import FileError
 from invariant_bandits.model import Model
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.http import RefusedError, answer, check_values, read, read_body

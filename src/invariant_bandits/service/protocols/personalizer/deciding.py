@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine
-from invariant_bandits.service.engine import Batch, Work
+from invariant_bandits.service import work as works
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.protocols.personalizer.shapes import Action, Features, RankRequest, Slot, SlotsRequest
@@ -50,7 +50,7 @@ def rank(model: str, request: RankRequest) -> Work:
             raise InputError("excludedActions: nothing is left to choose from")
         asked = _asked(state, model, merged(request.context_features), offered, ids)
         asked = replace(asked, id=request.event_id or None, deferred=bool(request.defer_activation))
-        decided: Decided = engine.decide(asked)(state, batch)
+        decided: Decided = works.decide(asked)(state, batch)
         return decided
 
     return work
@@ -72,7 +72,7 @@ def rank_slots(model: str, request: SlotsRequest) -> Work:
             context = merged([*(request.context_features or []), *own])
             asked = _asked(state, model, context, _for_slot(slot, left, ids), ids)
             asked = replace(asked, id=id_in_group(id, slot.id), deferred=bool(request.defer_activation))
-            decided = engine.decide(asked)(state, trial)
+            decided = works.decide(asked)(state, trial)
             left = _without(left, [chosen_id(decided)])
             filled.append((slot.id, decided))
         trial.add(state, [Grouped(trial.tick(), id, model, list(slots))])
@@ -143,7 +143,7 @@ def ranking(decided: Decided) -> list[dict[str, Any]]:
 
 def reward(given: Given) -> Work:
     """What became of a reward; one that contradicts an earlier one changes nothing, and is no error here."""
-    asked = engine.reward(given)
+    asked = works.reward(given)
 
     def work(state: State, batch: Batch) -> str:
         try:
@@ -162,6 +162,6 @@ def activate(id: str) -> Work:
         known = _record(state, batch, id)
         slots = [] if known is None or known.grouped is None else known.grouped.slots
         for one in [id_in_group(id, slot) for slot in slots] or [id]:
-            engine.activate(one)(state, batch)
+            works.activate(one)(state, batch)
 
     return work

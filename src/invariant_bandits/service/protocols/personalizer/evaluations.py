@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.http import answer, check_id, read
 from invariant_bandits.service.protocols.evaluating import POLICIES, Stretch, TooManyError, stretch

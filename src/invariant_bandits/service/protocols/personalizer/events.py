@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.engine import all_or_none
 from invariant_bandits.service.events import id_in_group
 from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, read
 from invariant_bandits.service.protocols.personalizer import deciding
@@ -20,6 +19,7 @@ from invariant_bandits.service.protocols.personalizer.shapes import (
 )
 from invariant_bandits.service.requests import Given
 from invariant_bandits.service.state import NotFoundError
+from invariant_bandits.service.work import all_or_none
 
 MOST_SLOTS = 50
 

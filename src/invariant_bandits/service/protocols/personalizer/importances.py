@@ -8,7 +8,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import service_of
 from invariant_bandits.service.http import answer, check_id, read
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service
+from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.events import Kept
 from invariant_bandits.service.http import answer
 from invariant_bandits.service.protocols.personalizer.doors import door_of
@@ -21,10 +22,10 @@ MOST_KEPT = 1_000
 """So many notes may a model have."""
 
 
-def kept_under(model: str, name: str, value: dict[str, Any] | None, by: str) -> work.Work:
+def kept_under(model: str, name: str, value: dict[str, Any] | None, by: str) -> Work:
     """Keep something under a name, or (None) no longer; to be done alone."""
 
-    def kept(state: State, batch: work.Batch) -> None:
+    def kept(state: State, batch: Batch) -> None:
         notes = state.model(model).kept
         if value is None and name not in notes:
             raise NotFoundError(f"id: {name!r} is not known")

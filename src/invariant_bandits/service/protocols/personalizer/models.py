@@ -11,8 +11,9 @@ from starlette.responses import Response
 from invariant_bandits import files
 from invariant_bandits.files import FileError
 from invariant_bandits.model import Model
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import service_of
+from invariant_bandits.service.batches import Batch
 from invariant_bandits.service.events import decoded
 from invariant_bandits.service.http import answer, read_body
 from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
@@ -46,7 +47,7 @@ async def replace(request: Request) -> Response:
     except FileError as error:
         raise ProtocolError(400, "InvalidModelImportFormat", f"body: {error}", "body") from None
 
-    def replaced(state: State, batch: work.Batch) -> str:
+    def replaced(state: State, batch: Batch) -> str:
         state.model(model)
         version: str = work.add_version(model, learner, "given", note="imported", by=request.state.who)(state, batch)
         return version
@@ -60,7 +61,7 @@ async def reset(request: Request) -> Response:
     """Forget what was learned from events; the version before can be returned to."""
     service, model = service_of(request, "admin"), loop_of(request)
 
-    def made(state: State, batch: work.Batch) -> str:
+    def made(state: State, batch: Batch) -> str:
         learner = _as_it_began(state, model)
         version: str = work.add_version(model, learner, "empty", note="reset", by=request.state.who)(state, batch)
         return version

@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.policies.linear import LinUCB
-from invariant_bandits.service import engine as work
+from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
+from invariant_bandits.service.batches import Batch
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import Kept
 from invariant_bandits.service.http import answer, read
@@ -49,7 +50,7 @@ async def change(request: Request) -> Response:
     asked = await read(request, ServiceConfiguration, service.limits)
     _check(asked)
 
-    def changed(state: State, batch: work.Batch) -> dict[str, Any]:
+    def changed(state: State, batch: Batch) -> dict[str, Any]:
         served = state.model(model)
         work.configure(model, _configuration(asked, served.configuration), by=request.state.who)(state, batch)
         named = msgspec.to_builtins(asked)
@@ -134,7 +135,7 @@ async def reset_settings(request: Request) -> Response:
 async def _set(service: Service, request: Request, exploration: float, name: str | None) -> Response:
     model = loop_of(request)
 
-    def changed(state: State, batch: work.Batch) -> dict[str, str]:
+    def changed(state: State, batch: Batch) -> dict[str, str]:
         served = state.model(model)
         learner = served.learner
         if not isinstance(learner, OpenLearner) or not isinstance(learner.policy, LinUCB):
