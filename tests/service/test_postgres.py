@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from invariant_bandits.service import work
+from invariant_bandits.service.events import decoded
 from invariant_bandits.service.replaying import replayed
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import StoreError
@@ -47,7 +48,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
     closed = 0
     for player in players:
         for id, place in player.decided.items():
-            kinds = [work.decoded(row.event) for row in store.of_key(id)]
+            kinds = [decoded(row.event) for row in store.of_key(id)]
             assert [one.place for one in kinds if isinstance(one, work.Decided)] == [place]
             settled = [one for one in kinds if type(one).__name__ == "Closed"]
             assert len(settled) <= 1
