@@ -93,26 +93,26 @@ mutants: $(TEST_STAMP)  ## mutation testing over a stated sample (slow)
 	$(BIN)/python benchmarks/mutants.py --sample 60 --seed 1
 
 study-offline: setup  ## the offline phase over 400 fresh repetitions per cell (about 5 minutes)
-	$(BIN)/invariant-bandits study offline --out docs/studies/offline.md
+	$(BIN)/python -m studies offline --out docs/studies/offline.md
 
 study-online: setup  ## regret of every policy over 200 fresh repetitions per row (about 8 minutes)
-	$(BIN)/invariant-bandits study online --out docs/studies/online.md
+	$(BIN)/python -m studies online --out docs/studies/online.md
 
 study-stress: setup  ## AutoISD where the logs mislead, 60 to 200 fresh repetitions per world (about 20 minutes)
-	$(BIN)/invariant-bandits study stress --out docs/studies/stress.md
+	$(BIN)/python -m studies stress --out docs/studies/stress.md
 
 study-arms: setup  ## labelled arms: regret, drifting effects, new arms, 40 fresh repetitions per world (about 20 minutes)
-	$(BIN)/invariant-bandits study arms --out docs/studies/arms.md
+	$(BIN)/python -m studies arms --out docs/studies/arms.md
 
 study-real: setup  ## eight public data sets, tuned on the first half, played on the second (about 20 minutes)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[command,real]'
-	$(BIN)/invariant-bandits study real --out docs/studies/real.md
+	$(BIN)/python -m studies real --out docs/studies/real.md
 
 study-intervals: setup  ## coverage and width of off-policy intervals over 400 logs per cell (about 6 minutes)
-	$(BIN)/invariant-bandits study intervals --out docs/studies/intervals.md
+	$(BIN)/python -m studies intervals --out docs/studies/intervals.md
 
 study-randomised: setup  ## regret of randomised decisions against what their logs tell later, 300 logs (about 5 minutes)
-	$(BIN)/invariant-bandits study randomised --out docs/studies/randomised.md
+	$(BIN)/python -m studies randomised --out docs/studies/randomised.md
 
 clean:  ## remove the environment and all results
 	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

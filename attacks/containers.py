@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits import files
+from invariant_bandits import storage
 
 ORDER = ("int64", "float64", "float32", "int32", "uint8", "bool")
 """Of the arrays in a file, by their types."""
-TYPES = {dtype: name for name, dtype in files.DTYPES.items()}
+TYPES = {dtype: name for name, dtype in storage.DTYPES.items()}
 Parts = tuple[str, dict[str, Any], Any]
 """Kind of a file, its arrays, and what it says of itself."""
 
@@ -24,7 +24,7 @@ def taken_apart(content: bytes) -> Parts:
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        array = np.frombuffer(data[begin:end], files.DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        array = np.frombuffer(data[begin:end], storage.DTYPES[entry["dtype"]]).reshape(entry["shape"])
         arrays[name] = array.copy()
     return metadata["kind"], arrays, json.loads(metadata["about"])
 
@@ -35,10 +35,10 @@ def put_together(parts: Parts) -> bytes:
     said = json.dumps(about, sort_keys=True)
     metadata = {
         "about": said,
-        "format": str(files.FORMAT_VERSION),
+        "format": str(storage.FORMAT_VERSION),
         "kind": kind,
-        "product": files.PRODUCT,
-        "sha256": files.digest(kind, said, arrays),
+        "product": storage.PRODUCT,
+        "sha256": storage.digest(kind, said, arrays),
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     data = b""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.arm_prior import ArmStatistics
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.policies.state import to_bytes
 from invariant_bandits.simulation.sample_logs import write_samples
 from invariant_bandits.testing import DIM, MEMORIES, example_past, play, registered_makers

@@ -28,7 +28,7 @@ import running
 from damage import DAMAGES, packed
 from invariant_bandits import cli
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.converting import convert
+from invariant_bandits.logs.convert import convert
 from invariant_bandits.simulation.sample_logs import write_samples
 from running import BROKEN, MEMORY, REFUSED, SURVIVED, Outcome
 

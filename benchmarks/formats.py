@@ -85,7 +85,7 @@ def bare(path: Path) -> int:
 
 
 def ours(path: Path) -> int:
-    from invariant_bandits.logs.opening import open_source
+    from invariant_bandits.logs.formats.registry import open_source
 
     source = open_source(path)
     names = source.arrow_schema.names

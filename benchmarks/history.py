@@ -24,7 +24,7 @@ from invariant_bandits.service.events import (
     encoded,
     key_of,
 )
-from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.store.sqlite import SqliteStore
 
 LABELS = ["a", "b", "c"]

@@ -40,7 +40,7 @@ def write_log(folder: Path, rows: int) -> None:
 
 def moments(path: str) -> int:
     """The statistics that a model is fitted from."""
-    from invariant_bandits.logs.reading_arms import read_arm_moments
+    from invariant_bandits.logs.read import read_arm_moments
 
     return int(read_arm_moments(path, windows=12).moments.rounds.sum())
 
@@ -48,7 +48,7 @@ def moments(path: str) -> int:
 def clicks(path: str) -> int:
     """The same, a sample for first coefficients, and the pass on the logit scale."""
     import invariant_bandits as ib
-    from invariant_bandits.logs.reading_arms import read_arm_moments, read_arm_sample
+    from invariant_bandits.logs.read import read_arm_moments, read_arm_sample
 
     log = ib.open_log(path)
     read = read_arm_moments(log, windows=12)
@@ -61,7 +61,7 @@ def clicks(path: str) -> int:
 def ordered(path: str) -> int:
     """All rounds, sorted by time in bounded memory."""
     import invariant_bandits as ib
-    from invariant_bandits.logs.rearranging import in_time_order
+    from invariant_bandits.logs.external_sort import in_time_order
 
     log = in_time_order(ib.open_log(path))
     return sum(len(batch) for task in log.source.tasks for _, batch in log.source.batches(task, ["ts"]))
@@ -78,7 +78,7 @@ PASSES = {
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
     """Rows, seconds without starting up, processor seconds of all threads, and peak memory of this process."""
-    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.reading_arms")
+    import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.read")
     function, file = PASSES[name]
     began, worked = time.perf_counter(), time.process_time()
     rows = function(str(folder / file))

@@ -86,7 +86,7 @@ def one_pass(engine: str, path: str, out: str) -> None:
         run = bare
         bare(warm)
     else:
-        from invariant_bandits.logs.reading import read_moments
+        from invariant_bandits.logs.read import read_moments
 
         target: Any = engine
         if engine == "dask":
@@ -133,7 +133,7 @@ def first_look(path: Path) -> None:
     """Schema, moments and fit of the first million rows, as a new user would ask for them, in a fresh process."""
     code = (
         "import time; t = time.perf_counter(); import invariant_bandits as ib; "
-        f"from invariant_bandits.logs.reading import read_moments; read = read_moments({str(path)!r}, windows=8); "
+        f"from invariant_bandits.logs.read import read_moments; read = read_moments({str(path)!r}, windows=8); "
         "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, read.rows)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -165,7 +165,8 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
     from invariant_bandits.service import work
     from invariant_bandits.service.application import Service
     from invariant_bandits.service.engine import Engine
-    from invariant_bandits.service.learners import FittedLearner, OpenLearner
+    from invariant_bandits.service.learners.fitted import FittedLearner
+    from invariant_bandits.service.learners.open import OpenLearner
     from invariant_bandits.service.serving import application
     from invariant_bandits.service.store.opening import open_store
 
@@ -195,7 +196,7 @@ def fitted_rows() -> Any:
     import pyarrow as pa
 
     import invariant_bandits as ib
-    from invariant_bandits.service.learners import FittedLearner
+    from invariant_bandits.service.learners.fitted import FittedLearner
 
     rng = np.random.default_rng(5)
     features = rng.normal(size=(8_000, FEATURES))

@@ -12,7 +12,7 @@ import numpy as np
 
 from invariant_bandits.service import work
 from invariant_bandits.service.batches import Batch, Work
-from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.sqlite import SqliteStore

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from invariant_bandits.logs.summary import answer
+from invariant_bandits.logs.aggregate import answer
 
 PATIENCE = 60.0
 

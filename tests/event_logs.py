@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from invariant_bandits.logs.events import NONE
-from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.formats.registry import open_source
 
 BITS = 24
 FIXED = {"event_id", "action", "chosen", "reward", "propensity", "time", "__observed_reward", "__weight"}

@@ -15,7 +15,9 @@ from invariant_bandits.service import work
 from invariant_bandits.service.batches import Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.opening import open_store
 

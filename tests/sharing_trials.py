@@ -7,7 +7,7 @@ import json
 import sys
 
 import policy_laws
-from invariant_bandits import sharing, testing
+from invariant_bandits import locking, testing
 
 SPECIAL = ("ISDLinUCB recomputing, window", "ISDLinTS from history", "Randomised twice", "Randomised BOBLinUCB")
 MAKERS = testing.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
@@ -42,5 +42,5 @@ def broken(words):
 if __name__ == "__main__":
     given = [one for one in sys.argv[1:] if not one.startswith("--")]
     if "--without-locks" in sys.argv:
-        sharing.RLock = NoLock
+        locking.RLock = NoLock
     print(json.dumps({words: broken(words) for words in given}))

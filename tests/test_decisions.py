@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import decisions
-from invariant_bandits.logs.offered_columns import offered_columns
+from invariant_bandits.logs.serving_input import offered_columns
+from invariant_bandits.model import decisions
 
 
 def shop_log(rounds=2000, seed=0):

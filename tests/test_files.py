@@ -11,7 +11,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from invariant_bandits import FileError, InputError, WindowedMoments, files, replacing
+from invariant_bandits import FileError, InputError, WindowedMoments, storage
 
 DAYS = np.array(["2024-01-01", "2024-02-01", "2024-03-01"], dtype="datetime64[D]")
 EDGES = {
@@ -77,8 +77,8 @@ def test_what_is_being_written_has_no_name_until_it_is_whole(tmp_path, monkeypat
         flush(file)
 
     monkeypatch.setattr(os, "fsync", looking)
-    files.replace_file(tmp_path / "new", b"content")
-    files.replace_file(tmp_path / "new", b"other content")
+    storage.replace_file(tmp_path / "new", b"content")
+    storage.replace_file(tmp_path / "new", b"other content")
     assert seen == [[], ["new"], ["new"], ["new"]]  # the file, then its folder; twice
     assert (tmp_path / "new").read_bytes() == b"other content"
     assert os.listdir(tmp_path) == ["new"]
@@ -88,12 +88,12 @@ def test_where_files_must_have_names_nothing_is_left_of_a_failed_one(tmp_path, m
     def refuse(*_):
         raise OSError("not here")
 
-    monkeypatch.setattr(replacing, "_write_unnamed", refuse)
-    files.replace_file(tmp_path / "new", b"content")
+    monkeypatch.setattr(storage, "_write_unnamed", refuse)
+    storage.replace_file(tmp_path / "new", b"content")
     assert (tmp_path / "new").read_bytes() == b"content"
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OSError, match="not here"):
-        files.replace_file(tmp_path / "new", b"other content")
+        storage.replace_file(tmp_path / "new", b"other content")
     assert (tmp_path / "new").read_bytes() == b"content"
     assert os.listdir(tmp_path) == ["new"]
 
@@ -150,7 +150,7 @@ def test_another_products_container_is_refused(tmp_path):
 def test_a_newer_format_is_refused_with_advice(tmp_path, monkeypatch):
     path = tmp_path / "newer"
     with monkeypatch.context() as patch:
-        patch.setattr(files, "FORMAT_VERSION", 2)
+        patch.setattr(storage, "FORMAT_VERSION", 2)
         drawn_moments().save(path)
     with pytest.raises(FileError, match="has format 2, this version reads format 1: a newer release"):
         WindowedMoments.load(path)
@@ -158,7 +158,7 @@ def test_a_newer_format_is_refused_with_advice(tmp_path, monkeypatch):
 
 def test_another_kind_of_content_is_refused(tmp_path):
     path = tmp_path / "other"
-    files.write(path, "policy", {"weights": np.zeros(3)}, {})
+    storage.write(path, "policy", {"weights": np.zeros(3)}, {})
     with pytest.raises(FileError, match="holds 'policy', not 'windowed-moments'"):
         WindowedMoments.load(path)
 
@@ -180,7 +180,7 @@ def test_a_failed_write_keeps_the_old_file(stored, monkeypatch):
     def full_disk(descriptor):
         raise OSError("no space left")
 
-    monkeypatch.setattr(files.os, "fsync", full_disk)
+    monkeypatch.setattr(storage.os, "fsync", full_disk)
     with pytest.raises(OSError, match="no space left"):
         drawn_moments().save(stored)
     assert stored.read_bytes() == before
@@ -200,15 +200,15 @@ def test_the_same_content_has_the_same_bytes():
 
 def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
     target, link, pipe = tmp_path / "model", tmp_path / "link", tmp_path / "pipe"
-    files.replace_file(target, b"old")
+    storage.replace_file(target, b"old")
     link.symlink_to(target)
     os.mkfifo(pipe)
-    files.replace_file(link, b"new")
+    storage.replace_file(link, b"new")
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     for bad in (pipe, tmp_path, "/dev/null"):
         with pytest.raises(InputError, match="is not a file and is not written to"):
-            files.replace_file(bad, b"x")
+            storage.replace_file(bad, b"x")
 
 
 KILLED = """
@@ -238,13 +238,13 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
     others = [tmp_path / ".model.bak", tmp_path / ".model.12-34", tmp_path / ".other.1-0123abcd"]
     for path in (of_my_number, *others):
         path.write_bytes(b"half")
-    files.replace_file(target, b"whole")
+    storage.replace_file(target, b"whole")
     assert not killed.exists()
     assert not of_my_number.exists()
     assert all(path.exists() for path in (living, *others))
     writers[1].kill()
     writers[1].communicate()
-    with replacing.replacing(target) as scratch:
+    with storage.replacing(target) as scratch:
         scratch.write_bytes(b"other")
         assert target.read_bytes() == b"whole"
     assert target.read_bytes() == b"other"
@@ -255,7 +255,7 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
 def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path):
     """Killed at a time drawn from the length of a save, five times: the file is one of those that were saved."""
     target, rng = tmp_path / "model", np.random.default_rng(0)
-    files.replace_file(target, b"0" * 1_000_000)
+    storage.replace_file(target, b"0" * 1_000_000)
     program = "import sys; from invariant_bandits import files\nprint('ready', flush=True)\nfor n in range(10**6):"
     program += " files.replace_file(sys.argv[1], str(n % 10).encode() * 1_000_000)"
     for _ in range(5):
@@ -267,7 +267,7 @@ def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path)
         content = target.read_bytes()
         assert len(content) == 1_000_000
         assert len(set(content)) == 1
-    files.replace_file(target, b"end")
+    storage.replace_file(target, b"end")
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -297,7 +297,7 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp
     program = f"""
 import sys
 from invariant_bandits import replacing
-from invariant_bandits.files import replace_file
+from invariant_bandits.storage import replace_file
 def write(path):
     with replacing.replacing(path) as scratch:
         scratch.write_bytes(b"x" * 100_000)

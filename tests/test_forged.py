@@ -13,12 +13,11 @@ import forge
 import invariant_bandits as ib
 import policy_laws
 from containers import put_together, taken_apart
-from invariant_bandits import files
-from invariant_bandits.decomposition.arm_prior import ArmPrior
-from invariant_bandits.decomposition.stored_priors import ARM_ARRAYS, ARM_NUMBERS, DRIFT_ARRAYS, DRIFT_NUMBERS
-from invariant_bandits.description import ANYTHING, Description
+from invariant_bandits import storage
+from invariant_bandits.decomposition.arm_prior import ARM_ARRAYS, ARM_NUMBERS, DRIFT_ARRAYS, DRIFT_NUMBERS, ArmPrior
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.policies.state import from_bytes, to_bytes
+from invariant_bandits.storage import ANYTHING, Description
 from judging import LAWFUL, REFUSED
 from originals import originals
 
@@ -213,7 +212,7 @@ def test_headers_that_are_no_dictionary_are_refused(header, tmp_path):
     with pytest.raises(ib.FileError, match="damaged or foreign"):
         from_bytes(content, "forged")
     (tmp_path / "forged").write_bytes(content)
-    assert files.kind_of(tmp_path / "forged") is None
+    assert storage.kind_of(tmp_path / "forged") is None
 
 
 def test_a_description_that_is_no_dictionary_or_was_not_written_like_this_is_refused():

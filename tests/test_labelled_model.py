@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.arm_fitting import read_log_odds
-from invariant_bandits.fitting import arm_prior_of
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.reports import arm_page, model_page, update_words, values
+from invariant_bandits.model.fit import arm_prior_of, read_log_odds
+from invariant_bandits.reports import model_page, values
+from invariant_bandits.reports import values as update_words
 from labelled_logs import LABELS, labelled_log
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
@@ -202,7 +202,7 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     model.add_arm("new")
     assert "new" in model_page.text(model)
     as_linucb = ib.fit_logs(table, policy="linucb", windows=months)
-    assert "(b$ × age)" in arm_page.headline(as_linucb)
+    assert "(b$ × age)" in model_page.headline_arm_page(as_linucb)
 
 
 def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
@@ -218,7 +218,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(one.drifts for one in prior.effects)
-    assert "30 have too few clicks to tell" in arm_page.headline(model)
+    assert "30 have too few clicks to tell" in model_page.headline_arm_page(model)
 
 
 def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):

@@ -13,12 +13,12 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import testing
-from invariant_bandits.evaluation.registry import ESTIMATORS
+from invariant_bandits.evaluation.estimators import ESTIMATORS
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.grid import grid_of
-from invariant_bandits.experiments.studies import online, online_rows
 from invariant_bandits.policies.registry import POLICIES
-from invariant_bandits.simulation.registry import ENVIRONMENTS
+from invariant_bandits.simulation.episodes import ENVIRONMENTS
+from studies import online, online_rows
 
 POLICY = '''
 """LinUCB whose exploration fades."""

@@ -16,9 +16,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import registry, testing
 from invariant_bandits.registry import Registry
-from invariant_bandits.testing.threads import THREADS, at_once
+from invariant_bandits.testing import THREADS, at_once
 
-MODEL_CODE = ("invariant_bandits.model", "invariant_bandits.decisions", "invariant_bandits.policies")
+MODEL_CODE = ("invariant_bandits.model.model", "invariant_bandits.model.decisions", "invariant_bandits.policies")
 ARMS = [{"price": 1.0}, {"price": 2.0}, {"price": 3.0}]
 
 
@@ -137,7 +137,7 @@ import os, sys, threading, time, warnings
 import numpy as np
 import invariant_bandits as ib
 from invariant_bandits import sharing
-from invariant_bandits.sharing import ForkError
+from invariant_bandits.locking import ForkError
 warnings.simplefilter("ignore", DeprecationWarning)
 policy, idle = ib.SWLinUCB(20, window=50), ib.LinUCB(2)
 def in_child(work):

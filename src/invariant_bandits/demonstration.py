@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.client.calls import ServedDecision, ServiceError
-from invariant_bandits.client.clients import Client
-from invariant_bandits.fitting import fit_logs
-from invariant_bandits.model import Model
+from invariant_bandits.client import Client, ServedDecision, ServiceError
+from invariant_bandits.model.fit import fit_logs
+from invariant_bandits.model.model import Model
 from invariant_bandits.service import work
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.serving import Settings, opened, run
 from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
 

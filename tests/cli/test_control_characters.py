@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from invariant_bandits.visible import visible, visible_json, visible_line
+from invariant_bandits.checks import visible, visible_json, visible_line
 
 NAMES = ["pri\x1b[31mce", "a\x9b31mge", "si\u202eze", "ho\x07ur\r", "k\u2066ey", "tag\U000e0041"]
 LABELS = ["A\x1b]0;title\x07", "B\u202e\u2028", "C\x85\x00", "D\ud83d"]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import files
+from invariant_bandits import storage
 from invariant_bandits.simulation.paper import PaperWorld
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
@@ -292,7 +292,7 @@ os.fsync = slowly
 def test_an_interrupted_fit_leaves_the_folder_as_it_was(moment, how, folder, tmp_path):
     target = tmp_path / "models"
     target.mkdir()
-    yesterdays = files.encode("model", {"any": np.zeros(1)}, {})
+    yesterdays = storage.encode("model", {"any": np.zeros(1)}, {})
     (target / "m.model").write_bytes(yesterdays)
     process = start(PAUSE[moment], "fit", folder / "rows.parquet", "-o", "m.model", "--no-value", cwd=target)
     patience = time.monotonic() + 120.0

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.files import kind_of
 from invariant_bandits.simulation.sample_logs import write_samples
+from invariant_bandits.storage import kind_of
 
 GRID = "replications = 2\nhorizon = 20\n[environment]\nlogged = 200\n[policies.linucb]\n"
 
@@ -119,10 +119,6 @@ def test_runs_do_not_write_over_what_no_run_wrote(folder, run, monkeypatch):
             assert run(*command, "--out", out, "--jobs", 1, "--force")[0] == 0
             assert run(*command, "--out", out, "--jobs", 1)[0] == 0
             assert (out / name).read_bytes() != before
-    (folder / "notes.md").write_text("my notes")
-    code, said = run("study", "offline", "--out", folder / "notes.md")
-    assert code == 2
-    assert "notes.md is there already and is no Markdown page; it is not written over" in said
 
 
 def test_devices_pipes_and_folders_are_not_written_to(folder, run, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.cli import common
 from invariant_bandits.cli.app import commands
-from invariant_bandits.reports.sections import number, table_lines
+from invariant_bandits.reports.page import number, table_lines
 from invariant_bandits.simulation.sample_logs import write_samples
 
 MAIN = "from invariant_bandits.cli import main\nmain()"
@@ -128,15 +128,15 @@ def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(wher
     code = f"""
 import ctypes, time, pathlib
 from concurrent.futures import ThreadPoolExecutor
-from invariant_bandits.model import Model
+from invariant_bandits.model.model import Model
 from invariant_bandits.parallel import map_unordered
 class Slow:
     @staticmethod
     def load(path):
         pathlib.Path("reached").touch()
         {WAITS[where]}
-import invariant_bandits.model
-invariant_bandits.model.Model = Slow
+import invariant_bandits.model.model
+invariant_bandits.model.model.Model = Slow
 """
     process = subprocess.Popen(
         [sys.executable, "-c", f"{code}\n{MAIN}", "inspect", "m"],

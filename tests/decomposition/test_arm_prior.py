@@ -6,11 +6,16 @@ from scipy import optimize
 
 from arm_logs import arm_log
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_effects import windows_given
-from invariant_bandits.decomposition.arm_layout import ArmLayout
-from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
-from invariant_bandits.decomposition.logistic import FAINT_RIDGE, RIDGE, LogitSums, fit_logistic
-from invariant_bandits.decomposition.prior_kernels import random_effects
+from invariant_bandits.decomposition.arm_prior import ArmPrior, windows_given
+from invariant_bandits.decomposition.arm_statistics import (
+    FAINT_RIDGE,
+    RIDGE,
+    ArmLayout,
+    ArmStatistics,
+    LogitSums,
+    fit_logistic,
+)
+from invariant_bandits.decomposition.kernels import random_effects
 
 
 def statistics_of(log, **options):

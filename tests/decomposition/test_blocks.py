@@ -8,7 +8,7 @@ from scipy import stats
 
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
 from invariant_bandits.decomposition import blocks as blocks_module
-from invariant_bandits.decomposition import decoupling_kernels as kernels
+from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
 from invariant_bandits.moments.power_sums import power_sums_of_rows
 from invariant_bandits.simulation.paper import PaperWorld

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from invariant_bandits.decomposition import decoupling_kernels as kernels
+from invariant_bandits.decomposition import kernels
 from worlds import random_spd
 
 

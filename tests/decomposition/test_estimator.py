@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
-from invariant_bandits.experiments.studies import offline as offline_study
 from invariant_bandits.simulation.paper import PaperWorld
+from studies import offline as offline_study
 from worlds import piecewise_world, random_basis
 
 

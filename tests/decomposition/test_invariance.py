@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits import Split
-from invariant_bandits.decomposition import decoupling_kernels as kernels
+from invariant_bandits.decomposition import kernels
 from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import refine_split, select_invariant
 from invariant_bandits.decomposition.paths import window_paths

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import ConvergenceWarning, InputError, joint_diagonalize
-from invariant_bandits.decomposition import diagonalization_kernels as kernels
+from invariant_bandits.decomposition import kernels
 from worlds import random_basis, random_spd
 
 

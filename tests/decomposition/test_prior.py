@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.random_effects import random_effects
 from worlds import random_basis
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from invariant_bandits.decomposition import published, published_kernels
+from invariant_bandits.decomposition import kernels, published
 from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.simulation.paper import PaperWorld
@@ -91,7 +91,7 @@ def test_windows_overlap_and_reach_from_the_first_row_to_the_last():
 def test_newtons_iteration_gives_the_orthogonal_factor_of_the_polar_decomposition(seed):
     matrix = np.random.default_rng(seed).standard_normal((6, 6))
     expected = linalg.polar(matrix)[0]
-    published_kernels.make_orthogonal(matrix)
+    kernels.make_orthogonal(matrix)
     np.testing.assert_allclose(matrix, expected, atol=1e-10)
 
 
@@ -119,7 +119,7 @@ def test_a_step_of_the_diagonaliser_is_the_weighted_least_squares_step():
     expected = linalg.polar(np.linalg.solve(mixing, start.T))[0].T
     basis = start.copy()
     stack = np.ascontiguousarray(matrices.transpose(1, 2, 0))
-    published_kernels.diagonalize_by_least_squares(stack, basis, 1e-10, 1)
+    kernels.diagonalize_by_least_squares(stack, basis, 1e-10, 1)
     np.testing.assert_allclose(basis, expected, atol=1e-10)
 
 
@@ -202,9 +202,7 @@ def test_a_coordinate_gets_a_coefficient_unless_those_before_it_determine_it(fai
     features[:30, 1] = faint * (1000.0 * features[:30, 0] + features[:30, 1]) + 0.7
     rewards = features.sum(axis=1) + rng.standard_normal(60)
     starts, lag = np.array([0]), 6
-    found = published_kernels.adapted_explained_variance(
-        features, rewards, starts, 60, lag, np.array([3]), np.zeros((1, 1, 3))
-    )
+    found = kernels.adapted_explained_variance(features, rewards, starts, 60, lag, np.array([3]), np.zeros((1, 1, 3)))
     values = []
     for test in range(lag, 59):
         guess = features[test] @ least_squares(features[test - lag : test], rewards[test - lag : test])

@@ -8,7 +8,7 @@ from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
 from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
 from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.silence import Silence, singular_roots
+from invariant_bandits.decomposition.rank_deficiency import Silence, singular_roots
 from invariant_bandits.decomposition.state_space import last_window
 from worlds import drawn_paths, random_basis, within
 

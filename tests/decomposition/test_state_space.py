@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.prior import DriftPrior
 from invariant_bandits.decomposition.state_space import VAGUE, last_window
 from invariant_bandits.simulation.stress import StressEpisodes
 

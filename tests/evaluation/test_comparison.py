@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.comparison import COMPARED
+from invariant_bandits.evaluation.comparison import COMPARED, verdict
 from invariant_bandits.evaluation.estimators import logged_value
 from invariant_bandits.evaluation.intervals import estimated
-from invariant_bandits.evaluation.report import verdict
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.paper import PaperWorld

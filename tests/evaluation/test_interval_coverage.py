@@ -9,14 +9,12 @@ import pytest
 from scipy import signal
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.blocks import block_sums
-from invariant_bandits.evaluation.covering import student_quantile
 from invariant_bandits.evaluation.estimators import accepted_value, doubly_robust, ips, logged_value, replay, snips
-from invariant_bandits.evaluation.intervals import estimated
+from invariant_bandits.evaluation.intervals import block_sums, estimated, student_quantile
 from invariant_bandits.evaluation.playing import target_probabilities
-from invariant_bandits.experiments.studies.interval_worlds import draw_log, true_values
-from invariant_bandits.experiments.studies.intervals import bootstrap_interval
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
+from studies.interval_worlds import draw_log, true_values
+from studies.intervals import bootstrap_interval
 
 LOGS = 300
 WEIGHTED = {"IPS": ips, "SNIPS": snips, "DR": doubly_robust}

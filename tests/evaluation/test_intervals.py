@@ -6,9 +6,15 @@ from scipy import stats
 
 import invariant_bandits as ib
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.evaluation.blocks import block_starts, block_sums, clustering, dependence_of_blocks
-from invariant_bandits.evaluation.covering import unseen_sizes
-from invariant_bandits.evaluation.intervals import estimated, reasons_in_rewards
+from invariant_bandits.evaluation.intervals import (
+    block_starts,
+    block_sums,
+    clustering,
+    dependence_of_blocks,
+    estimated,
+    reasons_in_rewards,
+    unseen_sizes,
+)
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.calibration import calibration
-from invariant_bandits.evaluation.propensities import estimate_propensities, fit_choices
-from invariant_bandits.logs import stored_rows
+from invariant_bandits.evaluation.propensities import calibration, estimate_propensities, fit_choices
+from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.feedback import Feedback
 from logged_worlds import ACTIONS, DIM, World, of_rounds, softmax
 
@@ -221,8 +220,8 @@ def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
     context = np.repeat(np.exp(6.0 * rng.normal(size=(n, 1, 20))), arms, axis=1)
     offered = np.concatenate([np.broadcast_to(np.eye(arms), (n, arms, arms)), context / 3.0], axis=2)
     log = ib.Feedback.from_arrays(offered, rng.choice(arms, size=n, p=shares), rng.normal(size=n))
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 40_000)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 40_000)
     found = np.asarray(estimate_propensities(log, blocks=2)).reshape(n, arms)
     np.testing.assert_allclose(found[-1], shares, atol=0.03)
     assert np.corrcoef(found[-1], shares)[0, 1] > 0.8

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation import examination
+from invariant_bandits.evaluation import comparison
 from invariant_bandits.evaluation import propensities as propensities_module
 from invariant_bandits.evaluation.playing import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
-from invariant_bandits.logs import stored_rows
+from invariant_bandits.logs import external_sort
+from invariant_bandits.logs.external_sort import StoredRows, collected
 from invariant_bandits.logs.formats import table as formats_table
-from invariant_bandits.logs.stored_rows import StoredRows, collected
 
 POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "uniform"]
 
@@ -21,8 +21,8 @@ POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "u
 @pytest.fixture
 def little_memory(monkeypatch):
     """A part holds about 20 rounds."""
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
 
 
 def rounds(propensities, n=1500, seed=0):
@@ -58,8 +58,8 @@ def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     options = {"windows": 4, "with_direct": True, "propensities": "estimated" if propensities == "none" else "logged"}
     expected = ib.compare(feedback, POLICIES, **options)
     monkeypatch.setattr(propensities_module, "BENDING_PARTS", 10_000)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     found = ib.compare(stored(feedback), POLICIES, **options)
     assert len(expected.rows()) == len(found.rows()) > 0
     for one, other in zip(expected.rows(), found.rows(), strict=True):
@@ -96,8 +96,8 @@ def test_choices_do_not_depend_on_where_the_rounds_are(monkeypatch):
     log, full = rounds("logged"), rounds("full")
     accepted = replayed_rounds(ib.LinUCB(3), log, seed=3)
     played = played_rows(ib.LinUCB(3), full)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     np.testing.assert_array_equal(replayed_rounds(ib.LinUCB(3), stored(log), seed=3), accepted)
     np.testing.assert_array_equal(played_rows(ib.LinUCB(3), stored(full)), played)
 
@@ -105,8 +105,8 @@ def test_choices_do_not_depend_on_where_the_rounds_are(monkeypatch):
 def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     log = rounds("none")
     expected = estimate_propensities(log)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3)
     monkeypatch.setattr(propensities_module, "BENDING_PARTS", 10_000)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-8)
@@ -132,8 +132,8 @@ def test_a_log_that_is_read_into_a_file_is_the_log(monkeypatch, latest, sorted_b
     log = table(rounds("logged"), order)
     monkeypatch.setattr(formats_table, "BATCH_ROWS", 97)
     expected = ib.read_feedback(log, latest=latest, windows=4)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1000)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 300)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     found = ib.read_feedback(log, latest=latest, windows=4)
     assert isinstance(expected.feedback.offered, np.ndarray)
     assert isinstance(found.feedback.offered, StoredRows)
@@ -168,7 +168,7 @@ def test_long_plays_say_how_far_they_are(little_memory):
 def test_contributions_of_many_rounds_are_let_go(monkeypatch):
     log = rounds("logged")
     expected = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
-    monkeypatch.setattr(examination, "MOST_KEPT", 100)
+    monkeypatch.setattr(comparison, "MOST_KEPT", 100)
     found = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
     assert found.rows() == expected.rows()
     assert all(line.value.contributions is not None for line in expected.lines)

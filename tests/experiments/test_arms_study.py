@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from invariant_bandits.experiments.studies import arm_report
-from invariant_bandits.experiments.studies.arm_players import Auto, Disjoint, DisjointArms, LogisticRefit, Refit
-from invariant_bandits.experiments.studies.arms import GOALS, LOGIT, PLAYERS, NewArm, Outcome, late_arm, named_drift
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
 from invariant_bandits.simulation.loop import simulate
+from studies import arm_report
+from studies.arm_players import Auto, Disjoint, DisjointArms, LogisticRefit, Refit
+from studies.arms import GOALS, LOGIT, PLAYERS, NewArm, Outcome, late_arm, named_drift
 
 SMALL = LabelledArms(LATER[2], logged=6000, lead=2.5)
 

@@ -13,8 +13,8 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.experiments.grid import TOP, grid_of, read_grid
 from invariant_bandits.policies import registry
 from invariant_bandits.policies.past import Past
+from invariant_bandits.simulation.episodes import ENVIRONMENTS
 from invariant_bandits.simulation.paper import PaperWorld
-from invariant_bandits.simulation.registry import ENVIRONMENTS
 
 POLICIES = {"LinUCB": {}, "tuned": {"kind": "LinUCB", "exploration": 0.3}}
 

@@ -15,13 +15,12 @@ import pytest
 from invariant_bandits.checks import InputError
 from invariant_bandits.experiments import cells, report
 from invariant_bandits.experiments import run as reproduction
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.contenders import AUTO, LINUCB, NAMED
+from invariant_bandits.experiments.cells import AUTO, LINUCB, NAMED, Cell
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, chosen
-from invariant_bandits.files import FileError
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
+from invariant_bandits.storage import FileError
 
 EXPERIMENT = "residual-dimension"
 RUN = {"replications": 4, "seed": 5}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits
-from invariant_bandits.experiments import code, contenders, observing
+from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.figures import (
     dimension,
@@ -24,7 +24,8 @@ from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
 from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import SimulationResult, play
+from invariant_bandits.simulation.loop import play
+from invariant_bandits.simulation.results import SimulationResult
 
 
 def drawn(cell, seed=0):
@@ -87,30 +88,30 @@ def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
 
 def test_contenders_are_what_their_names_say():
     episode = PaperEpisodes(logged=1000).draw(50, np.random.default_rng(1))
-    made = {name: contender(episode.past) for name, contender in contenders.NAMED.items()}
-    for name in (contenders.LINUCB, contenders.ISD_ORACLE, contenders.ISD_ESTIMATED, contenders.GREEDY):
+    made = {name: contender(episode.past) for name, contender in cells.NAMED.items()}
+    for name in (cells.LINUCB, cells.ISD_ORACLE, cells.ISD_ESTIMATED, cells.GREEDY):
         assert (made[name].ridge, made[name].confidence, made[name].memory) == (0.1, 1 / 50, FOREVER)
-    assert made[contenders.SW_LINUCB].memory == SlidingWindow(50)
-    assert made[contenders.D_LINUCB].memory.discount == 0.999
-    assert made[contenders.ISD_KNOWN].component_precision is None
-    np.testing.assert_array_equal(made[contenders.ISD_KNOWN].component, episode.logs.component)
-    assert made[contenders.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
-    assert 0.0 < made[contenders.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
-    assert made[contenders.ISD_PUBLISHED].split.distance(made[contenders.ISD_ESTIMATED].split) > 1e-6
+    assert made[cells.SW_LINUCB].memory == SlidingWindow(50)
+    assert made[cells.D_LINUCB].memory.discount == 0.999
+    assert made[cells.ISD_KNOWN].component_precision is None
+    np.testing.assert_array_equal(made[cells.ISD_KNOWN].component, episode.logs.component)
+    assert made[cells.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
+    assert 0.0 < made[cells.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.1
+    assert made[cells.ISD_PUBLISHED].split.distance(made[cells.ISD_ESTIMATED].split) > 1e-6
     lifted = Contender("isd-linucb", {"split": "oracle", "window": 25})(episode.past)
     assert lifted.memory == SlidingWindow(25)
 
 
 def test_an_observed_split_is_compared_with_the_true_one():
     episode = PaperEpisodes(logged=1000).draw(20, np.random.default_rng(2))
-    known = contenders.NAMED[contenders.ISD_KNOWN](episode.past)
-    assert observing.estimated_split(known, episode) == {
+    known = cells.NAMED[cells.ISD_KNOWN](episode.past)
+    assert cells.estimated_split(known, episode) == {
         "right split": 1.0,
         "invariant dimensions": 7.0,
         "projection error": pytest.approx(0.0, abs=1e-7),
         "component error": 0.0,
     }
-    assert observing.estimated_split(contenders.NAMED[contenders.LINUCB](episode.past), episode) == {}
+    assert cells.estimated_split(cells.NAMED[cells.LINUCB](episode.past), episode) == {}
 
 
 def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_seen():
@@ -121,7 +122,7 @@ def test_a_watched_policy_decides_the_same_and_widths_that_are_too_narrow_are_se
 
         policy = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
         twin = LinUCB(10, ridge=0.1, confidence=1 / 200, noise_scale=noise_scale, norm_bound=0.0)
-        coverage = observing.OBSERVERS["coverage"]
+        coverage = cells.OBSERVERS["coverage"]
         probe = coverage.watch(policy, episode)
         np.testing.assert_array_equal(play(probe, episode), play(twin, episode))
         return coverage(probe, episode)["rounds covered"]
@@ -166,9 +167,9 @@ def test_changed_code_makes_a_stored_cell_another_one(changed, tmp_path):
     def identity():
         program = (
             "from invariant_bandits.experiments.cells import Cell\n"
-            "from invariant_bandits.experiments.contenders import NAMED\n"
+            "from invariant_bandits.experiments.cells import NAMED\n"
             "from invariant_bandits.simulation.episodes import PaperEpisodes\n"
-            "from invariant_bandits.experiments.code import fingerprint\n"
+            "from invariant_bandits.experiments.cells import fingerprint\n"
             "cell = Cell('c', PaperEpisodes(), 10, {'AutoISD': NAMED['AutoISD']})\n"
             "print(fingerprint(cell.modules()))"
         )
@@ -185,9 +186,9 @@ def test_changed_code_makes_a_stored_cell_another_one(changed, tmp_path):
 
 
 def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(monkeypatch):
-    cell = Cell("c", PaperEpisodes(), 10, {"LinUCB": contenders.NAMED["LinUCB"]})
+    cell = Cell("c", PaperEpisodes(), 10, {"LinUCB": cells.NAMED["LinUCB"]})
     before = cell.identity(2, 1)
-    used = {path.relative_to(PACKAGE).parts[0] for path in code.sources(code.PLAYED_BY + cell.modules())}
+    used = {path.relative_to(PACKAGE).parts[0] for path in cells.sources(cells.PLAYED_BY + cell.modules())}
     assert used.isdisjoint({"cli", "reports", "evaluation", "testing.py", "model.py"})
     monkeypatch.setattr("invariant_bandits.experiments.cells.fingerprint", lambda modules: "changed")
     assert cell.identity(2, 1) != before

@@ -8,11 +8,9 @@ import invariant_bandits as ib
 from invariant_bandits import InputError
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.reading import read_rounds
-from invariant_bandits.logs.reading_arms import read_arm_moments
+from invariant_bandits.logs.read import read_arm_moments, read_rounds
 from labelled_logs import labelled_log
 
 LOG = labelled_log(seed=3, rounds=1000)

@@ -12,9 +12,8 @@ from pyarrow import csv
 import invariant_bandits as ib
 from event_logs import event, rows_of, written
 from invariant_bandits import cli
-from invariant_bandits.logs.converting import convert
-from invariant_bandits.logs.formats.registry import FORMATS
-from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.convert import convert
+from invariant_bandits.logs.formats.registry import FORMATS, open_source
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

@@ -16,8 +16,7 @@ from distributed import Client
 import cluster_tasks
 from invariant_bandits import FileError, InputError
 from invariant_bandits.logs.engines import dask as dask_engine
-from invariant_bandits.logs.reading import read_moments
-from invariant_bandits.logs.reading_arms import read_arm_moments
+from invariant_bandits.logs.read import read_arm_moments, read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
 from log_tables import planted_log, rows_per_action, wide

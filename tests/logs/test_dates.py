@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.dates import TimeForm
+from invariant_bandits.logs.casting import TimeForm
 from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)

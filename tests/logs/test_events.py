@@ -7,10 +7,10 @@ import pytest
 
 import invariant_bandits as ib
 from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
-from invariant_bandits.logs import event_names, event_source
-from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockError
+from invariant_bandits.logs import events
+from invariant_bandits.logs.events import BlockReader, IrregularBlockError
 from invariant_bandits.logs.formats import dsjson
-from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.formats.registry import open_source
 
 SAMPLES = Path(__file__).parents[2] / "../shared/data/dsjson"
 
@@ -207,7 +207,7 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
 
 
 def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
-    for module in (event_names, event_source):
+    for module in (events, events):
         monkeypatch.setattr(module, "MOST_FEATURES", 6)
         monkeypatch.setattr(module, "MANY_WORDS", 10)
     context = [
@@ -243,7 +243,7 @@ def test_actions_whose_features_depend_on_their_label_only_are_arms(at_once, tmp
 
 
 def test_names_that_keep_coming_up_do_not_become_columns_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_names, "MOST_NAMES", 2000)
+    monkeypatch.setattr(events, "MOST_NAMES", 2000)
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
     lines = [event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)]
     path = written(tmp_path / "log.json", lines)

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InputError, WindowedMoments
-from invariant_bandits.logs.collinearity import collinear_features
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.features import FeatureMap, FeatureOptions, centred
+from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centred, collinear_features
 from worlds import assert_same_moments
 
 COLUMNS = (Column("price"), Column("country", ("DE", "FR")), Column("size", width=2))

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.formats.registry import FORMATS, log_format
+from invariant_bandits.logs.formats.registry import FORMATS, log_format, open_source
 from invariant_bandits.logs.formats.table import TableSource
-from invariant_bandits.logs.opening import open_source
-from invariant_bandits.logs.reading import read_schema
+from invariant_bandits.logs.read import read_schema
 from log_tables import planted_log, wide
 from worlds import assert_same_moments
 
@@ -125,7 +124,7 @@ def test_what_is_open_stays_open():
         ("mine", {}, "needs either suffixes"),
         ("mine", {"suffixes": ".mine"}, "needs either suffixes"),
         ("mine", {"suffixes": (".mine",), "accepts": callable}, "needs either suffixes"),
-        ("csv", {"suffixes": (".mine",)}, "'csv' is registered already, by invariant_bandits.logs.formats.csv"),
+        ("csv", {"suffixes": (".mine",)}, "'csv' is registered already, by invariant_bandits.logs.formats.delimited"),
         ("mine", {"suffixes": (".mine", ".pq")}, "'.pq' is registered already"),
     ],
 )

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.files import FileError
-from invariant_bandits.logs.json_text import MOST_NESTED, too_deep, value_of
+from invariant_bandits.logs.sources import MOST_NESTED, too_deep, value_of
+from invariant_bandits.storage import FileError
 
 RNG = np.random.default_rng(0)
 ROWS = [",".join(f"{value:.4f}" for value in row) for row in RNG.normal(size=(300, 3))]

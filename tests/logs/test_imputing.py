@@ -6,9 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.features import FeatureMap
-from invariant_bandits.logs.imputing import RARE
+from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.logs.reader import RARE
 from log_tables import lists_of_offered, planted_log, rows_per_action
 
 ROUNDS = 6000

@@ -12,8 +12,14 @@ import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.reading import read_moments, read_offered, read_rounds, read_schema
-from invariant_bandits.logs.reading_arms import read_arm_moments, read_arm_sample
+from invariant_bandits.logs.read import (
+    read_arm_moments,
+    read_arm_sample,
+    read_moments,
+    read_offered,
+    read_rounds,
+    read_schema,
+)
 from labelled_logs import LABELS, labelled_log
 from worlds import assert_same_moments
 

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits.logs.converting import convert
-from invariant_bandits.logs.opening import open_source
+from invariant_bandits.logs.convert import convert
+from invariant_bandits.logs.formats.registry import open_source
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

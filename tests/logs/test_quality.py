@@ -10,7 +10,7 @@ import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import read_moments, read_rounds
+from invariant_bandits.logs.read import read_moments, read_rounds
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

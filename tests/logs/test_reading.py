@@ -11,7 +11,7 @@ from pyarrow import csv
 from invariant_bandits import FileError, InputError, WindowedMoments
 from invariant_bandits.logs.features import FeatureOptions
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reading import read_moments, read_rounds, read_schema
+from invariant_bandits.logs.read import read_moments, read_rounds, read_schema
 from invariant_bandits.logs.schema import Schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments

@@ -5,9 +5,8 @@ import pyarrow as pa
 import pytest
 
 from invariant_bandits import FileError, InputError
-from invariant_bandits.logs.reading import read_schema
-from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.schema_inference import infer_schema
+from invariant_bandits.logs.read import read_schema
+from invariant_bandits.logs.schema import Schema, infer_schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 
 LOG = planted_log(seed=6, rounds=30)

@@ -17,8 +17,7 @@ import pytest
 import cluster_tasks
 from invariant_bandits import FileError
 from invariant_bandits.logs.engines import spark as spark_engine
-from invariant_bandits.logs.reading import read_moments
-from invariant_bandits.logs.reading_arms import read_arm_moments
+from invariant_bandits.logs.read import read_arm_moments, read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
 from log_tables import planted_log, rows_per_action, wide
@@ -156,7 +155,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
 def test_a_session_of_its_own_is_started_and_ended(tmp_path):
     path = many_row_groups(tmp_path)
     code = (
-        "from invariant_bandits.logs.reading import read_moments; "
+        "from invariant_bandits.logs.read import read_moments; "
         f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', 'local')); "
         "print(there.moments == here.moments)"
     )

@@ -7,16 +7,16 @@ import os
 import numpy as np
 import pytest
 
-from invariant_bandits.files import FileError
-from invariant_bandits.logs import stored_rows
-from invariant_bandits.logs.stored_rows import RowCollector, StoredRows, collected
+from invariant_bandits.logs import external_sort
+from invariant_bandits.logs.external_sort import RowCollector, StoredRows, collected
 from invariant_bandits.parallel import map_unordered
+from invariant_bandits.storage import FileError
 
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 40)
-    monkeypatch.setattr(stored_rows, "AT_ONCE", 12)
+    monkeypatch.setattr(external_sort, "IN_MEMORY", 40)
+    monkeypatch.setattr(external_sort, "AT_ONCE", 12)
 
 
 def batches_of(rows, rng):
@@ -85,7 +85,7 @@ def test_forked_processes_read_side_by_side(little_memory):
 
 
 def test_the_file_is_gone_with_the_rows(little_memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_rows.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(external_sort.tempfile, "tempdir", str(tmp_path))
     stored = collected([np.ones((100, 3))])
     descriptor = stored.file.descriptor
     assert not list(tmp_path.iterdir())
@@ -99,6 +99,6 @@ def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
     def full(descriptor, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(stored_rows.os, "write", full)
+    monkeypatch.setattr(external_sort.os, "write", full)
     with pytest.raises(FileError, match=r"No space left on device.*TMPDIR.*latest"):
         collected([np.ones((100, 3))])

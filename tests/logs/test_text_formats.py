@@ -13,12 +13,11 @@ import pytest
 from pyarrow import feather
 
 import invariant_bandits as ib
-from invariant_bandits.logs.dialect import Dialect
-from invariant_bandits.logs.formats import csv as csv_format
+from invariant_bandits.logs.formats import delimited as csv_format
 from invariant_bandits.logs.formats import json_lines
-from invariant_bandits.logs.opening import open_source
-from invariant_bandits.logs.storage import COMPRESSIONS
-from invariant_bandits.logs.text_blocks import text_blocks
+from invariant_bandits.logs.formats.delimited import Dialect
+from invariant_bandits.logs.formats.registry import open_source
+from invariant_bandits.logs.sources import COMPRESSIONS, text_blocks
 from log_tables import planted_log, rows_per_action, wide
 from worlds import assert_same_moments
 

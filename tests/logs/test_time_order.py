@@ -10,10 +10,10 @@ from pyarrow import csv
 
 import invariant_bandits as ib
 from invariant_bandits import InputError, WindowedMoments
-from invariant_bandits.logs import rearranging
-from invariant_bandits.logs.reading import read_moments, read_rounds
+from invariant_bandits.logs import external_sort
+from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.logs.times_seen import MOST_TIMES, TimeQuestion
+from invariant_bandits.logs.survey import MOST_TIMES, TimeQuestion
 from labelled_logs import labelled_log
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
@@ -86,7 +86,7 @@ def test_statistics_of_labelled_arms_do_not_depend_on_the_order_of_rows():
 
 @pytest.fixture
 def few_rows_at_once(monkeypatch):
-    monkeypatch.setattr(rearranging, "ROWS_AT_ONCE", 97)
+    monkeypatch.setattr(external_sort, "ROWS_AT_ONCE", 97)
 
 
 def rounds_of(log):
@@ -107,7 +107,7 @@ def test_a_log_is_sorted_by_time_in_parts(form, kind, few_rows_at_once, tmp_path
         source = tmp_path / "log.parquet"
         pq.write_table(mixed, source, row_group_size=61)
     log = ib.open_log(source)
-    ordered = rearranging.in_time_order(log)
+    ordered = external_sort.in_time_order(log)
     assert ordered is not log
     assert len(ordered.source.tasks) > 4
     times = rounds_of(ordered)[5]
@@ -126,7 +126,7 @@ def test_a_log_is_sorted_by_time_in_parts(form, kind, few_rows_at_once, tmp_path
 def test_a_log_in_order_is_left_alone():
     for table in (wide(LOG), rows_per_action(LOG), wide(LOG).drop(["time"])):
         log = ib.open_log(table)
-        assert rearranging.in_time_order(log) is log
+        assert external_sort.in_time_order(log) is log
 
 
 def test_feedback_of_an_unsorted_log_is_that_of_the_sorted_one(few_rows_at_once):

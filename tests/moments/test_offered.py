@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits import InputError, WindowedMoments, files
+from invariant_bandits import InputError, WindowedMoments, storage
 from worlds import assert_same_moments, draw_log
 
 P = 3
@@ -129,7 +129,7 @@ def test_the_names_inside_a_file_do_not_change():
     """Files written by earlier versions must load: whoever renames a field keeps its name in the file."""
     features, rewards, offered = draw_log(9, 40)
     moments = WindowedMoments.from_arrays(features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40])
-    arrays, about = files.decode(moments.to_bytes(), "windowed-moments", "content")
+    arrays, about = storage.decode(moments.to_bytes(), "windowed-moments", "content")
     fields = ("count", "mean", "scatter", "cubes", "quartics", "between")
     assert set(arrays) == {"edges"} | {f"{part}.{field}" for part in ("chosen", "offered") for field in fields}
     assert about == {"dim": P, "windows": 2, "rounds": 40, "edges": "int64"}

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.drift_limits import drift_limit, drift_misfit
+from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfit
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.policies import alarm, alarm_kernels
+from invariant_bandits.policies import alarm, kernels
 from invariant_bandits.simulation.fixed_arms import FixedArms
 from invariant_bandits.simulation.stress import StressEpisodes
 
@@ -58,8 +58,8 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
     def density(w):
         return stats.multivariate_normal(np.zeros(5), rest + G @ np.diag(w) @ G).logpdf(u) - constant
 
-    assert alarm_kernels.log_normal(u, G, high, rest) == pytest.approx(density(high), rel=1e-6)
-    best = alarm_kernels.likeliest_drift(u, G, rest, low, high, 30)
+    assert kernels.log_normal(u, G, high, rest) == pytest.approx(density(high), rel=1e-6)
+    best = kernels.likeliest_drift(u, G, rest, low, high, 30)
     others = low + (high - low) * rng.uniform(size=(2000, 5)) ** 3
     assert best >= max(density(w) for w in others) - 1e-6
 

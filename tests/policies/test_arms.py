@@ -7,7 +7,8 @@ import invariant_bandits as ib
 import invariant_bandits.testing as laws
 from arm_logs import arm_log
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_prior import ArmPrior, ArmStatistics
+from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member
 
 LINKS = ("identity", "logit")

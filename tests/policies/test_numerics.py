@@ -5,7 +5,8 @@ import pytest
 from numba import njit
 
 import invariant_bandits as ib
-from invariant_bandits.policies import forgetting_kernels, kernels
+from invariant_bandits.policies import kernels
+from invariant_bandits.policies import kernels as forgetting_kernels
 
 learn_growing, factorise = kernels.learn_growing, kernels.factorise
 discount, slide = forgetting_kernels.discount, forgetting_kernels.slide

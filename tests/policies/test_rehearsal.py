@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 import invariant_bandits as ib
-from invariant_bandits.policies import choice_kernels, state
+from invariant_bandits.policies import mixture_kernels, state
 from invariant_bandits.policies import mixture_kernels as kernels
-from invariant_bandits.policies.offered_sets import OfferedSets
+from invariant_bandits.policies.past import OfferedSets
 from invariant_bandits.policies.rehearsal import Rehearsal
 from invariant_bandits.simulation.fixed_arms import FixedArms
 
@@ -104,11 +104,11 @@ def test_a_table_survives_its_plain_form():
 
 def test_hope_is_the_expected_positive_part():
     for mean, deviation in ((-1.0, 0.5), (0.3, 2.0), (-4.0, 1.0)):
-        better, hope = choice_kernels._hope(mean, deviation)
+        better, hope = mixture_kernels._hope(mean, deviation)
         size = mean / deviation
         assert better == pytest.approx(stats.norm.cdf(size), rel=1e-12)
         assert hope == pytest.approx(deviation * stats.norm.pdf(size) + mean * stats.norm.cdf(size), rel=1e-9)
-    assert choice_kernels._hope(-1.0, 0.0) == (0.0, 0.0)
+    assert mixture_kernels._hope(-1.0, 0.0) == (0.0, 0.0)
 
 
 def test_no_arm_stays_untested_after_the_rewards_have_changed():

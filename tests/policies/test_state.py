@@ -8,7 +8,7 @@ from safetensors.numpy import save as to_safetensors
 
 import invariant_bandits as ib
 import policy_laws
-from invariant_bandits import files
+from invariant_bandits import storage
 from invariant_bandits.policies.state import from_bytes
 
 FUZZED = ["LinUCB, forever", "SWLinUCB", "ISDLinTS, discount", "BOBLinUCB", "ISDLinUCB recomputing, forever", "AutoISD"]
@@ -83,15 +83,15 @@ def test_every_truncation_is_refused(tmp_path):
 
 def rewritten(content, kind="policy", **changes):
     """The same file with other header entries or `arrays`, and a checksum that fits them."""
-    arrays, about = files.decode(content, "policy", "original")
+    arrays, about = storage.decode(content, "policy", "original")
     arrays = arrays | changes.pop("arrays", {})
     described = json.dumps(about | changes.pop("about", {}), sort_keys=True)
     header = {
-        "product": files.PRODUCT,
-        "format": str(files.FORMAT_VERSION),
+        "product": storage.PRODUCT,
+        "format": str(storage.FORMAT_VERSION),
         "kind": kind,
         "about": described,
-        "sha256": files.digest(kind, described, arrays),
+        "sha256": storage.digest(kind, described, arrays),
     }
     return to_safetensors(arrays, metadata=header | changes)
 
@@ -120,7 +120,7 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
 @pytest.mark.parametrize("name", ["means", "covariances", "process", "weights", "owners", "counters", "prior.basis"])
 def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
-    arrays, _ = files.decode(content, "policy", "original")
+    arrays, _ = storage.decode(content, "policy", "original")
     for wrong in (arrays[name][:-1], arrays[name].astype(np.float32)):
         with pytest.raises(ib.FileError, match="does not hold a whole policy"):
             from_bytes(rewritten(content, arrays={name: np.ascontiguousarray(wrong)}), "changed")
@@ -129,7 +129,7 @@ def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
 @pytest.mark.parametrize("clock", [(-1, 0), (10**6, 1), (0, 2), (0, -1)])
 def test_a_window_whose_clock_points_outside_it_is_refused(clock, tmp_path):
     content = content_of("SWLinUCB", tmp_path)
-    arrays, _ = files.decode(content, "policy", "original")
+    arrays, _ = storage.decode(content, "policy", "original")
     forged = np.array(clock, dtype=arrays["memory.clock"].dtype)
     with pytest.raises(ib.FileError, match="clock must lie in the window"):
         from_bytes(rewritten(content, arrays={"memory.clock": forged}), "changed")

@@ -14,7 +14,7 @@ import pytest
 import invariant_bandits as ib
 import sharing_trials
 from invariant_bandits import testing
-from invariant_bandits.testing.threads import at_once
+from invariant_bandits.testing import at_once
 
 SCRIPT = Path(sharing_trials.__file__)
 HALVES = list(sharing_trials.MAKERS)[::2], list(sharing_trials.MAKERS)[1::2]

@@ -8,7 +8,7 @@ import pytest
 import invariant_bandits as ib
 import policy_laws
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.auto_learning import MANY_CUT, OutlierWarning
+from invariant_bandits.policies.auto import MANY_CUT, OutlierWarning
 from invariant_bandits.policies.state import from_bytes, to_bytes
 
 WINDOWS = 8
@@ -49,7 +49,7 @@ def test_every_second_action_ten_million_times_as_large_is_refused_or_harmless(n
     assert is_whole(policy)
 
 
-@pytest.mark.filterwarnings("ignore::invariant_bandits.policies.auto_learning.OutlierWarning")
+@pytest.mark.filterwarnings("ignore::invariant_bandits.policies.auto.OutlierWarning")
 @pytest.mark.parametrize("size", [1e3, 1e5, 9e5])
 @pytest.mark.parametrize("noise", ["learned", "known"])
 def test_rounds_just_within_what_is_taken_leave_a_state_to_decide_by(size, noise):
@@ -94,7 +94,7 @@ def test_a_round_whose_squares_would_overflow_is_refused_before_anything_is_chan
     assert {name: array.tobytes() for name, array in policy.arrays().items()} == before
 
 
-@pytest.mark.filterwarnings("ignore::invariant_bandits.policies.auto_learning.OutlierWarning")
+@pytest.mark.filterwarnings("ignore::invariant_bandits.policies.auto.OutlierWarning")
 def test_predictions_that_are_always_exact_do_not_wear_the_noise_away():
     """The learned variance would fall below any number: it stops at one that can still be divided by."""
     policy = ib.AutoISD.from_history(logs(noise=0.0))

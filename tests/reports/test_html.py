@@ -7,8 +7,8 @@ import pytest
 from matplotlib import pyplot as plt
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.reports import html
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
+from invariant_bandits.reports import page
 
 
 class Outline(HTMLParser):
@@ -34,7 +34,7 @@ def figure():
         drawing, axis = plt.subplots()
         axis.plot([0, 1], [0, 1])
         axis.set_title("a < b & c")
-    return html.svg_of(drawing)
+    return page.svg_of(drawing)
 
 
 def outline(text):
@@ -44,8 +44,8 @@ def outline(text):
 
 
 def test_a_page_is_well_formed_and_needs_nothing_from_elsewhere():
-    text = html.page(
-        "t", [html.heading("h"), html.picture(figure(), "one", "alt"), html.table(["a"], [["b"]]), html.paragraph("p")]
+    text = page.page(
+        "t", [page.heading("h"), page.picture(figure(), "one", "alt"), page.table(["a"], [["b"]]), page.paragraph("p")]
     )
     seen = outline(text)
     assert seen.open == []
@@ -56,22 +56,22 @@ def test_a_page_is_well_formed_and_needs_nothing_from_elsewhere():
 
 def test_words_are_escaped_wherever_they_come_from():
     evil = '<script>alert("1")</script>'
-    text = html.page(
+    text = page.page(
         evil,
         [
-            html.heading(evil, anchor=evil),
-            html.paragraph(evil),
-            html.table([evil], [[evil], [html.Mark(evil, "good")]], evil),
-            html.details(evil, [html.preformatted(evil)]),
-            html.contents({evil: evil}),
-            html.picture(figure(), "one", evil, evil),
+            page.heading(evil, anchor=evil),
+            page.paragraph(evil),
+            page.table([evil], [[evil], [page.Mark(evil, "good")]], evil),
+            page.details(evil, [page.preformatted(evil)]),
+            page.contents({evil: evil}),
+            page.picture(figure(), "one", evil, evil),
         ],
     )
     assert "<script" not in text
 
 
 def test_two_pictures_on_a_page_share_no_identifier():
-    both = html.picture(figure(), "one", "a") + html.picture(figure(), "two", "b")
+    both = page.picture(figure(), "one", "a") + page.picture(figure(), "two", "b")
     names = re.findall(r'\bid="([^"]+)"', both)
     assert len(names) == len(set(names))
     used = re.findall(r'href="#([^"]+)"', both) + re.findall(r"url\(#([^)]+)\)", both)
@@ -80,7 +80,7 @@ def test_two_pictures_on_a_page_share_no_identifier():
 
 
 def test_ink_and_paper_of_a_picture_follow_the_page():
-    drawing = html.picture(figure(), "one", "a")
+    drawing = page.picture(figure(), "one", "a")
     assert "var(--ink)" in drawing
     assert "var(--paper)" in drawing
     assert "#1f2933" not in drawing
@@ -88,10 +88,10 @@ def test_ink_and_paper_of_a_picture_follow_the_page():
 
 def test_a_row_of_the_wrong_length_is_refused():
     with pytest.raises(InputError, match="2 cells, got 1"):
-        html.table(["a", "b"], [["only one"]])
+        page.table(["a", "b"], [["only one"]])
 
 
 def test_columns_of_numbers_are_aligned_to_the_right_with_their_heading():
-    text = html.table(["a", "b"], [["x", html.Mark("1", "number")]])
+    text = page.table(["a", "b"], [["x", page.Mark("1", "number")]])
     assert '<th class="number">b</th>' in text
     assert "<th>a</th>" in text

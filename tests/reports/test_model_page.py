@@ -9,9 +9,9 @@ import pytest
 from matplotlib import pyplot as plt
 
 import invariant_bandits as ib
-from invariant_bandits.logs.collinearity import Dropped
+from invariant_bandits.logs.features import Dropped
 from invariant_bandits.reports import findings, model_page, plots
-from invariant_bandits.reports.sections import as_text
+from invariant_bandits.reports.page import as_text
 
 FEATURES = 34
 

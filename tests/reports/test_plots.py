@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits import plotting
 from invariant_bandits.reports import findings, plots
 from invariant_bandits.simulation.paper import PaperWorld
 
@@ -24,7 +25,7 @@ def fit_of_dimension(p, windows=4):
     )
 
 
-@pytest.mark.parametrize("theme", plots.THEMES)
+@pytest.mark.parametrize("theme", plotting.THEMES)
 def test_the_overview_is_written_in_every_format(fit, theme, tmp_path):
     paths = plots.save(plots.overview(fit, theme_name=theme, title="logs"), tmp_path / "new" / "picture")
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
@@ -88,7 +89,7 @@ def test_more_policies_than_can_be_told_apart_are_refused():
 
 def test_gains_losses_and_doubts_differ_in_colour_and_shape():
     rows = {"better": (1.0, 0.5, 1.5), "unclear": (0.1, -0.4, 0.6), "worse": (-1.0, -1.5, -0.5)}
-    figure = plots.difference_chart(rows)
+    figure = plotting.difference_chart(rows)
     (axis,) = figure.axes
     plots.plt.close(figure)
     marks = {line.get_marker(): line.get_color() for line in axis.lines if line.get_marker() in "osD"}
@@ -96,7 +97,7 @@ def test_gains_losses_and_doubts_differ_in_colour_and_shape():
     assert len(set(marks.values())) == 3
     assert [label.get_text() for label in axis.get_yticklabels()] == list(rows)
     with pytest.raises(ib.InputError, match="rows is empty"):
-        plots.difference_chart({})
+        plotting.difference_chart({})
 
 
 def test_paths_have_gaps_where_windows_are_silent_and_tables_say_so(tmp_path):

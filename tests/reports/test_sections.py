@@ -2,8 +2,7 @@
 
 import re
 
-from invariant_bandits.reports.html import Mark
-from invariant_bandits.reports.sections import FIRST_ROWS, Section, as_page, as_text, number
+from invariant_bandits.reports.page import FIRST_ROWS, Mark, Section, as_page, as_text, number
 
 TABLE = Section(
     "Prices & <tags>",

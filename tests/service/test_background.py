@@ -24,7 +24,9 @@ from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.learning import background
 from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.learning.following import follow

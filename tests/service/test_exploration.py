@@ -16,7 +16,9 @@ from invariant_bandits.service import work
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.replaying import replayed
 from invariant_bandits.service.requests import Asked
 from invariant_bandits.service.state import State

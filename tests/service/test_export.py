@@ -23,7 +23,8 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.history import exporting
 from invariant_bandits.service.history import settled as past
 from invariant_bandits.service.history.exporting import Exported
-from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.opening import open_store
 from served_models import Clock, all_of, labelled_model, play_together, running, serve

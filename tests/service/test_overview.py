@@ -15,7 +15,7 @@ from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import State
 from invariant_bandits.service.views import Story, arms_of

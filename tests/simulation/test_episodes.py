@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits import InputError
-from invariant_bandits.simulation import paths as online_paths
+from invariant_bandits.simulation import paper as online_paths
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import within

@@ -29,7 +29,7 @@ def main() -> None:
 
 def _run() -> None:
     from invariant_bandits.checks import InputError
-    from invariant_bandits.extras import install_line
+    from invariant_bandits.optional import install_line
 
     try:
         from invariant_bandits.cli.app import app
@@ -51,7 +51,7 @@ def _run() -> None:
 
 
 def _fail(words: str) -> NoReturn:
-    from invariant_bandits.visible import visible
+    from invariant_bandits.checks import visible
 
     if was_interrupted():
         os._exit(INTERRUPTED)

@@ -24,7 +24,6 @@ from invariant_bandits.cli import (
     sample,
     service,
     store,
-    studies,
     update,
 )
 from invariant_bandits.cli.common import console
@@ -41,7 +40,6 @@ commands: list[Callable[..., None]] = [command for group in groups for command i
 for command in commands:
     summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words
     app.command(command.__name__.strip("_"), short_help=summary)(command)
-app.add_typer(studies.study, name="study")
 app.add_typer(store.store, name="store")
 
 

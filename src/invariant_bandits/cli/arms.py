@@ -39,7 +39,7 @@ def arms(
     target = model if out is None else out
     check_target(target, "--out", "model", force=force)
     with words_on_stderr(as_json):
-        from invariant_bandits.model import Model
+        from invariant_bandits.model.model import Model
         from invariant_bandits.reports import values
 
         loaded = Model.load(model)

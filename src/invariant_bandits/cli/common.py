@@ -13,9 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.files import kind_of, replace_file
-from invariant_bandits.visible import visible
+from invariant_bandits.checks import InputError, visible
+from invariant_bandits.storage import kind_of, replace_file
 
 
 class Terminal(Console):

@@ -23,7 +23,7 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there; never what is read.")] = False,
 ) -> None:
     """Write a log in another format; the suffixes of the files say which."""
-    from invariant_bandits.logs.converting import convert as converted
+    from invariant_bandits.logs.convert import convert as converted
 
     console.print(f"{out}: {converted(source, out, schema, force=force).describe()}")
 

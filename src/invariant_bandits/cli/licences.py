@@ -12,7 +12,7 @@ from invariant_bandits.cli.common import plain_console as console
 def licences(as_json: AsJson = False) -> None:
     """List the licences of this package and of everything it needs that is installed."""
     from invariant_bandits.licences import licences as found
-    from invariant_bandits.reports.sections import table_lines
+    from invariant_bandits.reports.page import table_lines
 
     installed = found()
     if as_json:

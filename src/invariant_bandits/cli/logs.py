@@ -91,7 +91,7 @@ def fit(
     began = time.perf_counter()
     opened = _opened(log, {"--out": out, "--report": page_path})
     with reading() as progress:
-        from invariant_bandits.fitting import fit_logs
+        from invariant_bandits.model.fit import fit_logs
 
         model = fit_logs(
             opened,
@@ -147,7 +147,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Say what a model knows: what is stable, what drifts and how far, the evidence, the quality of its log."""
-    from invariant_bandits.model import Model
+    from invariant_bandits.model.model import Model
     from invariant_bandits.reports import model_page, values
 
     if report is not None:
@@ -245,7 +245,7 @@ def evaluate(
 def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json: bool) -> None:
     """What the policy that wrote another log would have earned in this one."""
     with console.status("reading both logs"):
-        from invariant_bandits.evaluation.logged_policy import value_of_logged
+        from invariant_bandits.evaluation.logged import value_of_logged
         from invariant_bandits.logs.log import open_log
         from invariant_bandits.reports import values
 

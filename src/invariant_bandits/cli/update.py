@@ -61,10 +61,10 @@ def update(
     began = time.perf_counter()
     say_when_compiling()
     with words_on_stderr(as_json):
-        from invariant_bandits.logs.storage import find_files
-        from invariant_bandits.model import Model
-        from invariant_bandits.reports import update_words
-        from invariant_bandits.updating.update import update_model
+        from invariant_bandits.logs.sources import find_files
+        from invariant_bandits.model.model import Model
+        from invariant_bandits.model.update import update_model
+        from invariant_bandits.reports import values
 
         loaded = Model.load(model)
         reads = [path for given in logs for path in find_files(given)[1]]
@@ -83,12 +83,12 @@ def update(
                 progress=progress,
             )
         changed.model.save(target)
-        written = write_report(page_path, lambda: update_words.report(changed))
-        console.print(update_words.text(changed, width()))
+        written = write_report(page_path, lambda: values.report(changed))
+        console.print(values.text(changed, width()))
         console.print(f"\nmodel: {target}")
         console.print(f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
     if as_json:
-        print_json(update_words.as_values(changed) | {"model": str(target), "report": written})
+        print_json(values.as_values(changed) | {"model": str(target), "report": written})
     if written is None:
         raise typer.Exit(FAILED)
 

@@ -2,17 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.decomposition.arm_layout import ArmLayout
-from invariant_bandits.decomposition.logistic import LogitSums, fit_logistic
 from invariant_bandits.decomposition.paths import EXACT
 from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.moments.windowed import WindowedMoments
+
+CODINGS = ("own", "shared")
+
+
+@dataclass(frozen=True)
+class ArmLayout:
+    """Coordinates of A arms: first `own` coefficients of every arm, arm by arm, then `shared` ones.
+
+    Parameters
+    ----------
+    arms : int
+        A.
+    own : int
+        Coefficients that every arm has of its own: all d of them ("own" coding), or its intercept ("shared").
+    shared : int
+        Coefficients that all arms have in common; 0 in the "own" coding.
+
+    >>> ArmLayout.of(arms=3, width=2, coding="own"), ArmLayout.of(arms=3, width=2, coding="shared").dim
+    (ArmLayout(arms=3, own=2, shared=0), 4)
+    """
+
+    arms: int
+    own: int
+    shared: int = 0
+
+    @classmethod
+    def of(cls, *, arms: int, width: int, coding: str = "own", described: int = 0) -> ArmLayout:
+        """The layout of arms with contexts z of `width` numbers, 1 first, and `described` features of every arm.
+
+        own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗ x].
+        """
+        if one_of("coding", coding, CODINGS) == "own":
+            return cls(arms, width)
+        return cls(arms, 1, (width - 1) * (1 + described))
+
+    @classmethod
+    def of_features(cls, features: ArmFeatures) -> ArmLayout:
+        """The layout of the features φ(x, a) that a log was read with."""
+        arms = len(features.labels)
+        return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients p."""
+        return self.arms * self.own + self.shared
+
+    @property
+    def groups(self) -> Array:
+        """Common directions (p, own): column k is one for the k-th own coefficient of every arm."""
+        result = np.zeros((self.dim, self.own))
+        result[: self.arms * self.own] = np.tile(np.eye(self.own), (self.arms, 1))
+        return result
+
+    def arm(self, index: int) -> slice:
+        """The own coordinates of an arm."""
+        return slice(index * self.own, (index + 1) * self.own)
+
+    def by_arm(self, values: Array) -> Array:
+        """The own part of coefficients (..., p) as (..., A, own)."""
+        own = values[..., : self.arms * self.own]
+        return own.reshape(*own.shape[:-1], self.arms, self.own)
+
+    def features(self, contexts: Array, arms: np.ndarray[Any, Any], described: Array | None = None) -> Array:
+        """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); described: features of the arms (A, c)."""
+        n = len(contexts)
+        result = np.zeros((n, self.dim))
+        each = np.arange(n)
+        for k in range(self.own):
+            result[each, arms * self.own + k] = contexts[:, k]
+        if self.shared:
+            slopes = contexts[:, 1:]
+            first = self.arms * self.own
+            result[:, first : first + slopes.shape[1]] = slopes
+            if described is not None and described.size:
+                pairs = described[arms][:, :, None] * slopes[:, None, :]
+                result[:, first + slopes.shape[1] :] = pairs.reshape(n, -1)
+        return result
+
+    def grown(self) -> ArmLayout:
+        """With one arm more, after the others."""
+        return ArmLayout(self.arms + 1, self.own, self.shared)
+
+    def shrunk(self) -> ArmLayout:
+        """With one arm less."""
+        if self.arms < 2:
+            raise InputError("the last arm cannot be taken out")
+        return ArmLayout(self.arms - 1, self.own, self.shared)
+
+    def without(self, index: int) -> np.ndarray[Any, Any]:
+        """Coordinates that are left without an arm."""
+        if not 0 <= index < self.arms:
+            raise InputError(f"arm must be from 0 to {self.arms - 1}, got {index!r}")
+        every = np.arange(self.dim)
+        return np.delete(every, every[self.arm(index)])
+
+
+RIDGE, FAINT_RIDGE = 1.0, 1e-3
+"""Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about 0."""
+MOST_PASSES, HALVINGS = 30, 12
+SMALLEST_STEP = 1e-5
+LARGEST_ODDS = 30.0
+
+
+@dataclass(frozen=True, eq=False)
+class LogitSums:
+    """One pass over the rounds at coefficients θ: π = σ(φᵀθ), h = π(1 − π). Sums of shards add.
+
+    Attributes
+    ----------
+    theta : array, shape (p,)
+        Where the pass was made.
+    information : array, shape (m, p, p)
+        Σhφφᵀ of every window.
+    gradient : array, shape (m, p)
+        Σφ(r − π).
+    log_likelihood : float
+        Σ r·log π + (1 − r)·log(1 − π).
+    variance : float
+        Σh.
+    """
+
+    theta: Array
+    information: Array
+    gradient: Array
+    log_likelihood: float
+    variance: float
+
+    @classmethod
+    def of(cls, features: Array, rewards: Array, windows: Array, theta: Array, count: int) -> LogitSums:
+        """Sums of rounds with features (n, p), rewards from 0 to 1 (n,) and windows (n,); there are `count`."""
+        odds = np.clip(features @ theta, -LARGEST_ODDS, LARGEST_ODDS)
+        chance = 1.0 / (1.0 + np.exp(-odds))
+        spread = chance * (1.0 - chance)
+        p = len(theta)
+        information, gradient = np.zeros((count, p, p)), np.zeros((count, p))
+        for i in np.unique(windows):
+            at = windows == i
+            rows = features[at]
+            information[i] = rows.T @ (rows * spread[at, None])
+            gradient[i] = rows.T @ (rewards - chance)[at]
+        likelihood = float(rewards @ odds - np.logaddexp(0.0, odds).sum())
+        return cls(theta, information, gradient, likelihood, float(spread.sum()))
+
+    def __add__(self, other: LogitSums) -> LogitSums:
+        return LogitSums(
+            self.theta,
+            self.information + other.information,
+            self.gradient + other.gradient,
+            self.log_likelihood + other.log_likelihood,
+            self.variance + other.variance,
+        )
+
+
+def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> LogitSums:
+    """The last pass of a ridge fit by Newton's method with halved steps.
+
+    evaluate: one pass over all rounds at coefficients (p,), in whatever way they are read. Every arm's own coefficients
+    are drawn to the mean of the arms with ridge 1, so that an arm with few clicks has a finite fit.
+    """
+    penalty = FAINT_RIDGE * np.eye(layout.dim)
+    groups, own = layout.groups, layout.arms * layout.own
+    penalty[:own, :own] += RIDGE * (np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms)
+    penalty[own:, own:] += RIDGE * np.eye(layout.shared)
+
+    def value(sums: LogitSums) -> float:
+        return sums.log_likelihood - 0.5 * float(sums.theta @ penalty @ sums.theta)
+
+    sums = evaluate(np.zeros(layout.dim))
+    for _ in range(MOST_PASSES):
+        slope = sums.gradient.sum(axis=0) - penalty @ sums.theta
+        step = np.linalg.solve(sums.information.sum(axis=0) + penalty, slope)
+        if np.abs(step).max() < SMALLEST_STEP:
+            break
+        before = value(sums)
+        for _ in range(HALVINGS):
+            ahead = evaluate(sums.theta + step)
+            if value(ahead) > before:
+                break
+            step = 0.5 * step
+        else:
+            break
+        sums = ahead
+    return sums
+
 
 LINKS = ("identity", "logit")
 DEFAULT_WINDOWS = 8
@@ -270,3 +453,23 @@ def _window_of(windows: Any, n: int) -> np.ndarray[Any, Any]:
     if not (np.bincount(given) > 0).all() or given.max() < 1:
         raise InputError("windows must number at least two windows from 0 on, none of them empty")
     return given
+
+
+@dataclass(frozen=True, eq=False)
+class LogOdds:
+    """Windows of clicks, expanded about coefficients θ⁰ on the logit scale.
+
+    Parameters
+    ----------
+    theta : array, shape (p,)
+        θ⁰; π = σ(φᵀθ⁰), h = π(1 − π).
+    moments : WindowedMoments
+        Of √h·φ and √h·(φᵀθ⁰ + (r − π)/h): its sums of squares and products are Σhφφᵀ and Σhφφᵀθ⁰ + Σφ(r − π).
+    """
+
+    theta: Array
+    moments: WindowedMoments
+
+    def padded(self, places: Any) -> LogOdds:
+        """With coefficients of arms that were never played, 0 so far, before those at `places`."""
+        return LogOdds(np.insert(self.theta, places, 0.0), self.moments.padded(places))

@@ -81,7 +81,7 @@ def linked_columns(stack: Array, sizes: Array, alpha: float, varied: Array | Non
 
     varied: (m, p), how much of each column every window sees vary; m counts the windows that see both columns vary.
     """
-    from invariant_bandits.decomposition import diagonalization_kernels as kernels
+    from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
     if p == 1:
@@ -94,7 +94,7 @@ def linked_columns(stack: Array, sizes: Array, alpha: float, varied: Array | Non
 
 def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
     """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure."""
-    from invariant_bandits.decomposition import decoupling_kernels as kernels
+    from invariant_bandits.decomposition import kernels
 
     starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
     most, tolerance = 50, 1e-6
@@ -115,7 +115,7 @@ def merge_dependent(
 
     varied: as in `linked_columns`.
     """
-    from invariant_bandits.decomposition import decoupling_kernels as kernels
+    from invariant_bandits.decomposition import kernels
 
     statistic = np.zeros((len(blocks), len(blocks)))
     for k, one in enumerate(blocks):

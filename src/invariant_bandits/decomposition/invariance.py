@@ -10,7 +10,8 @@ from scipy import special
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.silence import INFORMS, in_units_of_all
+from invariant_bandits.decomposition.rank_deficiency import INFORMS, in_units_of_all
+from invariant_bandits.moments.windowed import WindowedMoments
 
 TREND_DEGREE = 2
 
@@ -212,7 +213,7 @@ def refine_split(
     couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean: directions are
     right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step, halved until J falls.
     """
-    from invariant_bandits.decomposition import decoupling_kernels as kernels
+    from invariant_bandits.decomposition import kernels
 
     W, V = np.hstack(stay), np.hstack(moved)
     q, s = W.shape[1], V.shape[1]
@@ -258,3 +259,35 @@ def _joint_criterion(W: Array, V: Array, paths: CoefficientPaths, covariances: A
     inside = paths.along(W)
     misfit = _misfit(inside.coefficients, inside.precisions(), 0)
     return float(sizes @ logdet) + misfit
+
+
+COMPONENTS = ("within-window", "pooled")
+
+
+def component_along(
+    invariant: Array, moments: WindowedMoments, paths: CoefficientPaths, kind: str
+) -> tuple[Array, Array]:
+    """Coordinates of β_inv (p_inv,) along the columns of `invariant` (p, p_inv), and their covariance.
+
+    "within-window" is the precision-weighted mean of the window coefficients, with the residual coordinates partialled
+    out. "pooled" is the paper's estimator, which a selective logging policy biases.
+    """
+    if invariant.shape[1] == 0:
+        return np.zeros(0), np.zeros((0, 0))
+    if kind == "within-window":
+        return paths.along(invariant).weighted_mean()
+    return _pooled(invariant, moments)
+
+
+def _pooled(invariant: Array, moments: WindowedMoments) -> tuple[Array, Array]:
+    """Least squares over all rounds on the invariant coordinates, without an intercept."""
+    second = moments.second_moment()
+    weights = moments.counts[:, None] * moments.feature_mean
+    cross = moments.cross.sum(axis=0) + weights.T @ moments.reward_mean
+    square = float(moments.reward_square.sum() + moments.counts @ moments.reward_mean**2)
+    gram = invariant.T @ second @ invariant
+    inverse = np.linalg.inv(gram)
+    pull = invariant.T @ cross
+    mean = inverse @ pull
+    variance = max(square - float(mean @ pull), 0.0) / (moments.rounds - invariant.shape[1])
+    return mean, variance * 0.5 * (inverse + inverse.T)

@@ -102,7 +102,7 @@ def _checked(matrices: Any, weights: Any) -> tuple[Array, Array]:
 
 def _swept_basis(stack: Array, counts: Array, tolerance: float, max_sweeps: int) -> tuple[Array, float]:
     """The basis (p, p) after both kinds of sweeps, and the largest angle of the last one."""
-    from invariant_bandits.decomposition import diagonalization_kernels as kernels
+    from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
     traces = np.trace(stack, axis1=1, axis2=2)

@@ -10,7 +10,14 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.silence import CONSTANT, INFORMS, RELATIVE_NULL, Silence, Told, singular_roots
+from invariant_bandits.decomposition.rank_deficiency import (
+    CONSTANT,
+    INFORMS,
+    RELATIVE_NULL,
+    Silence,
+    Told,
+    singular_roots,
+)
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 

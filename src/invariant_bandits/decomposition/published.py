@@ -169,12 +169,12 @@ def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
     It starts at the eigenvectors of the first window, and all windows weigh the same: see
     `published_kernels.diagonalize_by_least_squares`.
     """
-    from invariant_bandits.decomposition import published_kernels
+    from invariant_bandits.decomposition import kernels
 
     basis = np.ascontiguousarray(np.linalg.eigh(covariances[0])[1])
     stack = np.ascontiguousarray(covariances.transpose(1, 2, 0))
-    change = published_kernels.diagonalize_by_least_squares(stack, basis, CONVERGED, MOST_STEPS)
-    published_kernels.make_orthogonal(basis)
+    change = kernels.diagonalize_by_least_squares(stack, basis, CONVERGED, MOST_STEPS)
+    kernels.make_orthogonal(basis)
     return basis, bool(change < CONVERGED)
 
 
@@ -243,7 +243,7 @@ def cross_validate(directions: list[Array], statistics: Array, features: Array, 
     rewards : array, shape (n,)
         Their rewards.
     """
-    from invariant_bandits.decomposition import published_kernels
+    from invariant_bandits.decomposition import kernels
 
     n, p = features.shape
     sizes = np.array([block.shape[1] for block in directions])
@@ -260,7 +260,7 @@ def cross_validate(directions: list[Array], statistics: Array, features: Array, 
             if residual < p:
                 solution = np.linalg.solve(gram[residual:, residual:], cross[residual:])
                 components[fold, candidate, residual:] = solution
-    explained = published_kernels.adapted_explained_variance(
+    explained = kernels.adapted_explained_variance(
         varying_first, np.ascontiguousarray(rewards), starts, length, 2 * p, residual_dims, components
     )
     return thresholds, np.asarray(explained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.silence import INFORMS, Silence
+from invariant_bandits.decomposition.rank_deficiency import INFORMS, Silence
 
 LEAST = 1e-300
 
@@ -16,7 +16,7 @@ def random_effects(g: Array, H: Array, iterations: int, silence: Silence | None 
     γ_i ~ N(μ, diag ω) and ĝ_i given γ_i ~ N(γ_i, H_i). Windows that are silent about some direction enter with what
     they know, (Ω + H_i)⁻¹ = L(I + LᵀΩL)⁻¹Lᵀ; a step of ω counts the windows that inform its direction.
     """
-    from invariant_bandits.decomposition import prior_kernels
+    from invariant_bandits.decomposition import kernels
 
     m, p = g.shape
     regular = np.ones(m, dtype=np.bool_)
@@ -28,7 +28,7 @@ def random_effects(g: Array, H: Array, iterations: int, silence: Silence | None 
         informing = (known > INFORMS * known.sum(axis=0)).sum(axis=0).astype(np.float64)
     drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), LEAST)
     mean, covariance = np.empty_like(drift), np.empty_like(H[0])
-    prior_kernels.random_effects(
+    kernels.random_effects(
         *(np.ascontiguousarray(g), np.ascontiguousarray(H), regular, roots, informing),
         *(drift, iterations, mean, covariance),
     )

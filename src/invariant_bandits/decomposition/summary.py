@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.paths import EXACT, CoefficientPaths
-from invariant_bandits.decomposition.silence import informed_directions, singular_roots
+from invariant_bandits.decomposition.rank_deficiency import informed_directions, singular_roots
 
 if TYPE_CHECKING:
     from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition

@@ -2,26 +2,302 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from invariant_bandits.checks import InputError, one_of, whole_number
-from invariant_bandits.evaluation.calibration import Calibration, calibration
-from invariant_bandits.evaluation.estimators import logged_value
-from invariant_bandits.evaluation.examination import Examination, Line
+from invariant_bandits.evaluation.estimators import (
+    ESTIMATORS,
+    Question,
+    RegisteredEstimator,
+    chosen_estimators,
+    logged_value,
+)
 from invariant_bandits.evaluation.intervals import Estimate
-from invariant_bandits.evaluation.propensities import estimate_propensities
-from invariant_bandits.evaluation.registry import chosen_estimators
-from invariant_bandits.evaluation.report import report, verdict
-from invariant_bandits.extras import frame_of
+from invariant_bandits.evaluation.propensities import Calibration, calibration, estimate_propensities
+from invariant_bandits.evaluation.reward_model import predict_rewards
 from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.optional import frame_of
+from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker, checked_makers
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+
+def verdict(difference: Estimate, assuming: str | None = None) -> str:
+    """Would it have helped? In plain words.
+
+    Parameters
+    ----------
+    difference : Estimate
+        Paired difference to the log.
+    assuming : str, optional
+        The estimator that gave it, if it assumes more than the log.
+    """
+    if not difference.concludes:
+        return f"cannot be known, because {'; '.join(difference.reasons)}"
+    interval = f"[{difference.low:+.3g}, {difference.high:+.3g}] per round"
+    if difference.low > 0.0:
+        words = f"yes, by {difference.value:.3g} {interval}"
+    elif difference.high < 0.0:
+        words = f"no, it would have lost {-difference.value:.3g} {interval}"
+    else:
+        words = f"no difference can be seen: {difference.value:+.3g} {interval}"
+    return words if assuming is None else f"if the {assuming} method's assumption holds: {words}"
+
+
+def report(comparison: Comparison) -> str:
+    """Tables, one verdict per policy, and what the numbers rest on."""
+    lines = opening(comparison)
+    if comparison.lines:
+        against = f"against {comparison.reference}" if comparison.reference else ""
+        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
+        wide = max(20, *(len(name) for name in comparison.policies))
+        lines += ["", f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
+        for one in comparison.lines:
+            rival = "" if comparison.reference in (None, one.policy) else _cell(one.against_reference)
+            cells = f"{_cell(one.value):<28} {_cell(one.against_log):<28} {rival:<28}"
+            lines.append(f"{one.policy:<{wide}} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
+    return "\n".join([*lines, "", *verdicts(comparison), "", *notes(comparison)])
+
+
+def opening(comparison: Comparison) -> list[str]:
+    """The verdict on the first policy, and what it rests on."""
+    logged, first = comparison.logged, comparison.policies[0]
+    return [
+        f"{first} against what the log did: {comparison.verdict(first)}.",
+        f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
+        f"The log itself earned {logged} per round.",
+    ]
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A line per policy, and one on the propensities."""
+    lines = ["Would it have helped?"]
+    for name in comparison.policies:
+        share = comparison.agreement[name]
+        agrees = "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
+        lines.append(f"  {name}: {comparison.verdict(name)}{agrees}")
+    if comparison.calibration is not None:
+        lines += ["", f"Propensities: {comparison.calibration.words}."]
+    return lines
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """A line per note and per assumption."""
+    found = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
+    return [f"Note: {note}." for note in found]
+
+
+def _cell(one: Estimate) -> str:
+    return f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" if one.concludes else "cannot be known"
+
+
+MOST_KEPT = 100_000
+"""Estimates over more rounds are returned without the contributions of the rounds."""
+Progress = Callable[[float, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One policy by one estimator.
+
+    Attributes
+    ----------
+    policy : str
+        Name of the policy.
+    estimator : str
+        Name of the estimator.
+    value : Estimate
+        Reward per round.
+    against_reference : Estimate
+        Paired difference to the reference policy, per round.
+    against_log : Estimate
+        Paired difference to what the log earned, per round.
+    """
+
+    policy: str
+    estimator: str
+    value: Estimate
+    against_reference: Estimate
+    against_log: Estimate
+
+    @property
+    def assumption(self) -> str | None:
+        """What the numbers rest on beyond the log. None where they rest on the log alone."""
+        return ESTIMATORS.find(self.estimator).assumption if self.estimator in ESTIMATORS else None
+
+
+class Answers(NamedTuple):
+    """What all estimators say of one policy, how often it would have done what the log did, and why it failed."""
+
+    lines: tuple[Line, ...] = ()
+    agreement: float | None = None
+    failure: str | None = None
+
+
+class Examination:
+    """One log and what is asked of every policy.
+
+    Parameters
+    ----------
+    past : Past
+        What policies start from.
+    earlier, later : Feedback
+        The rounds that they are fitted and evaluated on.
+    asked : list of RegisteredEstimator
+        The preferred one first.
+    logged : Estimate
+        What the log earned in the later rounds.
+    checked : Calibration or None
+        Of the propensities, if there are any.
+    confidence : float
+        Coverage of the intervals.
+    seed : int
+        Of what an estimator draws.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        earlier: Feedback,
+        later: Feedback,
+        asked: list[RegisteredEstimator],
+        *,
+        logged: Estimate,
+        checked: Calibration | None,
+        confidence: float,
+        seed: int,
+    ) -> None:
+        self.past, self.earlier, self.later, self.asked = past, earlier, later, asked
+        self.logged, self.checked, self.confidence, self.seed = logged, checked, confidence, seed
+        modelled = any(one.wants("predictions") for one in asked)
+        self._predictions = predict_rewards(later, earlier) if modelled else None
+        self._plays = sum(one.takes == "policy" for one in asked) + (later.offered_rewards is None)
+        self._reference: str | None = None
+        self._rivals: dict[str, Estimate] = {}
+
+    def answers(
+        self, makers: Mapping[str, Maker], reference: str, jobs: int = 1, progress: Progress | None = None
+    ) -> dict[str, Answers]:
+        """What is said of every policy, by name. The reference is examined first: all others are compared with it.
+
+        Parameters
+        ----------
+        makers : name -> maker
+            As `checked_makers` returns them.
+        reference : str
+            One of the names, or there is no reference.
+        jobs : int
+            Processes, forked.
+        progress : callable, optional
+            Called with (policies done, all), long ones that are under way counted in part.
+        """
+        names, found = list(makers), dict[str, Answers]()
+        watch = _Watch(names, self._plays * self.later.rounds, progress)
+
+        def examined(name: str) -> Answers:
+            return self._examined(name, makers[name], watch.of(name))
+
+        if reference in makers:
+            self._reference = reference
+            found[reference] = examined(reference)
+            watch.finish(reference)
+        rest = [name for name in names if name not in found]
+        for index, outcome in map_unordered(examined, rest, jobs, waiting=watch.report):
+            found[rest[index]] = outcome
+            watch.finish(rest[index])
+        return {name: found[name] for name in names}
+
+    def without_rounds(self, estimate: Estimate) -> Estimate:
+        """The estimate without the contributions of its rounds, if they are many."""
+        return estimate if self.later.rounds <= MOST_KEPT else replace(estimate, contributions=None)
+
+    def _examined(self, name: str, maker: Maker, progress: Callable[[int], None]) -> Answers:
+        question = Question(
+            maker,
+            self.past,
+            self.earlier,
+            self.later,
+            confidence=self.confidence,
+            seed=self.seed,
+            predictions=self._predictions,
+            progress=progress,
+        )
+        try:
+            lines = tuple(self._line(name, one, question) for one in self.asked)
+            if self.later.offered_rewards is not None:
+                return Answers(lines)
+            return Answers(lines, float(self.later.of_logged(question.target).mean()))
+        except InputError as error:
+            if name == self._reference:
+                self._rivals.clear()
+            return Answers(failure=str(error))
+        except Exception as error:
+            error.add_note(f"while evaluating policy {name!r}")
+            raise
+
+    def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
+        """One estimator's answer, and its differences to the reference's and to the log."""
+        value = self._trusted(asked, asked.estimate(question))
+        if name == self._reference:
+            self._rivals[asked.name] = value
+        rival = self._rivals.get(asked.name)
+        against = self._no_reference(value) if rival is None else value.minus(rival)
+        return Line(name, asked.name, self.without_rounds(value), against, value.minus(self.logged))
+
+    def _trusted(self, asked: RegisteredEstimator, answer: Estimate) -> Estimate:
+        """The answer, refused if it rests on propensities that were found to be wrong."""
+        checked = self.checked
+        if asked.needs == "nothing" or checked is None or not checked.flagged or checked.worst is None:
+            return answer
+        return answer.refused(
+            f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
+        )
+
+    def _no_reference(self, one: Estimate) -> Estimate:
+        missing = "there is no reference policy"
+        words = missing if self._reference is None else f"{self._reference} has no such estimate"
+        return replace(one, value=np.nan, contributions=None).refused(words)
+
+
+class _Watch:
+    """How far all policies are, in whatever process they are played."""
+
+    def __init__(self, names: list[str], rounds: int, progress: Progress | None) -> None:
+        self._names, self._rounds, self._progress = names, rounds, progress
+        self._shares = multiprocessing.RawArray("d", len(names))
+        self._process = os.getpid()
+
+    def of(self, name: str) -> Callable[[int], None]:
+        """Called with the rounds that this policy has played since the last call."""
+        place = self._names.index(name)
+
+        def played(rounds: int) -> None:
+            self._shares[place] += rounds / self._rounds
+            if os.getpid() == self._process:
+                self.report()
+
+        return played
+
+    def finish(self, name: str) -> None:
+        """This policy is done."""
+        self._shares[self._names.index(name)] = 1.0
+        self.report()
+
+    def report(self) -> None:
+        """Say how many policies are done."""
+        if self._progress is not None:
+            self._progress(sum(self._shares), len(self._names))
+
 
 COMPARED = (
     *("auto-isd", "isd-linucb", "linucb-cold", "linucb-warm"),
@@ -134,13 +410,13 @@ class Comparison:
 
         Policies of which nothing is known have a line without an interval. The caller shows it.
         """
-        from invariant_bandits import charts
+        from invariant_bandits import plotting
 
         found = {name: self.line(name) for name in self.policies}
         gains = {name: None if line is None else line.against_log for name, line in found.items()}
         known = {name: one if one is not None and one.concludes else None for name, one in gains.items()}
         rows = {name: None if one is None else (one.value, one.low, one.high) for name, one in known.items()}
-        return charts.difference_chart(rows, theme_name=theme)
+        return plotting.difference_chart(rows, theme_name=theme)
 
     def summary(self) -> str:
         """Tables a person can read, a verdict per policy, and what the numbers rest on."""

@@ -9,12 +9,11 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.evaluation.comparison import Comparison, compare
 from invariant_bandits.evaluation.logged import read_feedback
-from invariant_bandits.fitting import fitted_contender, keeps_baseline
-from invariant_bandits.logs.features import FeatureOptions
+from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.pruning import fewest_rounds
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.model import Model
+from invariant_bandits.model.fit import fitted_contender, keeps_baseline
+from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.registry import find_policy
 

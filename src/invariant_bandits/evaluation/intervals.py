@@ -13,10 +13,158 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy import special
 
 from invariant_bandits.checks import Array, InputError, probability
-from invariant_bandits.evaluation.blocks import clustering
-from invariant_bandits.evaluation.covering import covering_interval, student_quantile, unseen_sizes
+
+BLOCKS = 30
+PIECES = 4
+UNSEEN_MEMORY = 2.0
+
+
+def mean_and_error(values: Array) -> tuple[float, float]:
+    """Mean of values (n,) and its standard error over blocks of time."""
+    mean = float(values.mean())
+    return mean, float(np.linalg.norm(scaled_block_sums(values - mean))) / len(values)
+
+
+def scaled_block_sums(values: Array) -> Array:
+    """Sums of (n,) over B blocks, times √(F·B/(B−1)): the sum of their squares estimates the variance of the total.
+
+    F ≥ 1 is for blocks that depend on each other (`dependence_of_blocks`). The values should add up to 0.
+    """
+    sums = block_sums(values)
+    return np.asarray(sums * np.sqrt(dependence_of_blocks(values) * len(sums) / (len(sums) - 1)))
+
+
+def dependence_of_blocks(values: Array) -> float:
+    """F: how many times the variance of the total of values (n,) exceeds what B independent blocks make of it.
+
+    Rounds on either side of a boundary between blocks may depend on each other. Thirty block sums cannot show it,
+    120 quarters of blocks can. With q_j their sums, Q_h the mean of q_j·q_{j+h} over j, and σ² = B/(B−1) · the sum of
+    squared block sums,
+
+        F = 1 + max(0, 2·m·(B−1)·(Q₁ − max(0, (Q₄ + Q₅ + Q₆ + Q₇)/4))/σ²),    m = 2.
+
+    Q₁ is the covariance across a boundary, which counts twice at each of the B−1 boundaries. What quarters a block or
+    more apart have in common is subtracted: it changes slowly (a drifting mean), and the blocks have counted it
+    already. If the covariance decays by a factor c per quarter, all of what crosses a boundary is
+    Q₁·(1 + 2c + 3c² + …) = Q₁/(1−c)²; m = 2 is that for c = 0.29, more than enough for memory that is shorter.
+    Independent rounds have F = 1 in 60 % of logs and 1.02 on average, 1 % in the standard error. F = 1 if there
+    are fewer rounds than quarters.
+    """
+    sums = block_sums(values)
+    blocks, squares = len(sums), float(sums @ sums)
+    if len(values) < PIECES * blocks or squares == 0.0:
+        return 1.0
+    quarters = np.add.reduceat(values, _starts(len(values), PIECES * blocks))
+
+    def covariance(apart: int) -> float:
+        return float((quarters[apart:] * quarters[:-apart]).mean())
+
+    far_apart = sum(covariance(apart) for apart in range(PIECES, 2 * PIECES)) / PIECES
+    across = covariance(1) - max(0.0, far_apart)
+    independent = squares * blocks / (blocks - 1)
+    return 1.0 + max(0.0, 2.0 * UNSEEN_MEMORY * (blocks - 1) * across / independent)
+
+
+def block_sums(values: Array, blocks: int = BLOCKS) -> Array:
+    """Sums of (n,) over at most `blocks` consecutive stretches of at least two rounds, as equal as can be."""
+    return np.asarray(np.add.reduceat(values, block_starts(len(values), blocks)))
+
+
+def block_starts(rounds: int, blocks: int = BLOCKS) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """First round of each block."""
+    return _starts(rounds, min(blocks, rounds // 2))
+
+
+def _starts(rounds: int, stretches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """First round of each of so many stretches, as equal as can be."""
+    return np.linspace(0, rounds, stretches + 1)[:-1].round().astype(np.int64)
+
+
+def clustering(values: Array) -> float:
+    """How many times the variance of values (n,) over blocks exceeds that of independent ones, at least 1."""
+    scale = float(np.abs(values).max())
+    if scale == 0.0:
+        return 1.0
+    scaled = values / scale
+    sums = scaled_block_sums(scaled)
+    return max(1.0, float(sums @ sums) / float(scaled @ scaled))
+
+
+ALMOST_SYMMETRIC = 1e-4
+
+
+def covering_interval(
+    influence: Array, unseen_up: float, unseen_down: float, clustered: float, confidence: float
+) -> tuple[float, float, float]:
+    """Standard error over blocks, and how far the interval reaches below and above the value.
+
+    With z the influences, S_b = √(F·B/(B−1)) · their sums over B blocks, F ≥ 1 for what neighbouring blocks share
+    (`dependence_of_blocks`), D the clustering, u₋ ≤ 0 ≤ u₊ the unseen moves and α = (1 − confidence)/2, the ends are
+
+        low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α)),
+        high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α)).
+
+    Parameters
+    ----------
+    influence : array, shape (n,)
+        By how much each round moves the value.
+    unseen_up, unseen_down : float
+        By how much one reward not seen yet may move the value up (≥ 0) and down (≤ 0).
+    clustered : float
+        How many times the variance over blocks exceeds that of independent rounds, at least 1.
+    confidence : float
+        Of the interval.
+    """
+    alpha = 0.5 * (1.0 - confidence)
+    scale = max(float(np.abs(influence).max()), unseen_up, -unseen_down)
+    if scale == 0.0:
+        return 0.0, 0.0, 0.0
+    z, up, down = influence / scale, unseen_up / scale, unseen_down / scale
+    S = scaled_block_sums(z)
+    error = float(np.sqrt(S @ S))
+    student = student_quantile(len(z), confidence) * error
+    lows = (-student, _gamma_end(z, down, alpha), _gamma_end(S, clustered * down, alpha))
+    highs = (student, _gamma_end(z, up, 1.0 - alpha), _gamma_end(S, clustered * up, 1.0 - alpha))
+    return scale * error, -scale * float(np.min(lows)), scale * float(np.max(highs))
+
+
+def _gamma_end(x: Array, u: float, p: float) -> float:
+    """Gamma(x, u, p): the p-quantile of a shifted gamma distribution with mean u and the cumulants of x and u.
+
+    With κ₂ = Σx² + u² and κ₃ = 2(Σx³ + u³) its shape is a = 4κ₂³/κ₃², its scale s = κ₃/(2κ₂), and the quantile
+    u − a·s + s·gammaincinv(a, p if s > 0 else 1 − p). Where |κ₃| < 1e-4·κ₂^1.5 it is that of a normal distribution.
+    """
+    k2, k3 = float(x @ x) + u * u, 2.0 * (float((x * x) @ x) + u**3)
+    if abs(k3) < ALMOST_SYMMETRIC * k2**1.5 or k2 == 0.0:
+        return u + float(np.sqrt(k2) * special.ndtri(p))
+    a, s = 4.0 * k2**3 / k3**2, k3 / (2.0 * k2)
+    return u - a * s + s * float(special.gammaincinv(a, p if s > 0.0 else 1.0 - p))
+
+
+def student_quantile(rounds: int, confidence: float) -> float:
+    """How many standard errors over the blocks of so many rounds each end of Student's interval is away."""
+    return float(special.stdtrit(len(block_starts(rounds)) - 1, 0.5 * (1.0 + confidence)))
+
+
+def unseen_sizes(residuals: Array) -> tuple[float, float]:
+    """How far above and below what is expected a reward not seen yet may lie, beyond Gaussian residuals (n,).
+
+    With e the residuals, u⁺ = max(0, Σ(e⁺)³/Σe² − √(2/π)·rms(e)), the mean size of positive residuals by their share
+    in the variance, less what it is for Gaussian ones; u⁻ is the same of −e.
+    """
+    scale = float(np.abs(residuals).max())
+    if scale == 0.0:
+        return 0.0, 0.0
+    e = residuals / scale
+    squares = float(e @ e)
+    gaussian = float(np.sqrt(2.0 / np.pi * squares / len(e)))
+    cubes_above, cubes_below = (float(np.maximum(one, 0.0) @ (e * e)) for one in (e, -e))
+    above, below = (max(0.0, cubes / squares - gaussian) for cubes in (cubes_above, cubes_below))
+    return scale * above, scale * below
+
 
 FEWEST_DIFFERENT = 20
 

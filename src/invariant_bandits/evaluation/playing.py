@@ -9,9 +9,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_seed
-from invariant_bandits.logs.feedback import Feedback, Whole
-from invariant_bandits.logs.feedback_parts import in_parts
-from invariant_bandits.logs.stored_rows import collected
+from invariant_bandits.logs.external_sort import collected
+from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
 from invariant_bandits.policies.base import own_propensities
 
 Progress: TypeAlias = Callable[[int], None]

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.evaluation.blocks import BLOCKS, block_starts
-from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.feedback_parts import in_parts
-from invariant_bandits.logs.stored_rows import collected
+from invariant_bandits.evaluation.intervals import BLOCKS, block_starts
+from invariant_bandits.logs.external_sort import collected
+from invariant_bandits.logs.feedback import Feedback, in_parts
 
 
 @dataclass(frozen=True, eq=False)

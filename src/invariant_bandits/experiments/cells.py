@@ -2,25 +2,142 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.experiments.code import fingerprint
-from invariant_bandits.experiments.observing import OBSERVERS
-from invariant_bandits.files import FileError, replace_file
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import Contender, find_policy
-from invariant_bandits.simulation.loop import Environment, simulate
-from invariant_bandits.simulation.registry import described
+from invariant_bandits.simulation.episodes import Episode, described
+from invariant_bandits.simulation.loop import Environment, Observer, simulate
 from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.storage import FileError, replace_file
+
+PACKAGE = "invariant_bandits"
+PLAYED_BY = (f"{PACKAGE}.simulation.loop", f"{PACKAGE}.experiments.observing")
+
+
+@cache
+def fingerprint(modules: tuple[str, ...] = ()) -> str:
+    """A digest of the sources of `modules`, of the loop that plays, and of everything in the package they import."""
+    digest = hashlib.sha256()
+    for path in sorted(sources((*PLAYED_BY, *modules))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def sources(modules: tuple[str, ...]) -> set[Path]:
+    """Files of these modules and of all modules of the package that they import, directly or not."""
+    found: dict[str, Path] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name)
+        if name in found or path is None:
+            continue
+        found[name] = path
+        waiting += [imported for imported in _imports(path) if imported.partition(".")[0] == PACKAGE]
+    return set(found.values())
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Names of modules that a source imports, anywhere in it; names within a module are among them."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def _file_of(module: str) -> Path | None:
+    """The source of a module; None if there is no such module, as for the names that a module defines."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin)
+
+
+def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
+    """How the policy's split compares with the true one; nothing for a policy that has none."""
+    split = getattr(policy, "split", None)
+    if split is None:
+        return {}
+    truth = episode.logs.split
+    return {
+        "right split": float(split.invariant_dim == truth.invariant_dim),
+        "invariant dimensions": float(split.invariant_dim),
+        "projection error": float(split.distance(truth)),
+        "component error": float(np.linalg.norm(np.asarray(policy.component) - episode.logs.component)),
+    }
+
+
+class Probe(ABC):
+    """Plays in a policy's place and compares it with the truth in every round before it decides."""
+
+    def __init__(self, policy: Any, episode: Episode) -> None:
+        self.policy = policy
+        self.means: Array = episode.means
+        self.rounds = 0
+
+    @abstractmethod
+    def compare(self, features: Any, means: Array) -> None:
+        """Note how the policy judges the offered actions (K, p), whose expected rewards are `means` (K,)."""
+
+    def select(self, features: Any) -> int:
+        """The policy's own choice."""
+        self.compare(features, self.means[self.rounds])
+        self.rounds += 1
+        return int(self.policy.select(features))
+
+    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+        """As the policy."""
+        self.policy.update(features, reward, offered=offered, action=action)
+
+
+class CoverageProbe(Probe):
+    """Whether any offered action has its true mean outside mean ± width."""
+
+    uncovered = 0
+
+    def compare(self, features: Any, means: Array) -> None:
+        """Count the rounds in which one has."""
+        scores = self.policy.scores(features)
+        self.uncovered += bool((np.abs(scores.mean - means) > scores.width).any())
+
+
+class Coverage:
+    """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered actions."""
+
+    def watch(self, policy: Policy, episode: Episode) -> CoverageProbe:
+        """What plays in the policy's place."""
+        return CoverageProbe(policy, episode)
+
+    def __call__(self, probe: CoverageProbe, episode: Episode) -> dict[str, float]:
+        """What the probe has seen."""
+        return {"covered": float(probe.uncovered == 0), "rounds covered": 1.0 - probe.uncovered / probe.rounds}
+
+
+OBSERVERS: Mapping[str, Observer] = {
+    "split": estimated_split,
+    "coverage": Coverage(),
+}
+
 
 KEPT_ROUNDS = 50
 TIMINGS, LOCK = "timings.json", ".lock"
@@ -244,3 +361,30 @@ def _play(
 
 def _plain(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, sort_keys=True, default=str).encode()
+
+
+LINUCB = "LinUCB"
+LINUCB_TUNED = "LinUCB, exploration 0.3"
+LINUCB_WARM = "LinUCB, warm on all logs"
+GREEDY = "Greedy"
+SW_LINUCB = "SW-linUCB, window T"
+D_LINUCB = "D-linUCB, 0.999"
+ISD_KNOWN = "ISD-linUCB, all known"
+ISD_ORACLE = "ISD-linUCB, oracle subspaces"
+ISD_ESTIMATED = "ISD-linUCB, estimated"
+ISD_PUBLISHED = "ISD-linUCB, published recipe"
+AUTO = "AutoISD"
+
+NAMED: Mapping[str, Contender] = {
+    LINUCB: Contender("linucb"),
+    LINUCB_TUNED: Contender("linucb", {"exploration": 0.3}),
+    LINUCB_WARM: Contender("linucb-warm"),
+    GREEDY: Contender("greedy"),
+    SW_LINUCB: Contender("sw-linucb"),
+    D_LINUCB: Contender("d-linucb"),
+    ISD_KNOWN: Contender("isd-linucb", {"split": "known"}),
+    ISD_ORACLE: Contender("isd-linucb", {"split": "oracle"}),
+    ISD_ESTIMATED: Contender("isd-linucb"),
+    ISD_PUBLISHED: Contender("isd-linucb", {"split": "published"}),
+    AUTO: Contender("auto-isd"),
+}

@@ -31,9 +31,9 @@ from typing import Any
 
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.files import read_toml
 from invariant_bandits.policies.registry import POLICIES, Contender, RegisteredPolicy, find_policy
-from invariant_bandits.simulation.registry import ENVIRONMENTS
+from invariant_bandits.simulation.episodes import ENVIRONMENTS
+from invariant_bandits.storage import read_toml
 
 MOST_CELLS = 10_000
 TOP = {"replications", "horizon", "seed", "environment", "policies"}

@@ -10,9 +10,9 @@ from pathlib import Path
 from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
 from invariant_bandits.experiments.figures.experiment import Experiment
 from invariant_bandits.experiments.run import FIGURES, REPORT, Reproduction
-from invariant_bandits.files import replace_file
-from invariant_bandits.reports import html
-from invariant_bandits.reports.html import Mark
+from invariant_bandits.reports import page
+from invariant_bandits.reports.page import Mark
+from invariant_bandits.storage import replace_file
 
 PLURALS = {FAILS: "fail"}
 KINDS = {HOLDS: "good", FAILS: "bad", UNDECIDED: "unsure"}
@@ -31,28 +31,28 @@ LEVELS = (
 def write(reproduction: Reproduction, folder: Path) -> Path:
     """Write the page beside its figures, which must be there; returns its path."""
     path = folder / REPORT
-    replace_file(path, html.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode())
+    replace_file(path, page.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode())
     return path
 
 
 def parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     """The page from top to bottom; its figures are those that `write_figures` left in the folder."""
     run = reproduction.run
-    yield html.heading("The paper, reproduced", level=1)
-    yield html.paragraph(headline(reproduction))
-    yield html.paragraph(
+    yield page.heading("The paper, reproduced", level=1)
+    yield page.paragraph(headline(reproduction))
+    yield page.paragraph(
         f"{run.replications} repetitions per cell, seed {run.seed}, {len(reproduction.results)} cells; "
         f"{_time_words(sum(reproduction.seconds.get(name, 0.0) for name in reproduction.results))} of simulation with "
         f"{run.processes} {'process' if run.processes == 1 else 'processes'}. Within a repetition all policies play the"
         " same logs, features and noise. Regret is dynamic and cumulative.",
         soft=True,
     )
-    yield html.contents({experiment.name: experiment.title for experiment in reproduction.experiments})
+    yield page.contents({experiment.name: experiment.title for experiment in reproduction.experiments})
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
-    yield html.heading("What does not hold, or is not decided", anchor="claims")
-    yield html.paragraph(METHOD, soft=True)
+    yield page.heading("What does not hold, or is not decided", anchor="claims")
+    yield page.paragraph(METHOD, soft=True)
     yield claims_table([(claim, verdict) for claim, verdict in judged if verdict.word != HOLDS])
-    yield html.details(f"All {len(judged)} tests", [claims_table(judged)])
+    yield page.details(f"All {len(judged)} tests", [claims_table(judged)])
     for experiment in reproduction.experiments:
         yield from _section(reproduction, experiment, folder)
     yield from _appendix(reproduction)
@@ -95,17 +95,17 @@ def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
         )
         for claim, verdict in judged
     ]
-    return html.table(("verdict", "claim", "value", "95 % interval", "bound", "measured by", "runs"), rows)
+    return page.table(("verdict", "claim", "value", "95 % interval", "bound", "measured by", "runs"), rows)
 
 
 def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:
-    yield html.heading(experiment.title, anchor=experiment.name)
-    yield html.paragraph(experiment.question)
+    yield page.heading(experiment.title, anchor=experiment.name)
+    yield page.paragraph(experiment.question)
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
-    yield html.picture(drawing, experiment.name, experiment.title, experiment.caption)
+    yield page.picture(drawing, experiment.name, experiment.title, experiment.caption)
     yield claims_table(reproduction.verdicts[experiment.name])
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
-    yield html.paragraph("In words: " + " ".join(statements), soft=True)
+    yield page.paragraph("In words: " + " ".join(statements), soft=True)
     yield _means(reproduction, experiment)
     if experiment.table is not None:
         yield from _own_table(reproduction, experiment)
@@ -119,7 +119,7 @@ def _means(reproduction: Reproduction, experiment: Experiment) -> str:
     policies = list(dict.fromkeys(name for cell in experiment.cells for name in cell.policies))
     rows = []
     for policy in policies:
-        row: list[html.Cell] = [policy]
+        row: list[page.Cell] = [policy]
         for cell in experiment.cells:
             if policy in cell.policies:
                 values = sample.final(cell.name, policy)
@@ -128,24 +128,24 @@ def _means(reproduction: Reproduction, experiment: Experiment) -> str:
             else:
                 row.append(Mark("–", "number"))
         rows.append(row)
-    cost: list[html.Cell] = ["milliseconds per repetition, all policies"]
+    cost: list[page.Cell] = ["milliseconds per repetition, all policies"]
     for cell in experiment.cells:
         seconds = reproduction.seconds.get(cell.name, float("nan"))
         cost.append(Mark(f"{1e3 * seconds / reproduction.run.replications:.0f}", "number"))
     headings = ("policy", *(cell.name for cell in experiment.cells))
-    table = html.table(headings, [*rows, cost], "Regret at the horizon: mean ± standard error (worst run).")
-    return html.details("All numbers of this experiment", [table])
+    table = page.table(headings, [*rows, cost], "Regret at the horizon: mean ± standard error (worst run).")
+    return page.details("All numbers of this experiment", [table])
 
 
 def _own_table(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
     assert experiment.table is not None
     table = experiment.table(reproduction.results)
     columns = list(dict.fromkeys(column for row in table.values() for column in row))
-    yield html.table(("", *columns), [(name, *(row.get(c, "–") for c in columns)) for name, row in table.items()])
+    yield page.table(("", *columns), [(name, *(row.get(c, "–") for c in columns)) for name, row in table.items()])
 
 
 def _levels(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:
-    rows: list[tuple[html.Cell, ...]] = []
+    rows: list[tuple[page.Cell, ...]] = []
     reasons: dict[str, None] = {}
     for level in experiment.levels:
         mean, error, distance = level.compare(reproduction.results)
@@ -163,26 +163,26 @@ def _levels(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]
         )
         if far and level.why:
             reasons[level.why] = None
-    table = html.table(("cell", "policy", "ours", "authors'", "distance", ""), rows, LEVELS)
-    yield html.details("Levels beside the authors' implementation", [table])
+    table = page.table(("cell", "policy", "ours", "authors'", "distance", ""), rows, LEVELS)
+    yield page.details("Levels beside the authors' implementation", [table])
     for reason in reasons:
-        yield html.paragraph(reason, soft=True)
+        yield page.paragraph(reason, soft=True)
 
 
 def _appendix(reproduction: Reproduction) -> Iterator[str]:
     run = reproduction.run
-    yield html.heading("Settings, seeds and versions", anchor="settings")
+    yield page.heading("Settings, seeds and versions", anchor="settings")
     rows = [(name, number) for name, number in run.versions.items()]
-    yield html.table(("", "version"), rows)
+    yield page.table(("", "version"), rows)
     times = [
         (name, Mark(f"{seconds:.1f}", "number"), Mark(f"{1e3 * seconds / run.replications:.0f}", "number"))
         for name, seconds in reproduction.seconds.items()
         if name in reproduction.results
     ]
-    yield html.table(("cell", "seconds", "ms per repetition"), times)
+    yield page.table(("cell", "seconds", "ms per repetition"), times)
     settings = {name: result.settings for name, result in reproduction.results.items()}
     text = json.dumps(settings, indent=1, ensure_ascii=False, default=str)
-    yield html.details("Settings of every cell, as stored in its file", [html.preformatted(text)])
+    yield page.details("Settings of every cell, as stored in its file", [page.preformatted(text)])
 
 
 def _number(value: float) -> str:

@@ -21,8 +21,9 @@ from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.claims import Claim, Results, Verdict
 from invariant_bandits.experiments.figures.experiment import Experiment, cells_of, chosen
-from invariant_bandits.files import FileError, replace_file
-from invariant_bandits.reports.plots import THEMES, save
+from invariant_bandits.plotting import THEMES
+from invariant_bandits.reports.plots import save
+from invariant_bandits.storage import FileError, replace_file
 
 RUN, CLAIMS, REPORT, CELLS, FIGURES = "run.json", "claims.json", "report.html", "cells", "figures"
 LIBRARIES = ("invariant-bandits", "numpy", "scipy", "numba", "pyarrow", "matplotlib")

@@ -7,7 +7,7 @@ scale. Everything after the products is linear, so it can also be applied to mom
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -15,9 +15,247 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.logs.collinearity import Dropped, collinear_features
-from invariant_bandits.logs.columns import Column
+from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
+
+MANY_ROWS = 1000
+"""More rows than these come from a file, and are looked up at once."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One raw column: numbers, categories, or a vector of numbers per row.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    categories : tuple of str or None
+        Its categories, if it is categorical.
+    width : int or None
+        How many numbers each row has, if it holds vectors.
+    filler : tuple of float or None
+        What stands for a missing value: one number, `width` numbers, or the shares of the categories, () for none of
+        them; None if a missing value cannot be used.
+    marks_missing : bool
+        Whether one more feature says that the value was missing.
+
+    >>> Column("country", categories=("DE", "FR")).features
+    ('country=DE', 'country=FR')
+    >>> Column("age", filler=(40.0,), marks_missing=True).expanded([31.0, None], rows=2)
+    array([[31.,  0.],
+           [40.,  1.]])
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    width: int | None = None
+    filler: tuple[float, ...] | None = None
+    marks_missing: bool = False
+
+    @property
+    def imputes(self) -> bool:
+        """Whether a missing value can be used."""
+        return self.filler is not None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features that it becomes."""
+        mark = (f"{self.name} missing",) if self.marks_missing else ()
+        if self.categories is not None:
+            return (*(f"{self.name}={category}" for category in self.categories), *mark)
+        if self.width is not None:
+            return (*(f"{self.name}[{index}]" for index in range(self.width)), *mark)
+        return (self.name, *mark)
+
+    def expanded(self, values: Any, rows: int) -> Array:
+        """Its features (rows, number of features) from its values, (rows,) or (rows, width); missing: None or NaN."""
+        block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
+        return np.column_stack([block, missing]) if self.marks_missing else block
+
+    def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
+        """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of those."""
+        try:
+            given = np.asarray(values)
+            among = given.flat if given.dtype.kind == "O" else ()
+            if given.dtype.kind in "Mm" or any(isinstance(one, np.datetime64 | np.timedelta64) for one in among):
+                raise ValueError("dates and durations are none")
+            array = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError, Warning) as error:
+            raise InputError(f"column {self.name!r} must be numbers: {error}") from None
+        wanted = (rows,) if self.width is None else (rows, self.width)
+        if array.shape != wanted:
+            raise InputError(f"column {self.name!r} must have shape {wanted}, got {array.shape}")
+        array = array.reshape(rows, -1)
+        missing = np.isnan(array)
+        if self.filler is not None and missing.any():
+            array = np.where(missing, self.filler, array)
+        return array, np.asarray(missing.any(axis=1))
+
+    def _indicators(self, values: Any) -> tuple[Array, Array]:
+        """Indicators (rows, categories), zeros where the category is unknown, and a mask (rows,) of missing values."""
+        assert self.categories is not None
+        places, missing = _places(values, self.categories)
+        block = np.zeros((len(places), len(self.categories)))
+        known = np.flatnonzero(places >= 0)
+        block[known, places[known]] = 1.0
+        if self.filler and missing.any():
+            block[missing] = self.filler
+        return block, missing
+
+    @classmethod
+    def rebuilt(cls, described: Mapping[str, Any]) -> Column:
+        """The column that these fields, from JSON, came from; those that older files lack have their defaults."""
+        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in described.items()}
+        return cls(**fields)
+
+
+def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
+    """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
+    array = np.asarray(values)
+    if len(array) > MANY_ROWS and array.dtype == object:
+        found = _places_of_texts(array, categories)
+        if found is not None:
+            return found
+    words: list[Any] = array.tolist()
+    index = {category: place for place, category in enumerate(categories)}
+    places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
+    missing = [word is None or word != word for word in words]
+    return np.array(places, dtype=np.int64), np.array(missing, dtype=bool)
+
+
+def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Array] | None:
+    """The same for many rows of text, as they come from files; None if something else is among them."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:
+        column = pa.array(texts, type=pa.string(), from_pandas=True)
+    except pa.ArrowException:
+        return None
+    places = compute.index_in(column, value_set=pa.array(list(categories), type=pa.string())).fill_null(-1)
+    return np.asarray(places).astype(np.int64), np.asarray(column.is_null())
+
+
+TOLERANCE = 1e-9
+"""Share of a feature's variance that must be left by the earlier ones."""
+ROUNDING = 1e-12
+"""Standard deviation, relative to the mean, below which a feature counts as constant."""
+MOST_TERMS = 6
+"""Longer combinations are told by their first terms and the number of the others."""
+LEAST_SHARE = 1e-6
+"""Terms of a combination that explain less of the standard deviation are not told."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A feature that was left out: constant, or the combination of others.
+
+    Parameters
+    ----------
+    name : str
+        Name of the feature.
+    combination : mapping of str to float
+        Coefficients of the features that it is a combination of; empty if it is constant.
+    window : int or None
+        The first window in which that is so, counted from 0; None if it is so in all of them.
+
+    >>> print(Dropped("cents", {"euros": 100.0}))
+    cents = +100·euros + a constant per window
+    """
+
+    name: str
+    combination: Mapping[str, float]
+    window: int | None = None
+
+    def __str__(self) -> str:
+        if not self.combination:
+            where = "every window" if self.window is None else f"window {self.window + 1}"
+            return f"{self.name} is constant within {where}"
+        told = list(self.combination.items())
+        told = told if len(told) <= MOST_TERMS else told[: MOST_TERMS - 2]
+        terms = " ".join(f"{value:+.4g}·{name}" for name, value in told)
+        terms += f" … and {len(self.combination) - len(told)} more" if len(told) < len(self.combination) else ""
+        where = "per window" if self.window is None else f"in window {self.window + 1}"
+        return f"{self.name} = {terms} + a constant {where}"
+
+
+def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[Dropped]:
+    """Features whose variance within windows is explained by earlier ones.
+
+    Both the chosen and the offered actions must leave some of it.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments of p features.
+    names : sequence of str, length p
+        Their names.
+
+    >>> import numpy as np
+    >>> euros = np.random.default_rng(0).normal(size=50)
+    >>> moments = WindowedMoments.from_arrays(np.column_stack([euros, 100.0 * euros]), euros, windows=2)
+    >>> [str(one) for one in collinear_features(moments, ["euros", "cents"])]
+    ['cents = +100·euros + a constant per window']
+    """
+    dropped: list[Dropped] = []
+    kept = list(range(moments.dim))
+    for sums in (moments.offered, moments.chosen):
+        if sums is not None:
+            kept, found = _independent(sums, kept, names)
+            dropped += found
+    return dropped
+
+
+def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -> tuple[list[int], list[Dropped]]:
+    """(indices of the candidates that are kept, the others with the reason).
+
+    Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
+    feature's variance that the earlier, kept ones leave.
+    """
+    p = len(names)
+    gram = sums.scatter[:, :p, :p].sum(axis=0)
+    alive = _varies(sums, gram)
+    size = np.sqrt(np.where(alive, np.diagonal(gram), 1.0))
+    correlation = gram / np.outer(size, size)
+    dropped = [Dropped(names[j], {}) for j in candidates if not alive[j]]
+    kept: list[int] = []
+    factor = np.zeros((0, 0))
+    for j in (j for j in candidates if alive[j]):
+        row = _forward(factor, correlation[kept, j])
+        pivot = 1.0 - row @ row
+        if pivot <= TOLERANCE:
+            dropped.append(Dropped(names[j], _combination(factor, row, size[kept], size[j], [names[k] for k in kept])))
+            continue
+        factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
+        kept.append(j)
+    return kept, dropped
+
+
+def _varies(sums: PowerSums, gram: Array) -> Array:
+    """Mask (p,) of the features that are not constant within every window, up to rounding."""
+    level = np.abs(sums.mean[:, : len(gram)]).max(axis=0)
+    return np.asarray(np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2)
+
+
+def _combination(factor: Array, row: Array, sizes: Array, size: float, names: Sequence[str]) -> dict[str, float]:
+    """Coefficients of the kept features (of these sizes and names) that make up one of this `size`."""
+    weights = _backward(factor, row) * size / sizes
+    share = np.abs(weights) * sizes / size
+    return {name: float(weights[i]) for i, name in enumerate(names) if share[i] > LEAST_SHARE}
+
+
+def _forward(factor: Array, values: Array) -> Array:
+    from scipy.linalg import solve_triangular
+
+    return np.asarray(solve_triangular(factor, values, lower=True)) if len(values) else np.zeros(0)
+
+
+def _backward(factor: Array, values: Array) -> Array:
+    from scipy.linalg import solve_triangular
+
+    return np.asarray(solve_triangular(factor.T, values, lower=False))
+
 
 STANDARDISE = ("none", "scale", "scale and shift")
 ARM_MODELS = ("auto", "own", "shared")
@@ -314,3 +552,117 @@ def centred(rows: Array, counts: Any = None) -> Array:
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
+
+
+HARDLY_ANY = 10
+"""Rounds below which a window is not worth one of its own."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Moments that can be estimated, and what had to be done for it.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments of the features of `feature_map`.
+    feature_map : FeatureMap
+        The map without the features that were left out.
+    dropped : tuple of Dropped
+        Which features were left out and why.
+    notes : tuple of str
+        What was done, in words.
+    """
+
+    moments: WindowedMoments
+    feature_map: FeatureMap
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...]
+
+
+def fewest_rounds(dim: int) -> int:
+    """Rounds that a window of `dim` features should have at least: three per coefficient, intercept included."""
+    return 3 * (dim + 1)
+
+
+def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOptions | None = None) -> Pruned:
+    """Join windows with hardly any rounds to a neighbour, learn the map, leave out what no window can estimate.
+
+    A category that does not occur in a window is constant there: that window is silent about it, the others are not.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Moments of the features that `feature_map` expands to or, without `options`, of its features.
+    feature_map : FeatureMap
+        What the features are.
+    options : FeatureOptions, optional
+        What to learn from the moments; None if the map has been learned before.
+
+    >>> import numpy as np
+    >>> from invariant_bandits.logs.features import Column
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(90, 3))
+    >>> features[:30, 1], features[:, 2] = 5.0, 1.0
+    >>> moments = WindowedMoments.from_arrays(features, features[:, 0], windows=3)
+    >>> pruned = prune(moments, FeatureMap((Column("price"), Column("discount"), Column("tax"))))
+    >>> pruned.feature_map.names, str(pruned.dropped[0])
+    (('price', 'discount'), 'tax is constant within every window')
+    """
+    joined, notes = _joined(moments)
+    dropped: list[Dropped] = []
+    if options is not None:
+        feature_map, dropped = feature_map.learned(joined, options)
+        joined = feature_map.finish_moments(joined)
+    unusable = {one.name: one for one in collinear_features(joined, feature_map.names)}
+    if unusable:
+        joined, feature_map = _without(unusable, joined, feature_map)
+    return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
+
+
+def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
+    """Moments without windows of hardly any rounds, and what was done in words; at least two windows must remain.
+
+    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these have most of
+    the rounds; otherwise what is fewer than that.
+    """
+    enough = fewest_rounds(moments.dim)
+    long = moments.counts >= enough
+    carried = long.sum() >= 2 and 2.0 * float(moments.counts[long].sum()) >= moments.rounds
+    least = min(HARDLY_ANY, enough) if carried else enough
+    joined = _without_short_windows(moments, least)
+    if joined.windows < 2:
+        raise InputError(
+            f"windows: at least 2 with {least} rounds each are needed for {moments.dim} features,"
+            f" the log has {moments.rounds:,} usable rounds in {moments.windows}"
+        )
+    if joined.windows == moments.windows:
+        return joined, []
+    short = int((moments.counts < least).sum())
+    note = (
+        f"{short} of {moments.windows} windows had fewer than {least} rounds and were joined to a neighbour:"
+        f" {joined.windows} windows remain"
+    )
+    return joined, [note]
+
+
+def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMoments:
+    """Neighbours merged from the first window on until each has `least` rounds; what is left joins the last."""
+    starts, rounds = [0], 0.0
+    for window, count in enumerate(moments.counts):
+        if rounds >= least:
+            starts.append(window)
+            rounds = 0.0
+        rounds += count
+    if rounds < least and len(starts) > 1:
+        starts.pop()
+    return moments if len(starts) == moments.windows else moments.regrouped(np.array(starts))
+
+
+def _without(
+    dropped: dict[str, Dropped], moments: WindowedMoments, feature_map: FeatureMap
+) -> tuple[WindowedMoments, FeatureMap]:
+    if len(dropped) == moments.dim:
+        raise InputError("features: none varies within any window; use fewer windows")
+    stays = np.array([j for j, name in enumerate(feature_map.names) if name not in dropped])
+    return moments.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays))), feature_map.without(dropped)

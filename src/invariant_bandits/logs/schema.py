@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from os import PathLike
 from typing import Any, TypeAlias
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError, read_toml
-from invariant_bandits.logs.arrow_types import is_text
-from invariant_bandits.visible import visible_line
+import numpy as np
+
+from invariant_bandits.checks import InputError, visible_line
+from invariant_bandits.logs import decode
+from invariant_bandits.logs.decode import are_flags, is_list, is_number, is_text, is_time, is_vector
+from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.storage import FileError, read_toml
 
 NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp timestamp_ms"
@@ -281,3 +285,279 @@ def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
 def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
     """(schema with these features, None) if `features` are names or patterns of columns, else both as they are."""
     return (with_features(schema, features), None) if isinstance(features, Sequence) else (schema, features)
+
+
+MOST_LABELS = 200
+"""Different values in the first rows beyond which a column holds no labels of arms."""
+
+
+def are_labels(column: Any, kind: Any) -> bool:
+    """Whether the values of a column of this type may be labels of arms: text or whole numbers, few different ones."""
+    if not (is_text(kind) or (is_number(kind) and _are_whole(column))):
+        return False
+    there = column.drop_null()
+    return 0 < len(there.unique()) <= min(MOST_LABELS, max(len(there) // 2, 2))
+
+
+def are_lists_of_labels(column: Any, kind: Any) -> bool:
+    """Whether a column of this type holds lists of labels, or text that separates them by one of | ; ,."""
+    if is_list(kind):
+        return is_text(kind.value_type) or (is_number(kind.value_type) and _are_whole(column))
+    if not is_text(kind):
+        return False
+    words = [word for word in column.drop_null().slice(0, 100).to_pylist() if word]
+    return bool(words) and sum(any(mark in word for mark in "|;,") for word in words) > len(words) / 2
+
+
+def are_probabilities(column: Any) -> bool:
+    """Whether the usable values lie above 0 and at most at 1, up to one in ten."""
+    problems = RowProblems(len(column))
+    values = decode.numbers(_flat(column), "", problems)[problems.usable]
+    return bool(len(values)) and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
+
+
+def count_up(column: Any) -> bool:
+    """Whether every value is one more than the one before."""
+    problems = RowProblems(len(column))
+    values = decode.numbers(_flat(column), "", problems)
+    return len(values) > 1 and bool(problems.usable.all() and (np.diff(values) == 1.0).all())
+
+
+def vary_within(sample: Any, round_name: str, features: Sequence[str], label: str) -> bool:
+    """Whether some of the features, or none of the labels, differ between rows of one round."""
+    table = sample.combine_chunks()
+    same = _equal_to_next(table.column(round_name))
+    if not same.any() or _equal_to_next(table.column(label))[same].all():
+        return True
+    return any(not _equal_to_next(table.column(name))[same].all() for name in features)
+
+
+def _equal_to_next(column: Any) -> Any:
+    codes = _flat(column).dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes[1:] == codes[:-1])
+
+
+def _are_whole(column: Any) -> bool:
+    """Whether the usable values of a column of numbers are whole."""
+    flat = _flat(column)
+    problems = RowProblems(len(flat))
+    values = decode.numbers(flat, "", problems)[problems.usable]
+    return bool((values == np.floor(values)).all())
+
+
+def _flat(column: Any) -> Any:
+    """One array of a column that may be chunked, lists flattened."""
+    import pyarrow as pa
+
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array.flatten() if is_list(array.type) else array
+
+
+MANY_CATEGORIES = 100
+UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
+IDENTIFIES = re.compile(r"^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)", re.IGNORECASE)
+
+
+def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
+    """Guess the role of every column from its name and type.
+
+    Parameters
+    ----------
+    arrow_schema : pyarrow.Schema
+        Names and types of the columns.
+    sample : pyarrow.Table
+        Some first rows.
+    overrides :
+        Fields of Schema that are known; None says that the log has no such column.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"ts": [1, 2], "clicked": [True, False], "price": [2.0, 3.0], "user_id": [7, 8]})
+    >>> print(infer_schema(table.schema, table).describe())
+    time        ts       by its name, int64
+    reward      clicked  by its name, bool
+    feature     price    double
+    ignored     user_id  its name says that it only identifies
+    """
+    checked_overrides(overrides, "schema")
+    guess = _Guess(arrow_schema, sample, overrides)
+    guess.time_by_type()
+    guess.roles_by_name()
+    guess.require_reward()
+    guess.drop_incomplete_roles()
+    guess.arms_by_name()
+    guess.features_by_type()
+    guess.arms_of_rows()
+    return Schema(**guess.fields, reasons=guess.reasons).resolved(arrow_schema)
+
+
+class _Guess:
+    """Fields of a schema as far as they are known, why, and the columns that are taken."""
+
+    def __init__(self, arrow_schema: Any, sample: Any, told: Mapping[str, Any]) -> None:
+        self.sample, self.told = sample, dict(told)
+        self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
+        self.fields: dict[str, Any] = dict(told)
+        self.reasons = {name: "as told" for name, value in told.items() if value is not None}
+        self.taken = {value for value in told.values() if isinstance(value, str)} | set(told.get("features", ()))
+
+    def _take(self, role: str, column: str, why: str) -> None:
+        self.fields[role] = column
+        self.reasons[role] = f"{why}, {self.types[column]}"
+        self.taken.add(column)
+
+    def time_by_type(self) -> None:
+        """A column of timestamps or dates is the time, if its name says so or there is no other."""
+        if "time" in self.fields:
+            return
+        stamps = [name for name, kind in self.types.items() if is_time(kind) and name not in self.taken]
+        named = [name for name in stamps if name.lower() in NAMES["time"].split()]
+        if named:
+            self._take("time", named[0], "by its name")
+        elif len(stamps) == 1:
+            self._take("time", stamps[0], "the only column of its type")
+
+    def roles_by_name(self) -> None:
+        """A column with a usual name has that role, if its type fits."""
+        for role in NAMES:
+            if role not in ("action", "arm", "arms_offered"):  # what they mean depends on the others
+                self._take_named(role)
+        if self.fields.get("offered") is not None or self._has_rows_per_action():
+            self._take_named("action")
+
+    def _take_named(self, role: str) -> None:
+        if role in self.fields:
+            return
+        column = next((found for word in NAMES[role].split() if (found := self._named(word, role))), None)
+        if column is not None:
+            self._take(role, column, "by its name")
+
+    def _has_rows_per_action(self) -> bool:
+        return self.fields.get("round") is not None and (
+            self.fields.get("chosen") is not None or bool(self.fields.get("full_information"))
+        )
+
+    def _named(self, word: str, role: str) -> str | None:
+        column = next((name for name in self.types if name.lower() == word and name not in self.taken), None)
+        return column if column is not None and self._fits(role, column) else None
+
+    def _fits(self, role: str, column: str) -> bool:
+        """Whether a column of this type can have this role."""
+        kind = self.types[column]
+        if role == "offered":
+            return is_list(kind) and is_vector(kind.value_type)
+        if role == "rewards":
+            return is_vector(kind)
+        if role == "propensity":
+            return is_number(kind) and are_probabilities(self.sample.column(column))
+        if role == "reward":
+            return is_number(kind)
+        if role == "arm":
+            return are_labels(self.sample.column(column), kind)
+        if role == "arms_offered":
+            return are_lists_of_labels(self.sample.column(column), kind)
+        if role == "chosen":
+            return are_flags(self.sample.column(column))
+        return is_number(kind) or is_text(kind) or (role == "time" and is_time(kind))
+
+    def require_reward(self) -> None:
+        """A log without rewards teaches nothing."""
+        if self.fields.get("reward") is None:
+            raise InputError(
+                f"schema: reward is missing: none of the columns {listed(list(self.types))} looks like one;"
+                " name it (--reward)"
+            )
+
+    def drop_incomplete_roles(self) -> None:
+        """A role that needs another one is dropped where that is missing: offered actions without the chosen one."""
+        has = {role: self.fields.get(role) is not None for role in NAMES}
+        if has["offered"] and not has["action"]:
+            self._drop("offered", "it needs an action column")
+            has["offered"] = False
+        if has["rewards"] and not has["offered"]:
+            self._drop("rewards", "it needs offered actions")
+        if has["chosen"] and (not has["round"] or has["offered"]):
+            self._drop("chosen", "it needs a round column and no lists of offered actions")
+
+    def arms_by_name(self) -> None:
+        """Where no other form says what was offered, a column of labels is the arm; so is an action that was told."""
+        if self.fields.get("offered") is not None or self._has_rows_per_action():
+            return
+        action = self.fields.pop("action", None)
+        if action is not None and self.fields.get("arm") is None:
+            self.reasons.pop("action", None)
+            self._take("arm", action, "as told")
+        elif "action" not in self.told:
+            self._take_named("arm")
+        if self.fields.get("arm") is not None:
+            self._take_named("arms_offered")
+
+    def arms_of_rows(self) -> None:
+        """One row per offered action whose features are all the same within a round: its label says which arm it is."""
+        if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.told:
+            return
+        features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
+        label = self.fields.get("action") or next((n for n in self.fields["features"] if n not in features), None)
+        if label is None or "features" in self.told:
+            return
+        if vary_within(self.sample, str(self.fields["round"]), features, label):
+            return
+        self.fields["action"] = None
+        self.reasons.pop("action", None)
+        self.reasons.pop(label, None)
+        self.fields["features"] = tuple(features)
+        self._take("arm", label, "the only column that differs within rounds")
+
+    def _drop(self, role: str, why: str) -> None:
+        self.reasons[f"!{self.fields[role]}"] = f"could be {role}, but {why}"
+        self.reasons.pop(role, None)
+        self.fields[role] = None
+
+    def features_by_type(self) -> None:
+        """Numbers and text with few categories among the other columns are features; or the only column of lists."""
+        if "features" in self.fields:
+            return
+        free = [name for name in self.types if name not in self.taken]
+        lists = [name for name in free if is_vector(self.types[name])]
+        if self.fields.get("offered") is not None:
+            self.fields["features"] = ()
+        elif len(lists) == 1:
+            self.reasons[lists[0]] = f"the only column of lists of numbers, {self.types[lists[0]]}"
+            self.fields["features"] = (lists[0],)
+        else:
+            self.fields["features"] = tuple(name for name in free if self._is_feature(name))
+
+    def _is_feature(self, name: str) -> bool:
+        """Whether a column without a role is a feature; says why or why not."""
+        kind = self.types[name]
+        why, why_not = str(kind), _why_no_feature(name, kind)
+        if why_not is None and is_number(kind) and self._counts_rows(name):
+            why_not = "it only counts the rows"
+        if why_not is None and is_text(kind):
+            why = f"{kind}, {self._distinct(name)}"
+            many = len(self.sample.column(name).unique()) > MANY_CATEGORIES
+            why_not = f"{kind} is no number and has many values" if many else None
+        if why_not is not None and name.lower() in NAMES["arm"].split() and self.fields.get("arm") is None:
+            why_not = f"could be the arm, but {self._distinct(name)}; --arm {name} says that it is"
+        self.reasons[f"!{name}" if why_not else name] = why_not or why
+        return why_not is None
+
+    def _distinct(self, name: str) -> str:
+        """How many different values the first rows have, in words."""
+        return f"{len(self.sample.column(name).unique())} different in the first {len(self.sample)} rows"
+
+    def _counts_rows(self, name: str) -> bool:
+        """Whether this is a first column without a name of its own, such as pandas writes its index."""
+        first = next(iter(self.types))
+        return name == first and name.lower() in UNNAMED and count_up(self.sample.column(name))
+
+
+def _why_no_feature(name: str, kind: Any) -> str | None:
+    """Why the name or the type of a column says that it is no feature; None if they do not."""
+    if identifies(name):
+        return "its name says that it only identifies"
+    return None if is_number(kind) or is_text(kind) else f"{kind} is no number"
+
+
+def identifies(name: str) -> bool:
+    """Whether the name of a column says that it only tells rows apart."""
+    return IDENTIFIES.search(name) is not None

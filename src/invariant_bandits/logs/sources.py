@@ -6,15 +6,22 @@ log. A source of files can be sent to another machine: it holds paths only.
 
 from __future__ import annotations
 
+import codecs
+import glob
+import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError
 from invariant_bandits.logs.schema import Schema, listed
+from invariant_bandits.storage import FileError
 
 BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
@@ -223,3 +230,438 @@ def _as_text(column: Any) -> Any:
     import pyarrow as pa
 
     return column.cast(pa.string())
+
+
+ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+"""Suffixes of compressed files; what a file really is, its first bytes say."""
+PATIENCE = 10
+"""Seconds after which a store of pyarrow's that does not answer is given up, where it can be told."""
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is an address, not a file of this machine."""
+    return ADDRESS.match(path) is not None
+
+
+def without_compression(path: str) -> str:
+    """The path without the suffix of a compressed file.
+
+    >>> without_compression("log.csv.gz"), without_compression("log.csv")
+    ('log.csv', 'log.csv')
+    """
+    suffix = next((one for one in COMPRESSIONS if path.endswith(one)), "")
+    return path.removesuffix(suffix)
+
+
+def open_file(path: str) -> Any:
+    """A file opened for reading at any place, a pyarrow.NativeFile; close it."""
+    import pyarrow as pa
+
+    if not is_remote(path):
+        return pa.OSFile(path)
+    system, inner = _file_system(path)
+    return pa.PythonFile(system.open(inner, "rb"), mode="r")
+
+
+def open_stream(path: str) -> Any:
+    """The content of a file from its beginning, decompressed if its first bytes say that it is compressed; close it."""
+    import pyarrow as pa
+
+    file = open_file(path)
+    try:
+        head = file.read(4)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    return file if found is None else pa.CompressedInputStream(file, found)
+
+
+def find_files(given: str) -> tuple[str, list[str]]:
+    """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left aside."""
+    if is_remote(given):
+        return _find_remote(given)
+    path = Path(given)
+    if path.is_dir():
+        below = [one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path).parts)]
+        return given, sorted(map(str, below))
+    if path.is_file():
+        return str(path.parent), [given]
+    return _root(given), sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
+
+
+def _find_remote(given: str) -> tuple[str, list[str]]:
+    system, inner = _file_system(given)
+    scheme = given.partition("://")[0]
+    try:
+        if system.isfile(inner):
+            return given.rpartition("/")[0], [given]
+        if glob.has_magic(inner):
+            root, found = _root(given), system.glob(inner)
+        else:
+            root, found = given, system.find(inner) if system.exists(inner) else []
+    except OSError as error:
+        raise FileError(f"{given} is not readable: {' '.join(str(error).split())}") from error
+    full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in found)
+    named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
+    inside = len(root.rstrip("/")) + 1
+    return root, [name for name in named if not _is_hidden(tuple(name[inside:].split("/")))]
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    """The fsspec file system behind an address, and the path within it."""
+    scheme = address.partition("://")[0]
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise FileError(
+            f"{address}: {scheme}:// needs the package fsspec: pip install 'invariant-bandits[remote]'"
+        ) from None
+    try:
+        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        if scheme in ("s3", "gs", "gcs", "hdfs", "abfs", "abfss"):
+            return _arrow_file_system(address, error)
+        raise FileError(f"{address}: {scheme}:// cannot be opened: {error}") from None
+    return found
+
+
+def _arrow_file_system(address: str, why_not: Exception) -> tuple[Any, str]:
+    """The same through a file system that pyarrow itself brings along."""
+    import pyarrow as pa
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow import fs
+
+    scheme, _, inner = address.partition("://")
+    limit = f"?retry_limit_seconds={PATIENCE}" if scheme in ("gs", "gcs") else ""
+    try:
+        system, _ = fs.FileSystem.from_uri(f"{scheme}://{inner.partition('/')[0]}{limit}")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FileError(f"{address} cannot be opened: {why_not}; and with pyarrow alone: {error}") from None
+    return ArrowFSWrapper(system), inner
+
+
+def _root(pattern: str) -> str:
+    """The folder before the first wildcard of a pattern."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+
+
+def _is_hidden(parts: tuple[str, ...]) -> bool:
+    """Spark and others leave files such as _SUCCESS and .crc beside the data."""
+    return any(part.startswith(("_", ".")) for part in parts)
+
+
+MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of all files of a log, typed: whole numbers, dates or text.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The keys in the order of the folders.
+    kinds : tuple of pyarrow.DataType
+        Their types.
+    values : mapping of str to tuple
+        Path → one value per key.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[Any, ...]
+    values: Mapping[str, tuple[Any, ...]]
+
+    def in_order(self) -> list[str]:
+        """The files in the order of their keys, numbers as numbers; then of their names."""
+        return sorted(self.values, key=lambda path: ([(one is None, one) for one in self.values[path]], path))
+
+
+def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
+    """The keys in the folders between root and file, from pairs (root, path); None if there are none."""
+    import pyarrow as pa
+
+    words = {path: _words(path.removeprefix(root)) for root, path in rooted}
+    names = tuple(next(iter(words.values()), {}))
+    for path, found in words.items():
+        if tuple(found) != names:
+            here, there = ("/".join(map("{}=…".format, one)) or "none" for one in (found, names))
+            raise FileError(f"{path}: all files must be in folders with the same keys, got {here} after {there}")
+    if not names:
+        return None
+    kinds, columns = [], []
+    for name in names:
+        texts = [found[name] for found in words.values()]
+        kind, parsed = _typed(texts)
+        kinds.append({int: pa.int64(), date: pa.date32(), str: pa.string()}[kind])
+        columns.append(parsed)
+    return Keys(names, tuple(kinds), dict(zip(words, zip(*columns, strict=True), strict=True)))
+
+
+def _words(path: str) -> dict[str, str | None]:
+    """Key → value of the folders of a path."""
+    pairs = [part.partition("=") for part in path.replace("\\", "/").split("/")[:-1] if "=" in part[1:]]
+    return {unquote(key): None if value == MISSING else unquote(value) for key, _, value in pairs}
+
+
+def _typed(texts: Sequence[str | None]) -> tuple[type, list[Any]]:
+    """The first of whole numbers, dates and text that all values are."""
+    parsers: dict[type, Callable[[str], Any]] = {int: _whole, date: date.fromisoformat}
+    for kind, parse in parsers.items():
+        try:
+            return kind, [None if text is None else parse(text) for text in texts]
+        except ValueError:
+            continue
+    return str, list(texts)
+
+
+def _whole(text: str) -> int:
+    """A whole number as it is usually written; 007 is a name."""
+    number = int(text)
+    if str(number) != text and not (text.isdigit() and len(text) == 2):  # months and hours have two digits
+        raise ValueError(text)
+    return number
+
+
+@dataclass
+class PartitionedSource(SourceAround):
+    """A source of files with the keys of their folders as columns; a column of the files themselves goes before.
+
+    Parameters
+    ----------
+    inner : Source
+        The files.
+    keys : Keys
+        The keys of every file.
+    """
+
+    keys: Keys
+    arrow_schema: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        import pyarrow as pa
+
+        self.arrow_schema = self.inner.arrow_schema
+        for name, kind in zip(self.keys.names, self.keys.kinds, strict=True):
+            if name not in self.arrow_schema.names:
+                self.arrow_schema = self.arrow_schema.append(pa.field(name, kind))
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of the files with the keys that are wanted."""
+        import pyarrow as pa
+
+        here = self.inner.arrow_schema.names
+        read = [name for name in columns if name in here] or list(here[:1])
+        values = dict(zip(self.keys.names, self.keys.values[task.file], strict=True))
+        kinds = dict(zip(self.keys.names, self.keys.kinds, strict=True))
+        for row, batch in self.inner.batches(task, read, first_row):
+            arrays = [
+                batch.column(name) if name in here else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
+                for name in columns
+            ]
+            yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+BLOCK_BYTES = 8 << 20
+SAMPLE_BYTES = 1 << 20
+LONGEST_LINE = 128 << 20
+LONGEST_VALUE = 32 << 20
+"""A value in quotes that does not end before is no value: a quote stands alone somewhere."""
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark its own begins with
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """Blocks of whole lines of a file, UTF-8 without a byte order mark.
+
+    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which is Latin-1
+    with more signs.
+
+    Parameters
+    ----------
+    path : str
+        A file or an address, compressed or not.
+    quoted : bool
+        Whether line ends inside double quotes belong to a value.
+    size : int
+        About how many bytes a block has.
+    """
+    with naming_file(path), open_stream(path) as stream:
+        held = b""
+        for part in _utf8(path, stream, size):
+            held += part
+            cut = _end_of_lines(held, quoted)
+            if cut:
+                yield _with_newlines(held[:cut])
+                held = held[cut:]
+            elif len(held) > LONGEST_LINE:
+                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is no log of rows")
+        if held:
+            yield _with_newlines(held)
+
+
+def first_lines(path: str, *, quoted: bool = False) -> bytes:
+    """Whole lines of the beginning of a file, about a megabyte; empty for an empty file."""
+    return next(text_blocks(path, quoted=quoted, size=SAMPLE_BYTES), b"")
+
+
+def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
+    """The content as UTF-8, in pieces."""
+    piece = stream.read(size)
+    mark = next((one for one in BYTE_ORDER_MARKS if piece.startswith(one)), b"")
+    encoding = BYTE_ORDER_MARKS.get(mark) or _without_mark(piece)
+    piece = piece[len(mark) :]
+    if encoding != "utf-8":
+        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        text = decoder.decode(piece).encode()
+        _require_text(path, text)
+        while piece:
+            yield text
+            piece = stream.read(size)
+            text = decoder.decode(piece).encode()
+        return
+    _require_text(path, piece)
+    ending = b""
+    while piece:
+        piece = ending + piece
+        ending = _unfinished(piece)
+        yield _mended(piece[: len(piece) - len(ending)])
+        piece = stream.read(size)
+    yield _mended(ending)
+
+
+def _require_text(path: str, piece: bytes) -> None:
+    junk = NO_TEXT.search(piece, 0, SAMPLE_BYTES)
+    if junk:
+        raise FileError(f"{path} is no text: byte {junk.start()} is {junk.group()[0]:#04x}")
+
+
+def _without_mark(piece: bytes) -> str:
+    """UTF-16 without a byte order mark has a zero in every second byte of plain letters."""
+    head = piece[:4096]
+    if len(head) >= 8 and head[1::2].count(0) > 0.6 * len(head[1::2]) and not head[::2].count(0):
+        return "utf-16-le"
+    if len(head) >= 8 and head[::2].count(0) > 0.6 * len(head[::2]) and not head[1::2].count(0):
+        return "utf-16-be"
+    return "utf-8"
+
+
+def _unfinished(piece: bytes) -> bytes:
+    """The beginning of a character of several bytes at the end of a piece."""
+    for back in range(1, min(4, len(piece)) + 1):
+        byte = piece[-back]
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return piece[-back:] if needed > back else b""
+        if byte < 0x80:
+            break
+    return b""
+
+
+def _mended(piece: bytes) -> bytes:
+    """The same if it is UTF-8; otherwise with its other bytes read as cp1252."""
+    if piece.isascii():
+        return piece
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return piece.decode(errors="invariant-bandits-cp1252").encode()
+    return piece
+
+
+def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    bad = error.object[error.start : error.end]
+    try:
+        return bad.decode("cp1252"), error.end
+    except UnicodeDecodeError:
+        return bad.decode("latin-1"), error.end
+
+
+codecs.register_error("invariant-bandits-cp1252", _as_cp1252)
+
+
+def _with_newlines(block: bytes) -> bytes:
+    """The block with newlines where it has carriage returns only."""
+    return block if b"\n" in block else block.replace(b"\r", b"\n")
+
+
+def _end_of_lines(text: bytes, quoted: bool) -> int:
+    """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside quotes."""
+    cut = text.rfind(b"\n") + 1
+    if not cut and text.rfind(b"\r", 0, -1) >= 0:
+        cut = text.rfind(b"\r", 0, -1) + 1
+    if not quoted or b'"' not in text:
+        return cut
+    end, open_quotes = cut, text.count(b'"', 0, cut) % 2
+    while end and open_quotes:
+        before = text.rfind(b"\n", 0, text.rfind(b'"', 0, end)) + 1
+        open_quotes = (open_quotes - text.count(b'"', before, end)) % 2
+        end = before
+    return end or (cut if len(text) > LONGEST_VALUE else 0)
+
+
+MOST_NESTED = 1000
+"""Parsers call themselves for each level; a hundred thousand levels end the process."""
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?')
+
+
+def too_deep(text: bytes) -> bool:
+    """Whether lists and objects stand more than MOST_NESTED deep within one another in one of the lines.
+
+    >>> too_deep(b"[[1]]"), too_deep(b"[" * 2000)
+    (False, True)
+    """
+    return any(_depth(line) > MOST_NESTED for line in _long_lines(text, MOST_NESTED))
+
+
+def value_of(line: bytes) -> Any:
+    """What a line says, or ValueError; a half of a sign of two halves becomes a question mark.
+
+    >>> value_of(rb'{"name": "\\ud83d"}')
+    {'name': '?'}
+    """
+    if too_deep(line):
+        raise ValueError(f"lists and objects stand more than {MOST_NESTED} deep")
+    try:
+        found = json.loads(line)
+    except RecursionError:
+        raise ValueError("lists and objects stand too deep") from None
+    if b"\\ud" in line or b"\\uD" in line:
+        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    return found
+
+
+def _long_lines(text: bytes, length: int) -> Iterator[bytes]:
+    """The lines with more than `length` bytes; the others are leapt over."""
+    start = 0
+    while start + length < len(text):
+        end = text.rfind(b"\n", start, start + length)
+        if end < 0:
+            end = text.find(b"\n", start + length)
+            end = len(text) if end < 0 else end
+            yield text[start:end]
+        start = end + 1
+
+
+def _depth(line: bytes) -> int:
+    """How deep a line goes, at most; exactly if it may be much."""
+    most = line.count(b"[") + line.count(b"{")
+    if most <= MOST_NESTED:
+        return most
+    depth = deepest = 0
+    for sign in re.finditer(rb"[\[{]+|[\]}]+", STRINGS.sub(b"", line)):
+        run = sign.end() - sign.start()
+        depth += run if sign.group()[0] in b"[{" else -run
+        deepest = max(deepest, depth)
+    return deepest

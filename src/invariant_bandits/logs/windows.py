@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.logs.decoding import MICROSECONDS, as_utc
+from invariant_bandits.logs.decode import MICROSECONDS, as_utc
 from invariant_bandits.logs.log import Log
-from invariant_bandits.moments.windows import checked_edges
+from invariant_bandits.moments.batches import checked_edges
 
 DEFAULT_WINDOWS = 8
 MOST_WINDOWS = 10_000

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.description import MOST_ROUNDS, ROUNDING, Numbers
+from invariant_bandits.storage import MOST_ROUNDS, ROUNDING, Numbers
 
 LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
 """Of numbers whose fourth powers can be summed."""

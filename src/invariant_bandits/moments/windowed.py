@@ -6,21 +6,157 @@ and shards, and nothing later needs the rows again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits import files
+from invariant_bandits import storage
+from invariant_bandits import storage as files
 from invariant_bandits.checks import Array, InputError, finite_array, shaped_array, whole_number
 from invariant_bandits.moments import batches as streams
-from invariant_bandits.moments import storage
-from invariant_bandits.moments.batches import are_usable, checked_batch, explain_unusable, stretches
-from invariant_bandits.moments.named import NamedMoments
+from invariant_bandits.moments.batches import (
+    are_usable,
+    checked_batch,
+    checked_edges,
+    even_places,
+    even_starts,
+    explain_unusable,
+    place_rounds,
+    same_edges,
+    stretches,
+)
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windows import checked_edges, even_places, even_starts, place_rounds, same_edges
+from invariant_bandits.storage import Description, Numbers, increasing, prefixed
+
+
+class NamedMoments:
+    """What `chosen`, the sums over [features of the chosen action, reward], says of m windows and p features."""
+
+    chosen: PowerSums
+
+    @property
+    def dim(self) -> int:
+        """Number of features p."""
+        return int(self.chosen.mean.shape[1]) - 1
+
+    @property
+    def windows(self) -> int:
+        """Number of windows m."""
+        return len(self.chosen.count)
+
+    @property
+    def rounds(self) -> int:
+        """Number of logged rounds in all windows."""
+        return int(self.chosen.count.sum())
+
+    @property
+    def counts(self) -> Array:
+        """Rounds per window (m,)."""
+        return self.chosen.count
+
+    @property
+    def feature_mean(self) -> Array:
+        """Mean features of the chosen actions per window (m, p)."""
+        return self.chosen.mean[:, :-1]
+
+    @property
+    def reward_mean(self) -> Array:
+        """Mean reward per window (m,)."""
+        return self.chosen.mean[:, -1]
+
+    @property
+    def gram(self) -> Array:
+        """Centred sums of products of the chosen features per window (m, p, p)."""
+        return self.chosen.scatter[:, :-1, :-1]
+
+    @property
+    def cross(self) -> Array:
+        """Centred sums of chosen features times rewards per window (m, p)."""
+        return self.chosen.scatter[:, :-1, -1]
+
+    @property
+    def reward_square(self) -> Array:
+        """Centred sums of squared rewards per window (m,)."""
+        return self.chosen.scatter[:, -1, -1]
+
+    def second_moment(self) -> Array:
+        """Uncentred Σφφᵀ of the chosen actions over all rounds (p, p), as in Assumption 2 of the paper."""
+        mean = self.feature_mean
+        return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
+
+
+KIND = "windowed-moments"
+TIMES = re.compile(r"datetime64\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
+
+
+def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
+    """All sums by name: chosen.count, chosen.mean, … and offered.count, … where there are offered actions."""
+    arrays = {f"chosen.{name}": array for name, array in moments.chosen.arrays().items()}
+    if moments.offered is not None:
+        arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
+    return arrays
+
+
+def described_sums(windows: int | str, dim: str, *, offered: bool, prefix: str = "") -> Description:
+    """What the arrays of moments must be, by the names of `named_arrays` after a prefix, for sizes as in `Numbers`."""
+    parts = {f"{prefix}chosen.": f"{dim}+1"} | ({f"{prefix}offered.": dim} if offered else {})
+    arrays: dict[str, Numbers] = {}
+    for part, width in parts.items():
+        arrays |= prefixed(part, PowerSums.described(windows, width))
+    return Description(arrays, laws=tuple(partial(_wrong_sums, part) for part in parts))
+
+
+def _wrong_sums(part: str, arrays: Mapping[str, Array]) -> str:
+    wrong = PowerSums(**storage.under(arrays, part)).wrong()
+    return f"{part}{wrong}" if wrong else ""
+
+
+def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+    """What a file of moments must hold."""
+    sums = described_sums("m", "p", offered=any(name.startswith("offered.") for name in names))
+    arrays, kind = dict(sums.arrays), str(about.get("edges"))
+    if "edges" in names:
+        if kind not in ("float64", "int64") and not TIMES.fullmatch(kind):
+            raise InputError(f"edges must be numbers or datetimes, got {kind!r}")
+        largest = float(2**63 - 1024)
+        dtype = "float64" if kind == "float64" else "int64"
+        arrays["edges"] = Numbers(("m+1",), dtype, -largest, largest, law=increasing)
+    sizes = {"p": whole_number("dim", about["dim"], 1), "m": whole_number("windows", about["windows"], 1)}
+    return Description(arrays, sizes=sizes, laws=sums.laws)
+
+
+def encoded(moments: WindowedMoments) -> bytes:
+    """The content of a file; InputError if no rounds have these moments."""
+    arrays: dict[str, Any] = dict(named_arrays(moments))
+    about: dict[str, Any] = {"dim": moments.dim, "windows": moments.windows, "rounds": moments.rounds}
+    if moments.edges is not None:
+        about["edges"] = str(moments.edges.dtype)
+        arrays["edges"] = moments.edges.view("int64") if moments.edges.dtype.kind == "M" else moments.edges
+    try:
+        described(about, arrays).check(arrays)
+    except InputError as error:
+        raise InputError(f"moments cannot be stored: {error}") from None
+    return storage.encode(KIND, arrays, about)
+
+
+def decoded(cls: type[WindowedMoments], content: bytes | bytearray, name: str) -> WindowedMoments:
+    """The moments in the content of a file; `name` is for messages."""
+    arrays, about = storage.decode(content, KIND, name, described)
+    parts: dict[str, dict[str, Array]] = {"chosen": {}, "offered": {}}
+    edges = None
+    for key, array in arrays.items():
+        if key == "edges":
+            edges = array.view(about["edges"])
+        else:
+            part, field = key.split(".")
+            parts[part][field] = array
+    offered = PowerSums(**parts["offered"]) if parts["offered"] else None
+    return cls(PowerSums(**parts["chosen"]), offered, edges)
 
 
 @dataclass(eq=False)
@@ -204,8 +340,8 @@ class WindowedMoments(NamedMoments):
     def merge_windows(self, first: int, part: WindowedMoments) -> None:
         """Add, in place, moments of some of these windows, the first of them being window `first`."""
         last = whole_number("first", first, 0) + part.windows
-        merged = storage.named_arrays(self.stretch(first, last) + part)
-        for name, array in storage.named_arrays(self).items():
+        merged = named_arrays(self.stretch(first, last) + part)
+        for name, array in named_arrays(self).items():
             array[first:last] = merged[name]
 
     def followed_by(self, later: WindowedMoments) -> WindowedMoments:
@@ -326,7 +462,7 @@ class WindowedMoments(NamedMoments):
         """Equal to the last bit, edges included."""
         if not isinstance(other, WindowedMoments):
             return NotImplemented
-        mine, theirs = storage.named_arrays(self), storage.named_arrays(other)
+        mine, theirs = named_arrays(self), named_arrays(other)
         return (
             mine.keys() == theirs.keys()
             and same_edges(self.edges, other.edges)
@@ -341,12 +477,12 @@ class WindowedMoments(NamedMoments):
 
     def to_bytes(self) -> bytes:
         """The content of a file: self-describing and checksummed, for storing or sending."""
-        return storage.encoded(self)
+        return encoded(self)
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str = "content") -> WindowedMoments:
         """The moments in the content of a file; `name` is for messages."""
-        return storage.decoded(cls, content, name)
+        return decoded(cls, content, name)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a self-describing, checksummed file, whole or not at all."""

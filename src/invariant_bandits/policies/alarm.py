@@ -18,8 +18,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.arm_prior import ArmPrior
-from invariant_bandits.decomposition.prior import UNLIMITED, DriftPrior
-from invariant_bandits.policies import alarm_kernels
+from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
+from invariant_bandits.policies import kernels as alarm_kernels
 from invariant_bandits.policies.hypotheses import break_units
 
 kernels: Any = alarm_kernels  # compiled: its functions have no Python signature

@@ -10,13 +10,12 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.description import ANYTHING, Description, Numbers, counters
-from invariant_bandits.files import under
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive, seed_number
-from invariant_bandits.policies.forgetting import SWLinUCB
+from invariant_bandits.policies.baselines import SWLinUCB
 from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import ANYTHING, Description, Numbers, counters, under
 
 INNER = "inner."
 LONGEST_BLOCK = 10_000_000

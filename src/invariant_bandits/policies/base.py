@@ -11,10 +11,19 @@ from typing import Any, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, number_between, shaped_array, whole_number
-from invariant_bandits.description import ANYTHING, Description
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    number_between,
+    require_finite,
+    shaped_array,
+    whole_number,
+)
+from invariant_bandits.locking import Shared
+from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
-from invariant_bandits.sharing import Shared
+from invariant_bandits.storage import ANYTHING, Description
 
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay finite."""
@@ -279,3 +288,20 @@ def _bearable(name: str, number: float) -> float:
     if not 1.0 / LARGEST_SETTING <= number <= LARGEST_SETTING:
         raise InputError(f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}")
     return number
+
+
+def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:
+    """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p), contiguous.
+
+    One sum over all of them is enough, nearly always; else every round is asked for its own.
+    """
+    part = features[start:stop]
+    numbers = part.reshape(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = numbers @ numbers
+    if total < kernels.LARGEST_SQUARE:
+        return
+    if not np.isfinite(numbers).all():
+        require_finite("features", features)
+    if not all(kernels.usable(one) for one in part):
+        raise too_large()

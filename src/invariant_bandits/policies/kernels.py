@@ -359,3 +359,208 @@ def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any
         return float(status)
     _rotate_in(factor, row)
     return log_volume(factor, ridge)
+
+
+@njit(types.void(IN1, V3, V2, float64), **SHORT)
+def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
+    """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
+
+    sums (2, q, q+1) become Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr], factor (2q, q+1) a copy of both. Adding the ridge
+    afresh to these is the same as re-injecting (1−γ)λI every round.
+    """
+    q = row.shape[0] - 1
+    for i in range(q):
+        for j in range(i, q + 1):
+            product = row[i] * row[j]
+            sums[0, i, j] = gamma * sums[0, i, j] + product
+            sums[1, i, j] = gamma * gamma * sums[1, i, j] + product
+            factor[i, j] = sums[0, i, j]
+            factor[q + i, j] = sums[1, i, j]
+
+
+# -- a sliding window, additions only ---------------------------------------------------------------------------------
+#
+# Rounds are cut into blocks of w. After k+1 rounds of a block, the window is the rest of the previous block, rows
+# k+1..w-1, and the rows 0..k of this one. The second is a running sum; the first are sums from the end of a finished
+# block, kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round costs
+# three additions of zzᵀ on average, and memory is 2√w matrices.
+#
+# rows (w, q+1) is the ring of rounds; clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C =
+# ⌈w/B⌉: sums[0] is the running sum, sums[1 + c] the sum of the previous block after its stretch c of B rows, so
+# sums[C] is zero, and sums[1 + C + i] the one after row i of the present stretch.
+
+
+@njit(int64(int64), **OPTIONS)
+def window_stretch(w: int) -> Any:
+    """Length B of the stretches of a window of w rounds, about √w."""
+    return max(1, int(np.sqrt(w)))
+
+
+@njit(types.void(V2, V2, IN1), **OPTIONS)
+def _sum_to(total: Any, start: Any, row: Any) -> Any:
+    """total = start + z[z, r]ᵀ in the upper part; total may be start."""
+    q = row.shape[0] - 1
+    for i in range(q):
+        for j in range(i, q + 1):
+            total[i, j] = start[i, j] + row[i] * row[j]
+
+
+@njit(types.void(IN2, V3, int64), **OPTIONS)
+def _close_block(rows: Any, sums: Any, B: int) -> Any:
+    """Sums from the end of a finished block, after each of its stretches."""
+    w = rows.shape[0]
+    C = (w + B - 1) // B
+    for c in range(C - 1, 0, -1):
+        last = min(w, (c + 1) * B) - 1
+        _sum_to(sums[c], sums[c + 1], rows[last])
+        for k in range(last - 1, c * B - 1, -1):
+            _sum_to(sums[c], sums[c], rows[k])
+
+
+@njit(types.void(IN2, V3, int64, int64), **OPTIONS)
+def _open_stretch(rows: Any, sums: Any, B: int, c: int) -> Any:
+    """Sums of the previous block after each row of its stretch c but the last, whose sum is sums[1 + c]."""
+    w = rows.shape[0]
+    first = 1 + (w + B - 1) // B
+    last = min(B, w - c * B) - 1
+    for i in range(last - 1, -1, -1):
+        after = sums[1 + c] if i + 1 == last else sums[first + i + 1]
+        _sum_to(sums[first + i], after, rows[c * B + i + 1])
+
+
+@njit(types.void(IN1, V2, V3, V2, int64[::1]), **SHORT)
+def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
+    """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
+    w, q = rows.shape[0], row.shape[0] - 1
+    B = window_stretch(w)
+    C = (w + B - 1) // B
+    k = clock[0]
+    c, i = k // B, k % B
+    if clock[1] and i == 0:
+        _open_stretch(rows, sums, B, c)
+    for j in range(q + 1):
+        rows[k, j] = row[j]
+    _sum_to(sums[0], sums[C] if k == 0 else sums[0], row)
+    rest = sums[C]
+    if clock[1]:
+        rest = sums[1 + c] if i + 1 == min(B, w - c * B) else sums[1 + C + i]
+    for i in range(q):
+        for j in range(i, q + 1):
+            factor[i, j] = sums[0, i, j] + rest[i, j]
+    clock[0] = k + 1
+    if k + 1 == w:
+        _close_block(rows, sums, B)
+        clock[0], clock[1] = 0, 1
+
+
+ROUNDING = 1e-10
+
+
+@njit(types.void(V1, float64, float64, V3), **OPTIONS)
+def gather(z: Any, apart: float, square: float, online: Any) -> Any:
+    """Add a round to the sums of the alarm, online (2, d + 1, d + 1), lower triangles.
+
+    First [Σzzᵀ; Σz·apart, count], then Σsquare·zzᵀ; `apart` is how far the reward is from what the logs expect, and
+    `square` what this round says of the variance of the noise.
+    """
+    d = len(z)
+    for i in range(d):
+        for j in range(i + 1):
+            product = z[i] * z[j]
+            online[0, i, j] += product
+            online[1, i, j] += square * product
+        online[0, d, i] += z[i] * apart
+    online[0, d, d] += 1.0
+
+
+@njit(float64(V2, V1, V2, V2, int64), **OPTIONS)
+def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
+    """U ← L⁻¹U in its first `columns`, LLᵀ = rest + G·diag(w)·G (p, p); returns the log determinant of L.
+
+    Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no harm.
+    """
+    p = len(w)
+    M, scales, total = np.empty((p, p)), np.empty(p), 0.0
+    row = np.empty(p)
+    for i in range(p):
+        for k in range(p):
+            row[k] = G[i, k] * w[k]
+        for j in range(i + 1):
+            product = 0.0
+            for k in range(p):
+                product += row[k] * G[j, k]
+            M[i, j] = product + rest[i, j]
+        scales[i] = np.sqrt(M[i, i]) if M[i, i] > 0.0 else 1.0
+        total += np.log(scales[i])
+    for i in range(p):
+        for j in range(i + 1):
+            M[i, j] /= scales[i] * scales[j]
+        M[i, i] += ROUNDING
+    for i in range(p):
+        for j in range(i + 1):
+            product = M[i, j]
+            for k in range(j):
+                product -= M[i, k] * M[j, k]
+            if j < i:
+                M[i, j] = product / M[j, j]
+            else:
+                M[i, i] = np.sqrt(max(product, ROUNDING * ROUNDING))
+        total += np.log(M[i, i])
+        for c in range(columns):
+            U[i, c] /= scales[i]
+        for k in range(i):
+            for c in range(columns):
+                U[i, c] -= M[i, k] * U[k, c]
+        for c in range(columns):
+            U[i, c] /= M[i, i]
+    return total
+
+
+@njit(float64(V1, V2, V1, V2), **OPTIONS)
+def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
+    """log N(u; 0, rest + G·diag(w)·G) up to a constant."""
+    half = u.copy().reshape(-1, 1)
+    result = -half_solved(G, w, rest, half, 1)
+    for i in range(len(u)):
+        result -= 0.5 * half[i, 0] * half[i, 0]
+    return result
+
+
+@njit(float64(V1, V2, V2, V1, V1, int64), **OPTIONS)
+def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) -> Any:
+    """Largest log N(u; 0, M), M = rest + G·diag(w)·G, over low ≤ w ≤ high (p,), up to the same constant.
+
+    Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best of
+    all points visited.
+    """
+    p = len(u)
+    best = log_normal(u, G, low, rest)
+    w, half = high.copy(), np.empty((p, p + 1))
+    for _ in range(steps):
+        half[:, :p] = G
+        half[:, p] = u
+        value = -half_solved(G, w, rest, half, p + 1)
+        for i in range(p):
+            value -= 0.5 * half[i, p] * half[i, p]
+        best = max(best, value)
+        for j in range(p):
+            pull, precision = 0.0, 1e-300
+            for i in range(p):
+                pull += half[i, j] * half[i, p]
+                precision += half[i, j] * half[i, j]
+            w[j] = min(max(w[j] * pull * pull / precision, low[j]), high[j])
+    return best
+
+
+@njit(float64(V1, V2, V2, V1, V1), **OPTIONS)
+def best_multiple(u: Any, G: Any, rest: Any, w: Any, direction: Any) -> Any:
+    """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·G); 0 if nothing tells."""
+    half = np.empty((len(u), 2))
+    half[:, 0] = u
+    half[:, 1] = direction
+    half_solved(G, w, rest, half, 2)
+    along, size = 0.0, 0.0
+    for i in range(len(u)):
+        along += half[i, 0] * half[i, 1]
+        size += half[i, 1] * half[i, 1]
+    return along / size if size > 0.0 else 0.0

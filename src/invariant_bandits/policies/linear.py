@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Self, TypedDict
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
-from invariant_bandits.description import Check, Description, counters, prefixed
-from invariant_bandits.files import under
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
@@ -22,6 +20,7 @@ from invariant_bandits.policies.base import (
     Scores,
     batch_array,
     certain,
+    check_rounds,
     chosen_array,
     not_negative,
     offered_array,
@@ -30,7 +29,6 @@ from invariant_bandits.policies.base import (
     refuse_round,
     reward_number,
 )
-from invariant_bandits.policies.batches import check_rounds
 from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
@@ -42,6 +40,7 @@ from invariant_bandits.policies.memory import (
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import Check, Description, counters, prefixed, under
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
 DEFAULT_RIDGE = 0.1

@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.description import Description
-from invariant_bandits.files import under
+from invariant_bandits.locking import Shared
 from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
@@ -27,7 +26,7 @@ from invariant_bandits.policies.base import (
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
 from invariant_bandits.policies.state import description_of, stored_kind
-from invariant_bandits.sharing import Shared
+from invariant_bandits.storage import Description, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}

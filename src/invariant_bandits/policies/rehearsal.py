@@ -15,9 +15,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_prior import ArmPrior
-from invariant_bandits.decomposition.prior import DriftPrior
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies.hypotheses import Member
-from invariant_bandits.policies.offered_sets import OfferedSets
+from invariant_bandits.policies.past import OfferedSets
 
 EXPLORATIONS = (0.05, 0.1, 0.25, 0.5)
 EAGER_EXPLORATIONS = (0.1, 0.25)

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping
 from os import PathLike
 from typing import Any
 
-from invariant_bandits import files
+from invariant_bandits import storage
 from invariant_bandits.checks import InputError
-from invariant_bandits.description import ANYTHING, Description
-from invariant_bandits.files import FileError
+from invariant_bandits.locking import lock_of
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
-from invariant_bandits.sharing import lock_of
+from invariant_bandits.storage import ANYTHING, Description, FileError
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
@@ -38,7 +37,7 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
     ...     ib.load(f"{folder}/policy.bin")
     LinUCB(dim=2, memory=Forever(), rounds=1)
     """
-    files.replace_file(path, to_bytes(policy))
+    storage.replace_file(path, to_bytes(policy))
 
 
 def to_bytes(policy: Policy) -> bytes:
@@ -52,7 +51,7 @@ def to_bytes(policy: Policy) -> bytes:
         except Exception as error:
             broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
             raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
-        return files.encode(KIND, arrays, {"policy": name, "settings": settings})
+        return storage.encode(KIND, arrays, {"policy": name, "settings": settings})
 
 
 def description_of(kind: Any, settings: Any, names: Collection[str]) -> Description:
@@ -102,9 +101,9 @@ def load(path: str | PathLike[str]) -> Policy:
     ...     _ = path.write_bytes(path.read_bytes()[:-1])
     ...     ib.load(path)
     Traceback (most recent call last):
-    invariant_bandits.files.FileError: ...
+    invariant_bandits.storage.FileError: ...
     """
-    return from_bytes(files.contents(path), str(path))
+    return from_bytes(storage.contents(path), str(path))
 
 
 def from_bytes(content: bytes | bytearray, name: str) -> Policy:
@@ -119,7 +118,7 @@ def from_bytes(content: bytes | bytearray, name: str) -> Policy:
             raise FileError(f"{name} holds a policy that is not known here: {error}") from None
         return description_of(kind, about.get("settings"), names)
 
-    arrays, about = files.decode(content, KIND, name, described)
+    arrays, about = storage.decode(content, KIND, name, described)
     try:
         result: Policy = kind.rebuilt(about["settings"], arrays)
     except Exception as error:

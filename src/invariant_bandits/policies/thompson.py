@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.description import Check
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws, batch_array, offered_array, refuse_offered, seed_number
-from invariant_bandits.policies.batches import check_rounds
+from invariant_bandits.policies.base import Draws, batch_array, check_rounds, offered_array, refuse_offered, seed_number
 from invariant_bandits.policies.linear import Common, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.registry import policy
+from invariant_bandits.storage import Check
 
 
 class ThompsonPolicy(LinearPolicy):

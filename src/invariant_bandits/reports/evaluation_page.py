@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from invariant_bandits.evaluation import report as words_of
-from invariant_bandits.evaluation.calibration import Calibration
-from invariant_bandits.evaluation.comparison import Comparison
-from invariant_bandits.evaluation.examination import Line
+from invariant_bandits.evaluation import comparison as words_of
+from invariant_bandits.evaluation.comparison import Comparison, Line
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback
-from invariant_bandits.reports import html
-from invariant_bandits.reports.html import Cell, Mark
-from invariant_bandits.reports.sections import WIDTH, Section, as_page, filled, lines_of, number, table_lines
+from invariant_bandits.evaluation.propensities import Calibration
+from invariant_bandits.reports import page
+from invariant_bandits.reports.page import WIDTH, Cell, Mark, Section, as_page, filled, lines_of, number, table_lines
 
 TITLE = "Would it have helped?"
 UNKNOWN = Mark("cannot be known", "unsure")
@@ -90,16 +88,16 @@ def _kind(difference: Estimate) -> str:
 
 
 def _chart(result: Comparison) -> str:
-    from invariant_bandits.reports import plots
+    from invariant_bandits import plotting
 
     lines = [line for name in result.policies if (line := result.line(name)) is not None]
     drawn = {f"{line.policy} ({line.estimator})": line.against_log for line in lines if line.against_log.concludes}
     if not drawn:
         return ""
-    figure = plots.difference_chart({name: (one.value, one.low, one.high) for name, one in drawn.items()})
+    figure = plotting.difference_chart({name: (one.value, one.low, one.high) for name, one in drawn.items()})
     words = "; ".join(f"{name}: {one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" for name, one in drawn.items())
     caption = "Paired differences to the log in the same rounds; intervals from blocks of time."
-    return html.picture(html.svg_of(figure), "differences", f"Gain per round over the log. {words}", caption)
+    return page.picture(page.svg_of(figure), "differences", f"Gain per round over the log. {words}", caption)
 
 
 def _estimates(result: Comparison) -> Section:

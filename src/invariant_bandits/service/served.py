@@ -11,7 +11,7 @@ import msgspec
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.events import VersionAdded
-from invariant_bandits.service.learners import Learner, learner_from_bytes
+from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.waiting import Waiting
 
 MOST_COUNTED = 10_000

@@ -14,14 +14,16 @@ from typing import Any
 from starlette.applications import Starlette
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.model import Model
+from invariant_bandits.model.model import Model
 from invariant_bandits.service import roles, work
 from invariant_bandits.service.access import Access, Role, is_loopback
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.roles import engine_for
@@ -104,7 +106,7 @@ def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]
         say(f"{name}: version {version}")
     for name, log_path in settings.logs.items():
         if name not in engine.state.models:
-            from invariant_bandits.fitting import fit_logs  # takes a second that a start without logs can do without
+            from invariant_bandits.model.fit import fit_logs  # takes a second that a start without logs can do without
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)

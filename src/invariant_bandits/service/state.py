@@ -29,7 +29,7 @@ from invariant_bandits.service.events import (
     VersionActivated,
     VersionAdded,
 )
-from invariant_bandits.service.learners import Choice, Round, learner_from_bytes
+from invariant_bandits.service.learners.base import Choice, Round, learner_from_bytes
 from invariant_bandits.service.records import Record, Records
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.served import Served

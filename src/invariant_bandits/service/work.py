@@ -18,7 +18,7 @@ from invariant_bandits.service.events import (
     VersionActivated,
     VersionAdded,
 )
-from invariant_bandits.service.learners import Learner
+from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.state import NotFoundError, State
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import Episode, environment
 from invariant_bandits.simulation.paper import LoggedRounds
-from invariant_bandits.simulation.registry import environment
 
 SLOPE = 0.7
 

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
-from invariant_bandits.decomposition.arm_layout import ArmLayout
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.episodes import Episode
-from invariant_bandits.simulation.registry import environment
+from invariant_bandits.simulation.episodes import Episode, environment
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
 LOGGING = ("uniform", "greedy", "deterministic")

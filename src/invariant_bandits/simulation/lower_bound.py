@@ -9,9 +9,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import Episode, environment
 from invariant_bandits.simulation.paper import LoggedRounds
-from invariant_bandits.simulation.registry import environment
 
 VERTICES = ("residual", "all")
 MOST_VERTICES = 4096

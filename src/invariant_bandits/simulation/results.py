@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from invariant_bandits import files
+from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.extras import frame_of, needed
+from invariant_bandits.optional import frame_of, needed
 
 if TYPE_CHECKING:
     import pandas
@@ -151,10 +151,10 @@ class SimulationResult:
 
     def plot(self, *, theme: str = "light") -> Figure:
         """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows it."""
-        from invariant_bandits import charts
+        from invariant_bandits import plotting
 
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
-        return charts.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
+        return plotting.regret_paths(self.rounds, paths, theme_name=theme, words="cumulative regret")
 
     def __str__(self) -> str:
         return self.summary()
@@ -198,7 +198,7 @@ class SimulationResult:
             use_dictionary=["policy", "replication", "round"],
             column_encoding={"regret": "BYTE_STREAM_SPLIT"},
         )
-        files.replace_file(path, sink.getvalue().to_pybytes())
+        storage.replace_file(path, sink.getvalue().to_pybytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> SimulationResult:
@@ -207,24 +207,24 @@ class SimulationResult:
         content = Path(path).read_bytes()
         try:
             table = arrow.parquet.read_table(arrow.BufferReader(content))
-            header = json.loads((table.schema.metadata or {}).get(files.PRODUCT.encode(), b"{}"))
+            header = json.loads((table.schema.metadata or {}).get(storage.PRODUCT.encode(), b"{}"))
             product, version, kind = header.get("product"), header.get("format"), header.get("kind")
         except Exception as error:
-            raise files.FileError(f"{name} is damaged or foreign: {error}") from None
-        if (product, kind) != (files.PRODUCT, KIND):
-            raise files.FileError(f"{name} is not a simulation written by {files.PRODUCT}")
-        if version != files.FORMAT_VERSION:
-            raise files.FileError(
-                f"{name} has format {version}, this version reads format {files.FORMAT_VERSION}:"
+            raise storage.FileError(f"{name} is damaged or foreign: {error}") from None
+        if (product, kind) != (storage.PRODUCT, KIND):
+            raise storage.FileError(f"{name} is not a simulation written by {storage.PRODUCT}")
+        if version != storage.FORMAT_VERSION:
+            raise storage.FileError(
+                f"{name} has format {version}, this version reads format {storage.FORMAT_VERSION}:"
                 " a newer release may be needed"
             )
         try:
             result = cls._from_table(table, json.loads(header["about"]))
             whole = result._table().equals(table, check_metadata=True)
         except Exception as error:
-            raise files.FileError(f"{name} is damaged: {error}") from None
+            raise storage.FileError(f"{name} is damaged: {error}") from None
         if not whole:
-            raise files.FileError(f"{name} is damaged: its checksum does not match its content")
+            raise storage.FileError(f"{name} is damaged: its checksum does not match its content")
         return result
 
     @classmethod
@@ -239,7 +239,7 @@ class SimulationResult:
             metadata = arrow.parquet.read_schema(path).metadata or {}
         except (arrow.ArrowException, OSError):
             return start == b"PAR1"  # cut off
-        return files.PRODUCT.encode() in metadata
+        return storage.PRODUCT.encode() in metadata
 
     @classmethod
     def _from_table(cls, table: Any, about: dict[str, Any]) -> SimulationResult:
@@ -268,16 +268,16 @@ class SimulationResult:
         described = json.dumps(about, sort_keys=True)
         columns = self._columns()
         header = {
-            "product": files.PRODUCT,
-            "format": files.FORMAT_VERSION,
+            "product": storage.PRODUCT,
+            "format": storage.FORMAT_VERSION,
             "kind": KIND,
             "about": described,
-            "sha256": files.digest(KIND, described, columns),
+            "sha256": storage.digest(KIND, described, columns),
         }
         policy = arrow.DictionaryArray.from_arrays(columns["policy"].astype(np.int32), list(self.regret))
         return arrow.table(
             {"policy": policy} | {name: columns[name] for name in ("replication", "round", "regret")},
-            metadata={files.PRODUCT: json.dumps(header, sort_keys=True)},
+            metadata={storage.PRODUCT: json.dumps(header, sort_keys=True)},
         )
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.extras import needed
-from invariant_bandits.replacing import replacing
+from invariant_bandits.optional import needed
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+from invariant_bandits.storage import replacing
 
 BEGINNING, DAYS = np.datetime64("2024-01-01", "us"), 56
 BANNERS = ("banner_A", "banner_B", "banner_C", "banner_D", "banner_E")

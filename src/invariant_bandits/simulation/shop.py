@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_seed
-from invariant_bandits.extras import needed
+from invariant_bandits.optional import needed
 
 FEATURES = ("price", "rating", "delivery_days", "discount", "novelty", "season", "colour")
 LASTING = np.array([-0.5, 0.6, -0.4, 0.3, 0.1, 0.0, 0.0])

@@ -13,9 +13,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.simulation.episodes import Episode
+from invariant_bandits.simulation.episodes import Episode, environment
 from invariant_bandits.simulation.paper import LoggedRounds, random_basis
-from invariant_bandits.simulation.registry import environment
 
 REWARDS = ("gaussian", "t3", "heteroscedastic", "clicks", "revenue")
 DRIFTS = ("redrawn", "none", "walk")

@@ -7,19 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.cells import AUTO, ISD_ESTIMATED, ISD_KNOWN, ISD_ORACLE, LINUCB, NAMED, Cell
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import (
-    AUTO,
-    ISD_ESTIMATED,
-    ISD_KNOWN,
-    ISD_ORACLE,
-    LINUCB,
-    NAMED,
-)
 from invariant_bandits.experiments.figures.drawing import look, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
 HORIZON = 500

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array
-from invariant_bandits.experiments import contenders as who
+from invariant_bandits.experiments import cells as who
 from invariant_bandits.experiments.claims import Sample
 
 PALETTE = {

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import AUTO, GREEDY, LINUCB, LINUCB_TUNED, NAMED
+from invariant_bandits.experiments.cells import AUTO, GREEDY, LINUCB, LINUCB_TUNED, NAMED, Cell
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, ratio
 from invariant_bandits.experiments.figures.drawing import legend, over_rounds, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment, PublishedResult
-from invariant_bandits.experiments.statistics import ratio
+from invariant_bandits.plotting import theme
 from invariant_bandits.policies.registry import Contender
-from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import (
+from invariant_bandits.experiments.cells import (
     AUTO,
     GREEDY,
     ISD_ESTIMATED,
@@ -15,11 +13,12 @@ from invariant_bandits.experiments.contenders import (
     LINUCB_TUNED,
     LINUCB_WARM,
     NAMED,
+    Cell,
 )
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, ratio
 from invariant_bandits.experiments.figures import fast_rotation, logged_rounds, violated_invariance
 from invariant_bandits.experiments.figures.drawing import look
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
-from invariant_bandits.experiments.statistics import ratio
 from invariant_bandits.reports.plots import regret_chart
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld

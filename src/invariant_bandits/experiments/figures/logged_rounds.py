@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import (
+from invariant_bandits.experiments.cells import (
     AUTO,
     D_LINUCB,
     ISD_ESTIMATED,
@@ -18,11 +16,13 @@ from invariant_bandits.experiments.contenders import (
     LINUCB,
     NAMED,
     SW_LINUCB,
+    Cell,
 )
+from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, largest_ratio, ratio
+from invariant_bandits.experiments.figures.dimension import SW_RADIUS, comparable
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
 from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
-from invariant_bandits.experiments.statistics import largest_ratio, ratio
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
 PLAYED = (LINUCB, SW_LINUCB, D_LINUCB, ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED, AUTO)
@@ -176,3 +176,29 @@ EXPERIMENT = Experiment(
     place=3,
 )
 EXPERIMENTS.add(EXPERIMENT)
+
+
+def draw_logged_rounds_comparison(results: Results, theme_name: str) -> Figure:
+    """Mean regret over T0, five policies."""
+    places = {f"{logged:,}": cell.name for logged, cell in CELLS.items()}
+    with theme(theme_name) as colours:
+        figure, (axis,) = panels(colours, 1)
+        shown = (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE, ISD_ESTIMATED)
+        over_setting(axis, Sample(results), places, shown, theme_name)
+        axis.set_xlabel("logged rounds T0")
+        axis.set_ylim(bottom=0.0)
+        legend(figure, axis)
+    return figure
+
+
+EXPERIMENT_logged_rounds_comparison = Experiment(
+    name="logged-rounds-comparison",
+    title="Policies that forget, over the number of logged rounds",
+    question="The same comparison with SW- and D-linUCB where the split is estimated.",
+    cells=tuple(CELLS.values()),
+    claims=(*comparable(SW_LINUCB, ALL, "T0"), *comparable(D_LINUCB, ALL, "T0")),
+    draw=draw_logged_rounds_comparison,
+    caption="T = 500, all repetitions; SW-linUCB with window T, D-linUCB with discount 0.999. " + SW_RADIUS,
+    place=6,
+)
+EXPERIMENTS.add(EXPERIMENT_logged_rounds_comparison)

@@ -7,21 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
+from invariant_bandits.experiments.cells import AUTO, GREEDY, ISD_KNOWN, ISD_ORACLE, LINUCB, LINUCB_TUNED, NAMED, Cell
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import (
-    AUTO,
-    GREEDY,
-    ISD_KNOWN,
-    ISD_ORACLE,
-    LINUCB,
-    LINUCB_TUNED,
-    NAMED,
-)
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
+from invariant_bandits.plotting import theme
 from invariant_bandits.policies.radii import regret_lower_bound
-from invariant_bandits.reports.plots import theme
 from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
 
 HORIZON = 500

@@ -8,14 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import ISD_ESTIMATED, ISD_PUBLISHED, NAMED
+from invariant_bandits.experiments.cells import ISD_ESTIMATED, ISD_PUBLISHED, NAMED, Cell
+from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, slope
 from invariant_bandits.experiments.figures import logged_rounds
 from invariant_bandits.experiments.figures.drawing import legend, look, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
-from invariant_bandits.experiments.statistics import slope
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
 ERROR = "projection error"

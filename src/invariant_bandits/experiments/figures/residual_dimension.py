@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import AUTO, ISD_ORACLE, LINUCB, NAMED
+from invariant_bandits.experiments.cells import AUTO, ISD_ORACLE, LINUCB, NAMED, Cell
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, growth_exponent, straightness, trend
 from invariant_bandits.experiments.figures.drawing import PALETTE, distributions, look, over_rounds, panels
 from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
-from invariant_bandits.experiments.statistics import growth_exponent, straightness, trend
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
-from invariant_bandits.experiments.contenders import (
+from invariant_bandits.experiments.cells import (
     AUTO,
     GREEDY,
     ISD_ESTIMATED,
@@ -14,12 +12,13 @@ from invariant_bandits.experiments.contenders import (
     LINUCB,
     LINUCB_TUNED,
     NAMED,
+    Cell,
 )
+from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, largest_ratio, ratio
 from invariant_bandits.experiments.figures import logged_rounds
 from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
-from invariant_bandits.experiments.statistics import largest_ratio, ratio
-from invariant_bandits.reports.plots import theme
+from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
 PLAYED = (LINUCB, LINUCB_TUNED, GREEDY, ISD_ORACLE, ISD_ESTIMATED, AUTO)

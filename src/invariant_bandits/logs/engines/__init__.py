@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.logs.aggregate import Part, Plan
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.logs.summary import Part, Plan
 
 ENGINES = ("local", "dask", "spark")
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from invariant_bandits.logs.aggregate import Part, Plan, summarise
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.logs.summary import Part, Plan, summarise
 
 
 def run(tasks: Sequence[Task], plan: Plan) -> Iterator[Part]:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.logs.aggregate import Part, Plan, answer
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.logs.summary import Part, Plan, answer
 
 LOCAL_MASTER = "local[2]"
 

@@ -14,14 +14,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from invariant_bandits.files import FileError
-from invariant_bandits.logs.event_columns import BlockReader, IrregularBlockError, Reasons
-from invariant_bandits.logs.event_source import EventSource
-from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventColumns, Feature
+from invariant_bandits.logs.events import (
+    OBSERVED,
+    WEIGHT,
+    BlockReader,
+    Event,
+    EventColumns,
+    EventSource,
+    Feature,
+    IrregularBlockError,
+    Reasons,
+)
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.json_text import value_of
 from invariant_bandits.logs.quality import NOTED
-from invariant_bandits.logs.text_blocks import first_lines, text_blocks
+from invariant_bandits.logs.sources import first_lines, text_blocks, value_of
+from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
 DAMAGED, DANGLING = "damaged line", "outcome without an event"

@@ -8,12 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from invariant_bandits.files import FileError
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.json_text import too_deep, value_of
 from invariant_bandits.logs.schema import listed
-from invariant_bandits.logs.sources import Task, cut_at, naming_file, require_usable_names
-from invariant_bandits.logs.text_blocks import first_lines, text_blocks
+from invariant_bandits.logs.sources import (
+    Task,
+    cut_at,
+    first_lines,
+    naming_file,
+    require_usable_names,
+    text_blocks,
+    too_deep,
+    value_of,
+)
+from invariant_bandits.storage import FileError
 
 DEEPEST = 16
 """How deep objects may stand within objects."""

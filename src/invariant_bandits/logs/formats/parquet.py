@@ -6,10 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
+from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import BATCH_ROWS, Task, naming_file, require_same_names, require_usable_names
-from invariant_bandits.logs.storage import is_remote, open_file
+from invariant_bandits.logs.sources import (
+    BATCH_ROWS,
+    Task,
+    is_remote,
+    naming_file,
+    open_file,
+    require_same_names,
+    require_usable_names,
+)
 
 
 @log_format("parquet", label="Parquet", suffixes=(".parquet", ".pq"))

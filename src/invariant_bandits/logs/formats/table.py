@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from invariant_bandits.checks import InputError
-from invariant_bandits.logs.arrow_types import batch_without_views, schema_without_views
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, finite_array, whole_number
+from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import BATCH_ROWS, Task, require_usable_names
 
 
@@ -83,3 +86,82 @@ def _from_pandas(frame: Any) -> Any:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"source: the frame cannot be read: {' '.join(map(str, error.args))}") from None
+
+
+CELLS_AT_ONCE = 4_000_000
+NEEDED = ("n_rounds", "n_actions", "context", "action", "reward")
+
+
+@log_format("obp", label="an obp feedback dictionary", accepts=lambda source: isinstance(source, Mapping))
+class ObpSource:
+    """Rounds of a feedback dictionary, expanded to offered actions a batch at a time.
+
+    Parameters
+    ----------
+    feedback : mapping
+        n_rounds (n) and n_actions (K), whole numbers; context (n, d); action and reward (n,); where it has them,
+        action_context (K, e), pscore and position (n,).
+    """
+
+    def __init__(self, feedback: Mapping[str, Any]) -> None:
+        missing = [name for name in NEEDED if name not in feedback]
+        if missing:
+            raise InputError(f"feedback lacks {', '.join(missing)}; got the keys {', '.join(map(str, feedback))}")
+        self.rounds = whole_number("n_rounds", feedback["n_rounds"], 1)
+        actions = whole_number("n_actions", feedback["n_actions"], 1)
+        self.context = finite_array("context", feedback["context"], (self.rounds, "d"))
+        given = feedback.get("action_context")
+        self.kinds = np.eye(actions) if given is None else finite_array("action_context", given, (actions, "e"))
+        self.columns = self._per_round(feedback)
+        self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
+        self.tasks = (Task("feedback", 0, 0, 0),)
+        self.total_rows, self.in_files = self.rounds, False
+        self.arrow_schema = self._batch(slice(0, 1), [*self.columns, "offered"]).schema
+
+    def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:
+        """Columns with one value per round."""
+        columns = {"action": np.asarray(feedback["action"]), "reward": np.asarray(feedback["reward"], dtype=float)}
+        for name in ("pscore", "position"):
+            if feedback.get(name) is not None:
+                columns[name] = np.asarray(feedback[name])
+        for name, column in columns.items():
+            if column.shape != (self.rounds,):
+                raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
+        return columns
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns mean."""
+        there = {name: name if name in self.columns else None for name in ("pscore", "position")}
+        return Schema(
+            "reward", offered="offered", action="action", propensity=there["pscore"], position=there["position"]
+        )
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of rounds; nothing is behind them."""
+        if first_row is not None:
+            return
+        size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
+        for row in range(0, self.rounds, size):
+            yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """A dictionary of arrays has typed values."""
+        return ()
+
+    def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
+        import pyarrow as pa
+
+        arrays = {name: pa.array(self.columns[name][rows]) for name in columns if name != "offered"}
+        if "offered" in columns:
+            features = self._offered(self.context[rows])
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), self.width)
+            arrays["offered"] = pa.FixedSizeListArray.from_arrays(vectors, len(self.kinds))
+        return pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))
+
+    def _offered(self, context: Array) -> Array:
+        """φ(x, a) = [e_a, x ⊗ e_a] of every context (n, d) and action, (n, K, width)."""
+        n, (K, e) = len(context), self.kinds.shape
+        crossed = context[:, None, :, None] * self.kinds[None, :, None, :]
+        alone = np.broadcast_to(self.kinds, (n, K, e))
+        return np.concatenate([alone, crossed.reshape(n, K, -1)], axis=2)

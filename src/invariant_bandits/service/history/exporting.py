@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError
-from invariant_bandits.replacing import replacing
 from invariant_bandits.service.history.dsjson import dsjson_line
 from invariant_bandits.service.history.layout import layout_of
 from invariant_bandits.service.history.parquet import write_parquet
 from invariant_bandits.service.history.settled import Settled, settled
 from invariant_bandits.service.replaying import restored
 from invariant_bandits.service.served import Served
+from invariant_bandits.storage import FileError, replacing
 
 EVENT_SUFFIXES = (".dsjson", ".jsonl", ".json")
 

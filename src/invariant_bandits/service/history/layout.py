@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from invariant_bandits.logs.schema import NAMES, Schema
 from invariant_bandits.service.history.settled import Settled
-from invariant_bandits.service.learners import FittedLearner, Learner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.naming import CONSTANT, action_numbers, named_numbers
 
 Kind = Literal["number", "word", "list"]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.files import FileError
 from invariant_bandits.policies.randomised import Randomised
+from invariant_bandits.storage import FileError
 
 Context = Mapping[str, Any] | None
 Actions = Sequence[Any] | None

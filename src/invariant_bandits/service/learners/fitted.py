@@ -8,9 +8,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.decisions import Ledger
 from invariant_bandits.logs.features import FeatureMap
-from invariant_bandits.model import Model
+from invariant_bandits.model.decisions import Ledger
+from invariant_bandits.model.model import Model
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
 from invariant_bandits.service.learners.telling import belief_of, logged_reward

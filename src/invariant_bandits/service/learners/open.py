@@ -9,9 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits import files
+from invariant_bandits import storage
 from invariant_bandits.checks import InputError
-from invariant_bandits.files import FileError
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.linear import Common, LinUCB
@@ -19,6 +18,7 @@ from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, checked_labels
 from invariant_bandits.service.learners.naming import action_numbers, named_numbers
 from invariant_bandits.service.learners.telling import belief_of
+from invariant_bandits.storage import FileError
 
 LIMIT = 256
 """So many features get places of their own."""
@@ -251,12 +251,12 @@ class OpenLearner(Learner, kind="open"):
             "places": list(self.places),
         }
         policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
-        return files.encode("open model", {"policy": policy}, {"said": json.dumps(about)})
+        return storage.encode("open model", {"policy": policy}, {"said": json.dumps(about)})
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
-        arrays, header = files.decode(content, "open model", name)
+        arrays, header = storage.decode(content, "open model", name)
         try:
             about = json.loads(header["said"])
             policy = state.from_bytes(arrays["policy"].tobytes(), name)

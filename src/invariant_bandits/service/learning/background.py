@@ -19,7 +19,7 @@ import msgspec
 from invariant_bandits.service import work
 from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learners import Learner, learner_from_bytes
+from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learning.following import follow
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import UnavailableError

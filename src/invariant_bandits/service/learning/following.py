@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decoded
 from invariant_bandits.service.history.settled import rows_in_pieces
-from invariant_bandits.service.learners import Learner
+from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.records import Records
 
 

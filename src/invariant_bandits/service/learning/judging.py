@@ -11,7 +11,7 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners import Learner
+from invariant_bandits.service.learners.base import Learner
 
 FEWEST_JUDGED = 200
 """Decisions of the running version below which nothing is concluded."""

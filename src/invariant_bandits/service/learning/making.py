@@ -15,17 +15,17 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.logs.columns import Column
-from invariant_bandits.logs.features import FeatureMap
-from invariant_bandits.logs.pruning import fewest_rounds, prune
+from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, prune
+from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.offered_sets import MOST_SETS
+from invariant_bandits.policies.past import MOST_SETS
 from invariant_bandits.service.history.layout import Layout, Roles, layout_of
 from invariant_bandits.service.history.parquet import write_parquet
 from invariant_bandits.service.history.settled import Settled
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
-from invariant_bandits.updating.update import update_model
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""

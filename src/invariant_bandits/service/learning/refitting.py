@@ -8,7 +8,9 @@ from typing import Any
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.history.settled import in_order_of_settling
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.learning.following import follow
 from invariant_bandits.service.learning.judging import FEWEST_JUDGED, Judge
 from invariant_bandits.service.learning.making import made_from

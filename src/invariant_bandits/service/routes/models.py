@@ -9,17 +9,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from invariant_bandits.files import FileError
-from invariant_bandits.model import Model
+from invariant_bandits.model.model import Model
 from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.http import RefusedError, answer, check_values, read, read_body
-from invariant_bandits.service.learners import FittedLearner, OpenLearner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.learning.background import Learning
 from invariant_bandits.service.routes.shapes import ArmRequest, ModelRequest
 from invariant_bandits.service.state import State
 from invariant_bandits.service.views import exploration_of, versions_of
+from invariant_bandits.storage import FileError
 
 
 def _name(request: Request) -> str:

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from invariant_bandits.files import FileError
+from invariant_bandits.storage import FileError
 
 SIZE = 16
 """Bytes of a digest in a row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from invariant_bandits.extras import needed
+from invariant_bandits.optional import needed
 from invariant_bandits.service.store.chain import StoreError
 
 SCHEMES = ("postgresql://", "postgres://")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from invariant_bandits.extras import needed
+from invariant_bandits.optional import needed
 from invariant_bandits.service.store.base import Head, UnavailableError
 from invariant_bandits.service.store.chain import START, Row, StoreError
 from invariant_bandits.service.store.parts import snapshot_digest

@@ -11,8 +11,10 @@ from starlette.responses import Response
 from invariant_bandits.service import work
 from invariant_bandits.service.application import service_of
 from invariant_bandits.service.http import answer, check_id, read
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
+from invariant_bandits.service.learners.base import Learner, learner_from_bytes
+from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.naming import CONSTANT
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.protocols.personalizer.doors import loop_of
 from invariant_bandits.service.protocols.personalizer.errors import invalid_as
 from invariant_bandits.service.protocols.personalizer.keeping import found, kept_under, listed, removed

@@ -8,19 +8,21 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from invariant_bandits import files
-from invariant_bandits.files import FileError
-from invariant_bandits.model import Model
+from invariant_bandits import storage
+from invariant_bandits.model.model import Model
 from invariant_bandits.service import work
 from invariant_bandits.service.application import service_of
 from invariant_bandits.service.batches import Batch
 from invariant_bandits.service.events import decoded
 from invariant_bandits.service.http import answer, read_body
-from invariant_bandits.service.learners import FittedLearner, Learner, OpenLearner, learner_from_bytes
+from invariant_bandits.service.learners.base import Learner, learner_from_bytes
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.protocols.personalizer.doors import loop_of
 from invariant_bandits.service.protocols.personalizer.errors import ProtocolError, not_here
 from invariant_bandits.service.protocols.personalizer.times import moment
 from invariant_bandits.service.state import State
+from invariant_bandits.storage import FileError
 
 KIND = "served model"
 
@@ -83,14 +85,14 @@ def _as_it_began(state: State, model: str) -> Learner:
 
 def as_octets(kind: str, content: bytes) -> bytes:
     """A file that holds the state of a learner of a kind, with its checksum."""
-    return files.encode(KIND, {"state": np.frombuffer(content, dtype=np.uint8)}, {"learner": kind})
+    return storage.encode(KIND, {"state": np.frombuffer(content, dtype=np.uint8)}, {"learner": kind})
 
 
 def from_octets(content: bytes, seed: int) -> Learner:
     """The learner in such a file, or in one that `fit` has written; FileError if it is neither."""
     name = "the imported file"
     try:
-        arrays, about = files.decode(content, KIND, name)
+        arrays, about = storage.decode(content, KIND, name)
     except FileError as error:
         try:
             return FittedLearner(Model.from_bytes(content, name), seed)

@@ -1,0 +1,709 @@
+"""The compiled loops of joint diagonalisation and of the pairwise tests, on plain arrays, in the paper's letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int) -> Any:
+    """Rotate the stack S (p, p, m) and the basis U (p, p), in place, towards joint diagonality.
+
+    The window comes last, so that a rotation works on contiguous runs.
+
+    Per pair (a, b) and window write s_aa, s_bb = α ± β and s_ab = γ; a rotation by θ turns β into
+    u(θ) = β cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
+    minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised
+    Σ n/(α² − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix.
+    At most `most` sweeps, until no angle reaches `tolerance`. Returns the largest angle of the last one.
+    """
+    p, _, m = S.shape
+    largest = 0.0
+    for _ in range(most):
+        largest = 0.0
+        for a in range(p - 1):
+            for b in range(a + 1, p):
+                co, si = 1.0, 0.0
+                for _ in range(3 if likelihood else 1):
+                    h11, h12, h22 = 0.0, 0.0, 0.0
+                    for i in range(m):
+                        beta = 0.5 * (S[a, a, i] - S[b, b, i])
+                        gamma = S[a, b, i]
+                        weight = n[i]
+                        if likelihood:
+                            alpha = 0.5 * (S[a, a, i] + S[b, b, i])
+                            u = beta * co + gamma * si
+                            weight /= max(alpha * alpha - u * u, 1e-14 * alpha * alpha)
+                        h11 += weight * beta * beta
+                        h12 += weight * beta * gamma
+                        h22 += weight * gamma * gamma
+                    twice = np.arctan2(2.0 * h12, h11 - h22) * 0.5
+                    change = abs(np.cos(twice) * si - np.sin(twice) * co)
+                    co, si = np.cos(twice), np.sin(twice)
+                    if change < 0.1 * tolerance:
+                        break
+                theta = 0.5 * np.arctan2(si, co)
+                if abs(theta) < 0.01 * tolerance:
+                    continue
+                largest = max(largest, abs(theta))
+                c, s = np.cos(theta), np.sin(theta)
+                for k in range(p):
+                    for i in range(m):
+                        x, y = S[a, k, i], S[b, k, i]
+                        S[a, k, i] = c * x + s * y
+                        S[b, k, i] = c * y - s * x
+                for k in range(p):
+                    for i in range(m):
+                        x, y = S[k, a, i], S[k, b, i]
+                        S[k, a, i] = c * x + s * y
+                        S[k, b, i] = c * y - s * x
+                for k in range(p):
+                    x, y = U[k, a], U[k, b]
+                    U[k, a] = c * x + s * y
+                    U[k, b] = c * y - s * x
+        if largest < tolerance:
+            break
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def pair_statistics(S: Any, n: Any) -> Any:
+    """T_ab = −Σ_i n_i log(1 − r²_{i,ab}) for every pair of columns; S is (p, p, m), the result (p, p)."""
+    p, _, m = S.shape
+    T = np.zeros((p, p))
+    for a in range(p):
+        for b in range(a):
+            for i in range(m):
+                square = S[a, b, i] * S[a, b, i] / (S[a, a, i] * S[b, b, i])
+                T[a, b] -= n[i] * np.log(max(1.0 - square, 1e-300))
+            T[b, a] = T[a, b]
+    return T
+
+
+DIRECT_SOLVE_UNKNOWNS = 300
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def product(A: Any, B: Any) -> Any:
+    """A @ B; plain loops, since matrices here are small and library calls are slow to compile and to enter."""
+    rows, inner = A.shape
+    columns = B.shape[1]
+    out = np.zeros((rows, columns))
+    for i in range(rows):
+        for k in range(inner):
+            weight = A[i, k]
+            for j in range(columns):
+                out[i, j] += weight * B[k, j]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def factor(A: Any) -> Any:
+    """Lower Cholesky factor of a symmetric positive definite matrix; a vanishing pivot becomes tiny, not NaN."""
+    size = len(A)
+    C = np.zeros((size, size))
+    for i in range(size):
+        for j in range(i + 1):
+            total = A[i, j]
+            for k in range(j):
+                total -= C[i, k] * C[j, k]
+            if i == j:
+                C[i, i] = np.sqrt(max(total, 1e-15 * A[i, i]))
+            else:
+                C[i, j] = total / C[j, j]
+    return C
+
+
+@njit(cache=True, nogil=True)
+def inverse(A: Any) -> Any:
+    """Inverse of a symmetric positive definite matrix, symmetric by construction."""
+    size = len(A)
+    C = factor(A)
+    T = np.zeros((size, size))
+    for j in range(size):
+        T[j, j] = 1.0 / C[j, j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total -= C[i, k] * T[k, j]
+            T[i, j] = total / C[i, i]
+    out = np.zeros((size, size))
+    for k in range(size):
+        for i in range(k + 1):
+            weight = T[k, i]
+            for j in range(i + 1):
+                out[i, j] += weight * T[k, j]
+    for i in range(size):
+        for j in range(i):
+            out[j, i] = out[i, j]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
+    """Solve Σ_k L_k E R_k + damping·E = G for E (q, s), where L (k, q, q) and R (k, s, s) are symmetric.
+
+    The sum must be positive semi-definite. Few unknowns: Cholesky of Σ L_k ⊗ R_k; many: conjugate gradients.
+    """
+    q, s = G.shape
+    if q * s > DIRECT_SOLVE_UNKNOWNS:
+        return _conjugate_gradients(L, R, G, damping)
+    size = q * s
+    K = np.zeros((size, size))
+    for k in range(len(L)):
+        for a in range(q):
+            for b in range(a + 1):
+                weight = L[k, a, b]
+                for c in range(s):
+                    for d in range(s):
+                        K[a * s + c, b * s + d] += weight * R[k, c, d]
+    for j in range(size):
+        K[j, j] += damping
+    C = factor(K)
+    x = np.empty(size)
+    for i in range(size):
+        total = G[i // s, i % s]
+        for k in range(i):
+            total -= C[i, k] * x[k]
+        x[i] = total / C[i, i]
+    for i in range(size - 1, -1, -1):
+        total = x[i]
+        for k in range(i + 1, size):
+            total -= C[k, i] * x[k]
+        x[i] = total / C[i, i]
+    return x.reshape((q, s))
+
+
+@njit(cache=True, nogil=True)
+def _inner(A: Any, B: Any) -> float:
+    total = 0.0
+    for a in range(A.shape[0]):
+        for b in range(A.shape[1]):
+            total += A[a, b] * B[a, b]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
+    """`solve_rotation` by conjugate gradients, scaled by the diagonal of Σ L_k ⊗ R_k."""
+    q, s = G.shape
+    scale = np.full((q, s), damping)
+    for k in range(len(L)):
+        for a in range(q):
+            for c in range(s):
+                scale[a, c] += L[k, a, a] * R[k, c, c]
+    E, image = np.zeros((q, s)), np.zeros((q, s))
+    rest, z, direction = G.copy(), np.zeros((q, s)), np.zeros((q, s))
+    old, goal = 0.0, 0.0
+    for iteration in range(100):
+        for a in range(q):
+            for c in range(s):
+                z[a, c] = rest[a, c] / scale[a, c]
+        new = _inner(rest, z)
+        if iteration == 0:
+            goal = 1e-8 * new
+        elif new <= goal:
+            break
+        keep = new / old if iteration > 0 else 0.0
+        for a in range(q):
+            for c in range(s):
+                direction[a, c] = z[a, c] + keep * direction[a, c]
+                image[a, c] = damping * direction[a, c]
+        for k in range(len(L)):
+            term = product(product(L[k], direction), R[k])
+            for a in range(q):
+                for c in range(s):
+                    image[a, c] += term[a, c]
+        curvature = _inner(direction, image)
+        if curvature <= 0.0:
+            break
+        step = new / curvature
+        for a in range(q):
+            for c in range(s):
+                E[a, c] += step * direction[a, c]
+                rest[a, c] -= step * image[a, c]
+        old = new
+    return E
+
+
+@njit(cache=True, nogil=True)
+def picked(M: Any, rows: Any, columns: Any) -> Any:
+    """M[rows][:, columns] as a new array."""
+    out = np.empty((len(rows), len(columns)))
+    for a in range(len(rows)):
+        for b in range(len(columns)):
+            out[a, b] = M[rows[a], columns[b]]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _joined(first: Any, second: Any) -> Any:
+    both = np.empty(len(first) + len(second), dtype=np.int64)
+    for a in range(len(first)):
+        both[a] = first[a]
+    for b in range(len(second)):
+        both[len(first) + b] = second[b]
+    return both
+
+
+@njit(cache=True, nogil=True)
+def _log_determinant(A: Any) -> float:
+    C = factor(A)
+    total = 0.0
+    for j in range(len(A)):
+        total += 2.0 * np.log(C[j, j])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
+    """Σ n_i[logdet A_i + logdet B_i − logdet S_i] of two groups of coordinates; S is (m, p, p).
+
+    Twice the log-likelihood ratio of "the groups are uncorrelated in every window"; zero where they are.
+    """
+    both = _joined(first, second)
+    total = 0.0
+    for i in range(len(S)):
+        separate = _log_determinant(picked(S[i], first, first)) + _log_determinant(picked(S[i], second, second))
+        total += n[i] * (separate - _log_determinant(picked(S[i], both, both)))
+    return total
+
+
+@njit(cache=True, nogil=True)
+def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
+    """Gradient and curvature of `dependence` in the rotation E (|first|, |second|) that couples the groups.
+
+    With blocks A, B, C of S_i: half gradient Σ n(C B⁻¹ − A⁻¹C), half curvature
+    E ↦ Σ n(A E B⁻¹ + A⁻¹E B − 2E), returned as the pairs (L, R) of its terms.
+    """
+    q, s, m = len(first), len(second), len(S)
+    G = np.zeros((q, s))
+    L = np.zeros((2 * m + 1, q, q))
+    R = np.zeros((2 * m + 1, s, s))
+    for i in range(m):
+        A = picked(S[i], first, first)
+        B = picked(S[i], second, second)
+        C = picked(S[i], first, second)
+        Ai, Bi = inverse(A), inverse(B)
+        right, left = product(C, Bi), product(Ai, C)
+        for a in range(q):
+            L[2 * m, a, a] -= 2.0 * n[i]
+            for b in range(s):
+                G[a, b] += n[i] * (right[a, b] - left[a, b])
+            for b in range(q):
+                L[2 * i, a, b] = n[i] * A[a, b]
+                L[2 * i + 1, a, b] = n[i] * Ai[a, b]
+        for a in range(s):
+            R[2 * m, a, a] = 1.0
+            for b in range(s):
+                R[2 * i, a, b] = Bi[a, b]
+                R[2 * i + 1, a, b] = B[a, b]
+    return G, L, R
+
+
+@njit(cache=True, nogil=True)
+def cayley(E: Any) -> Any:
+    """Orthogonal Q = (I − X/2)⁻¹(I + X/2) with X = [[0, E], [−Eᵀ, 0]]; equals I + X to first order.
+
+    With F = E/2, M = (I + FFᵀ)⁻¹ and N = (I + FᵀF)⁻¹ it is [[2M − I, 2MF], [−2FᵀM, 2N − I]].
+    """
+    q, s = E.shape
+    F, Ft = np.empty((q, s)), np.empty((s, q))
+    for a in range(q):
+        for b in range(s):
+            F[a, b] = Ft[b, a] = 0.5 * E[a, b]
+    left, right = product(F, Ft), product(Ft, F)
+    for a in range(q):
+        left[a, a] += 1.0
+    for b in range(s):
+        right[b, b] += 1.0
+    M, N = inverse(left), inverse(right)
+    corner = product(M, F)
+    Q = np.empty((q + s, q + s))
+    for a in range(q):
+        for b in range(q):
+            Q[a, b] = 2.0 * M[a, b]
+        for b in range(s):
+            Q[a, q + b] = 2.0 * corner[a, b]
+            Q[q + b, a] = -2.0 * corner[a, b]
+    for a in range(s):
+        for b in range(s):
+            Q[q + a, q + b] = 2.0 * N[a, b]
+    for a in range(q + s):
+        Q[a, a] -= 1.0
+    return Q
+
+
+@njit(cache=True, nogil=True)
+def _rotate(M: Any, both: Any, Q: Any, rows: bool) -> None:
+    """M[:, both] ← M[:, both] Q in place, and with `rows` M[both] ← Qᵀ M[both] after it."""
+    k, p = len(both), len(M)
+    turned = product(picked(M, np.arange(p), both), Q)
+    for a in range(p):
+        for b in range(k):
+            M[a, both[b]] = turned[a, b]
+    if not rows:
+        return
+    for b in range(p):
+        for a in range(k):
+            turned[b, a] = M[both[a], b]
+    turned = product(turned, Q)
+    for b in range(p):
+        for a in range(k):
+            M[both[a], b] = turned[b, a]
+
+
+@njit(cache=True, nogil=True)
+def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
+    """Halve E until the Cayley rotation lowers the dependence of the two groups; returns it and the step's size.
+
+    Size 0 means that no step did.
+    """
+    both = _joined(first, second)
+    k = len(both)
+    head, tail, every = np.arange(len(first)), np.arange(len(first), k), np.arange(k)
+    trial = np.empty((len(S), k, k))
+    before = dependence(S, n, first, second)
+    for _ in range(8):
+        Q = cayley(E)
+        for i in range(len(S)):
+            turned = picked(S[i], both, both)
+            _rotate(turned, every, Q, True)
+            for a in range(k):
+                for b in range(k):
+                    trial[i, a, b] = turned[a, b]
+        if dependence(trial, n, head, tail) <= before:
+            return Q, np.sqrt(_inner(E, E))
+        for a in range(E.shape[0]):
+            for b in range(E.shape[1]):
+                E[a, b] *= 0.5
+    return cayley(E), 0.0
+
+
+@njit(cache=True, nogil=True)
+def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int) -> Any:
+    """Minimise the dependence between all pairs of blocks over rotations; S (m, p, p) and U (p, p) in place.
+
+    Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step each,
+    halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
+    """
+    blocks = len(starts) - 1
+    rows = 0.0
+    for i in range(len(n)):
+        rows += n[i]
+    largest = 0.0
+    for _ in range(most):
+        largest = 0.0
+        for k in range(blocks):
+            first = order[starts[k] : starts[k + 1]]
+            for j in range(k + 1, blocks):
+                second = order[starts[j] : starts[j + 1]]
+                G, L, R = decoupling_step(S, n, first, second)
+                E = solve_rotation(L, R, G, 1e-6 * rows)
+                size = np.sqrt(_inner(E, E))
+                if size < 0.1 * tolerance:
+                    continue
+                shrink = -min(1.0, 0.5 / size)
+                for a in range(len(first)):
+                    for b in range(len(second)):
+                        E[a, b] *= shrink
+                Q, step = _improving_rotation(S, n, first, second, E)
+                if step > 0.0:
+                    both = _joined(first, second)
+                    for i in range(len(S)):
+                        _rotate(S[i], both, Q, True)
+                    _rotate(U, both, Q, False)
+                    largest = max(largest, step)
+        if largest < tolerance:
+            break
+    return largest
+
+
+@njit(cache=True)
+def _invert(A: Any) -> None:
+    """Replace a symmetric positive definite matrix (p, p) by its inverse, through Cholesky."""
+    p = len(A)
+    for j in range(p):
+        for k in range(j):
+            for i in range(j, p):
+                A[i, j] -= A[i, k] * A[j, k]
+        root = np.sqrt(A[j, j])
+        for i in range(j, p):
+            A[i, j] /= root
+    for j in range(p):
+        A[j, j] = 1.0 / A[j, j]
+        for i in range(j + 1, p):
+            total = 0.0
+            for k in range(j, i):
+                total += A[i, k] * A[k, j]
+            A[i, j] = -total / A[i, i]
+    for j in range(p):
+        for i in range(j, p):
+            total = 0.0
+            for k in range(i, p):
+                total += A[k, i] * A[k, j]
+            A[i, j] = total
+            A[j, i] = total
+
+
+@njit(cache=True)
+def _information(L: Any, drift: Any, out: Any) -> None:
+    """What a silent window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
+    p, r = L.shape
+    inner = np.zeros((r, r))
+    for k in range(r):
+        inner[k, k] = 1.0
+        for a in range(p):
+            scaled = L[a, k] * drift[a]
+            for j in range(r):
+                inner[k, j] += scaled * L[a, j]
+    _invert(inner)
+    half = np.zeros((p, r))
+    for a in range(p):
+        for k in range(r):
+            weight = L[a, k]
+            for j in range(r):
+                half[a, j] += weight * inner[k, j]
+    for a in range(p):
+        for b in range(p):
+            total = 0.0
+            for j in range(r):
+                total += half[a, j] * L[b, j]
+            out[a, b] = total
+
+
+@njit(cache=True)
+def random_effects(
+    g: Any,
+    H: Any,
+    regular: Any,
+    roots: Any,
+    informing: Any,
+    drift: Any,
+    iterations: int,
+    mean: Any,
+    covariance: Any,
+) -> None:
+    """Iterate EM in place: drift ω (p,), mean μ (p,), covariance C_μ (p, p), from ĝ (m, p) and H (m, p, p).
+
+    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj]. For windows that are not
+    `regular` (m,), in their order, roots (k, p, r) stand in for H_i; their mean is over the informing (p,) windows.
+    """
+    m, p = g.shape
+    precision = np.empty((m, p, p))
+    weighted = np.empty(p)
+    for _ in range(iterations):
+        covariance[:] = 0.0
+        weighted[:] = 0.0
+        silent = 0
+        for i in range(m):
+            A = precision[i]
+            if regular[i]:
+                for a in range(p):
+                    for b in range(p):
+                        A[a, b] = H[i, a, b]
+                    A[a, a] += drift[a]
+                _invert(A)
+            else:
+                _information(roots[silent], drift, A)
+                silent += 1
+            for a in range(p):
+                for b in range(p):
+                    covariance[a, b] += A[a, b]
+                    weighted[a] += A[a, b] * g[i, b]
+        _invert(covariance)
+        for a in range(p):
+            mean[a] = 0.0
+            for b in range(p):
+                mean[a] += covariance[a, b] * weighted[b]
+        for a in range(p):
+            change = 0.0
+            for i in range(m):
+                pull = 0.0
+                for b in range(p):
+                    pull += precision[i, a, b] * (g[i, b] - mean[b])
+                change += pull * pull - precision[i, a, a]
+            drift[a] = max(drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300)
+
+
+UNDETERMINED = 1e-13  # share of a variance that is left of it when the coordinates before have explained the rest
+TINY = 2.0**-52
+
+
+@njit(cache=True, nogil=True)
+def _invert_published_kernels(A: Any, inverse: Any) -> None:
+    """inverse ← A⁻¹ by Gauss–Jordan elimination with row pivoting; A (p, p) is used up, a zero pivot becomes tiny."""
+    p = len(A)
+    for i in range(p):
+        for j in range(p):
+            inverse[i, j] = 1.0 if i == j else 0.0
+    for k in range(p):
+        lead = k
+        for i in range(k + 1, p):
+            if abs(A[i, k]) > abs(A[lead, k]):
+                lead = i
+        if lead != k:
+            for j in range(p):
+                A[k, j], A[lead, j] = A[lead, j], A[k, j]
+                inverse[k, j], inverse[lead, j] = inverse[lead, j], inverse[k, j]
+        pivot = A[k, k] if A[k, k] != 0.0 else TINY
+        for j in range(p):
+            A[k, j] /= pivot
+            inverse[k, j] /= pivot
+        for i in range(p):
+            weight = A[i, k]
+            if i != k and weight != 0.0:
+                for j in range(p):
+                    A[i, j] -= weight * A[k, j]
+                    inverse[i, j] -= weight * inverse[k, j]
+
+
+@njit(cache=True, nogil=True)
+def make_orthogonal(X: Any) -> None:
+    """X (p, p) ← the orthogonal matrix nearest to it, by Newton's iteration X ← (X + X⁻ᵀ)/2 (Higham 1986)."""
+    p = len(X)
+    work, inverse = np.empty((p, p)), np.empty((p, p))
+    for _ in range(100):
+        for i in range(p):
+            for j in range(p):
+                work[i, j] = X[i, j]
+        _invert_published_kernels(work, inverse)
+        change = 0.0
+        for i in range(p):
+            for j in range(p):
+                step = 0.5 * (inverse[j, i] - X[i, j])
+                X[i, j] += step
+                change = max(change, abs(step))
+        if change < 1e-14:
+            return
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) -> Any:
+    """Turn the orthogonal U (p, p), in place, until UᵀSU is as diagonal as least squares can make it; S is (p, p, m).
+
+    Each step fits the mixing matrix A ≈ I of UᵀS_iU ≈ A·diag·Aᵀ to all m matrices with equal weights (Tichavský &
+    Yeredor 2009, equation 24 with unit weights), unmixes with A⁻¹, and goes back to the nearest orthogonal matrix:
+    that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the largest change of the last step.
+    """
+    p, _, m = S.shape
+    half, R = np.empty((p, p, m)), np.empty((p, p, m))
+    A, D, K, new = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
+    change = 0.0
+    for _ in range(most):
+        for a in range(p):
+            for b in range(p):
+                for i in range(m):
+                    half[a, b, i] = 0.0
+                for k in range(p):
+                    weight = U[k, a]
+                    for i in range(m):
+                        half[a, b, i] += weight * S[k, b, i]
+        for a in range(p):
+            for b in range(a + 1):
+                for i in range(m):
+                    R[a, b, i] = 0.0
+                for k in range(p):
+                    weight = U[k, b]
+                    for i in range(m):
+                        R[a, b, i] += weight * half[a, k, i]
+                for i in range(m):
+                    R[b, a, i] = R[a, b, i]
+        for a in range(p):
+            for b in range(p):
+                diagonals, mixed = 0.0, 0.0
+                for i in range(m):
+                    diagonals += R[a, a, i] * R[b, b, i]
+                    mixed += R[b, b, i] * R[a, b, i]
+                D[a, b], K[a, b] = diagonals, mixed
+        for a in range(p):
+            for b in range(p):
+                determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
+                if determinant == 0.0:
+                    determinant = TINY
+                A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
+        make_orthogonal(A)
+        change = 0.0
+        for k in range(p):
+            for a in range(p):
+                total = 0.0
+                for b in range(p):
+                    total += U[k, b] * A[b, a]
+                new[k, a] = total
+        for k in range(p):
+            for a in range(p):
+                change = max(change, abs(new[k, a] - U[k, a]))
+                U[k, a] = new[k, a]
+        if change < tolerance:
+            break
+    return change
+
+
+@njit(cache=True, nogil=True)
+def adapted_explained_variance(Z: Any, r: Any, starts: Any, length: int, lag: int, residual_dims: Any, B: Any) -> Any:
+    """Mean of 2rẑ − ẑ², ẑ = zᵀ(β + δ), over the rows of each fold; δ is adapted to the `lag` rows before each.
+
+    Z (n, p) coordinates and r (n,) rewards; fold f is the rows starts[f] : starts[f] + length. Candidate k keeps
+    β = B[f, k] (p,) fixed on the coordinates from q = residual_dims[k] on, and is zero on the first q, the
+    residual ones; δ is the least squares fit, with an intercept, of r − zᵀβ on those. The first test row of a fold has
+    `lag` rows of the same fold before it; its last row is not used. Returns (folds, candidates).
+
+    Because residual sets are nested, one Cholesky factor C of a window's centred Gram matrix serves all of them. With
+    w = C⁻¹z, y = C⁻¹·cross: zᵀδ = Σ_{i<q} w_i(y_i − Σ_{j≥q} C_ji β_j). Each Gram matrix is summed afresh. A coordinate
+    that those before it determine within the window gets no coefficient.
+    """
+    p, candidates = Z.shape[1], len(residual_dims)
+    G, C = np.zeros((p, p)), np.zeros((p, p))
+    cross, mean, row, w, y = np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p)
+    result = np.zeros((len(starts), candidates))
+    tests = length - lag - 1
+    for f in range(len(starts)):
+        for first in range(starts[f], starts[f] + tests):
+            test = first + lag
+            level = 0.0
+            for i in range(p):
+                mean[i] = cross[i] = 0.0
+                for j in range(i + 1):
+                    G[i, j] = 0.0
+            for t in range(first, test):
+                level += r[t] / lag
+                for i in range(p):
+                    mean[i] += Z[t, i] / lag
+            for t in range(first, test):
+                for i in range(p):
+                    row[i] = Z[t, i] - mean[i]
+                    cross[i] += row[i] * (r[t] - level)
+                    for j in range(i + 1):
+                        G[i, j] += row[i] * row[j]
+            for j in range(p):
+                pivot = G[j, j]
+                for k in range(j):
+                    pivot -= C[j, k] * C[j, k]
+                known = pivot > UNDETERMINED * G[j, j]
+                C[j, j] = np.sqrt(pivot) if known else 0.0
+                for i in range(j + 1, p):
+                    total = G[i, j]
+                    for k in range(j):
+                        total -= C[i, k] * C[j, k]
+                    C[i, j] = total / C[j, j] if known else 0.0
+                left, right = Z[test, j], cross[j]
+                for k in range(j):
+                    left -= C[j, k] * w[k]
+                    right -= C[j, k] * y[k]
+                w[j] = left / C[j, j] if known else 0.0
+                y[j] = right / C[j, j] if known else 0.0
+            for k in range(candidates):
+                q = residual_dims[k]
+                guess = 0.0
+                for j in range(q, p):
+                    guess += Z[test, j] * B[f, k, j]
+                for i in range(q):
+                    rest = y[i]
+                    for j in range(q, p):
+                        rest -= C[j, i] * B[f, k, j]
+                    guess += w[i] * rest
+                result[f, k] += (2.0 * r[test] * guess - guess * guess) / tests
+    return result

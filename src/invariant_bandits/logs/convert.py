@@ -1,0 +1,275 @@
+"""A log in one format written in another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs import arms as labels
+from invariant_bandits.logs import decode
+from invariant_bandits.logs.casting import TypedRows
+from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
+from invariant_bandits.logs.external_sort import run_starts, whole_rounds
+from invariant_bandits.logs.formats.registry import LogFormat, format_to_write, open_source
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.quality import QualityReport, RowProblems
+from invariant_bandits.logs.schema import SchemaLike
+from invariant_bandits.logs.sources import COMPRESSIONS, Source, Task, is_remote, skipped_by_reason
+from invariant_bandits.storage import FileError, replacing
+
+UNUSABLE = "round without one chosen action, its reward and its propensity"
+
+
+def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[Event]:
+    """The rounds of a log as events; what cannot be used is put down in `report`.
+
+    Parameters
+    ----------
+    source : Source
+        Events, or rows: one per offered action, or one per round with the label of the chosen arm.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; what is not said is inferred.
+    report : QualityReport
+        Counts what was read and what was left out.
+    """
+    if isinstance(source, EventSource):
+        yield from _own_events(source, report)
+        return
+    log = open_log(source, schema)
+    if log.schema.propensity is None:
+        raise InputError("schema: propensity is missing; events are written with the probability of the chosen action")
+    if log.schema.one_row_per_action and log.schema.chosen is not None:
+        yield from _from_rows(log, report)
+    elif log.schema.labelled:
+        yield from _from_labels(log, report)
+    else:
+        raise InputError(
+            "events need one row per offered action (round and chosen), or the label of the chosen arm; this log has"
+            " neither"
+        )
+
+
+def _own_events(source: EventSource, report: QualityReport) -> Iterator[Event]:
+    for path in source.paths:
+        for line, event in source.events(path, features=True):
+            report.rows += 1
+            if isinstance(event, Event):
+                report.rounds += 1
+                yield event
+            else:
+                report.add(event, path, [line])
+
+
+def _from_rows(log: Log, report: QualityReport) -> Iterator[Event]:
+    """One event per round of several rows."""
+    schema, typed = log.schema, TypedRows(log.source)
+    for task in log.source.tasks:
+        for row, batch in whole_rounds(log.source, task, schema.used_columns, str(schema.round)):
+            report.rows += len(batch)
+            starts = run_starts(batch.column(schema.round))
+            chosen, names = decode.flags(batch.column(schema.chosen)), _labels(log, batch)
+            rows = typed.typed(batch).to_pylist()
+            for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
+                here, (marked,) = rows[first:last], np.nonzero(chosen[first:last])
+                its = here[int(marked[0])] if len(marked) == 1 else {}
+                features = [_features(log, one) for one in here]
+                place = int(marked[0]) if len(marked) else 0
+                event = _event(log, its, str(here[0][schema.round]), names[first:last], place, [], features)
+                yield from _counted(event, task, row + int(first), report)
+
+
+def _labels(log: Log, batch: Any) -> list[str]:
+    """Labels of the rows; their places in the round are put in where there are none."""
+    column = log.schema.arm or log.schema.action
+    return [""] * len(batch) if column is None else [str(one) for one in batch.column(column).to_pylist()]
+
+
+def _from_labels(log: Log, report: QualityReport) -> Iterator[Event]:
+    """One event per row; what was offered is known from the log's arms."""
+    schema, typed, position = log.schema, TypedRows(log.source), 0
+    for task in log.source.tasks:
+        for row, batch in log.source.batches(task, schema.used_columns):
+            report.rows += len(batch)
+            offered = _offered(log, batch, position)
+            position += len(batch)
+            for place, one in enumerate(typed.typed(batch).to_pylist()):
+                label = str(batch.column(schema.arm)[place].as_py())
+                arms = [log.arms.labels[index] for index in np.flatnonzero(offered[place])]
+                where = arms.index(label) if label in arms else -1
+                actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
+                name = str(one[schema.round]) if schema.round is not None else f"{task.file}:{row + place}"
+                event = _event(log, one if where >= 0 else {}, name, arms, where, _features(log, one), actions)
+                yield from _counted(event, task, row + place, report)
+
+
+def _offered(log: Log, batch: Any, position: int) -> Array:
+    """Which arms every row offered (n, arms)."""
+    schema = log.schema
+    if schema.arms_offered is not None:
+        words, of_row = labels.flattened(batch.column(schema.arms_offered))
+        codes, mask = labels.places(words, log.arms.labels), np.zeros((len(batch), len(log.arms)), dtype=bool)
+        mask[of_row[codes >= 0], codes[codes >= 0]] = True
+        return mask
+    when: Array = position + np.arange(len(batch))
+    if schema.time is not None:
+        when = decode.times(batch.column(schema.time), schema.time, log.times_are_dates, RowProblems(len(batch)))
+    return log.arms.offered_at(when)
+
+
+def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
+    """Features of a row: words of categories, numbers of the others; lists are numbers with places."""
+    found: list[Feature] = []
+    for name in log.schema.features:
+        value = row[name]
+        if name in log.schema.categorical:
+            if value is not None and value != NONE:
+                found.append((name, str(value)))
+        elif isinstance(value, list):
+            found += [(f"{name}[{place}]", float(one)) for place, one in enumerate(value) if one]
+        elif value:
+            found.append((name, float(value)))
+    return found
+
+
+def _event(
+    log: Log,
+    row: Mapping[str, Any],
+    name: str,
+    names: Sequence[str],
+    chosen: int,
+    shared: list[Feature],
+    actions: list[list[Feature]],
+) -> Event | None:
+    """The event of a round whose chosen action has this row; None if it lacks what an event needs."""
+    schema = log.schema
+    reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
+    if reward is None or propensity is None or not 0.0 < propensity <= 1.0:
+        return None
+    time: Any = None if schema.time is None else row.get(schema.time)
+    stamp = f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
+    labelled = [label or str(place) for place, label in enumerate(names, start=1)]
+    return Event(name, labelled, chosen, float(reward), float(propensity), shared, actions, stamp)
+
+
+def _counted(event: Event | None, task: Task, row: int, report: QualityReport) -> Iterator[Event]:
+    if event is None:
+        report.add(UNUSABLE, task.file, [row])
+        return
+    report.rounds += 1
+    yield event
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written, and what was not.
+
+    Parameters
+    ----------
+    label : str
+        What the format is called.
+    quality : QualityReport
+        Rows or events that were read, those that were written (its rounds), and the others by reason.
+    unreadable : mapping of str to int
+        By column, values that were not of its type and are missing now.
+    """
+
+    label: str
+    quality: QualityReport
+    unreadable: Mapping[str, int]
+
+    def describe(self) -> str:
+        """A few lines a person can read."""
+        lines = [f"{self.label}: {self.quality.rounds:,} written of {self.quality.rows:,} read"]
+        lines += [
+            f"{problem.count:>11,}  {reason}"
+            for reason, problem in sorted(self.quality.problems.items())
+            if problem.count
+        ]
+        lines += [
+            f"{count:>11,}  values of {name} are not of its type: missing" for name, count in self.unreadable.items()
+        ]
+        return "\n".join(lines)
+
+
+def convert(source: Any, out: str | PathLike[str], schema: SchemaLike = None, *, force: bool = False) -> Conversion:
+    """Write a log in the format that the suffix of `out` says; the file appears when it is whole.
+
+    Tables keep their columns and types. Vowpal's forms (.vw, .dsjson) get an event per round, from a log with one row
+    per offered action or with labels of arms, and with propensities.
+
+    Parameters
+    ----------
+    source : path, folder, pattern, list of these, Arrow table, frame or Source
+        Where the rows come from; see `open_source`.
+    out : path
+        Where they go.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean, for events; what is not said is inferred.
+    force : bool
+        Whether a file that is there is replaced; one that is read is never.
+
+    >>> import pyarrow as pa, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> convert(pa.table({"reward": [1.0, 0.0], "price": [2.5, 3.0]}), f"{folder}/log.csv").describe()
+    'CSV: 2 written of 2 read'
+    """
+    kind = format_to_write(str(out))
+    target = _checked_target(str(out), force)
+    opened = open_source(source)
+    if target.exists() and any(_same_file(task.file, target) for task in opened.tasks):
+        raise InputError(f"OUT must not be a file that is read, got {out}")
+    import pyarrow as pa
+
+    try:
+        with replacing(target) as scratch:
+            return _write(kind, opened, str(out), scratch, schema)
+    except pa.ArrowException as error:
+        raise FileError(f"{out} could not be written: {' '.join(str(error).split())}") from error
+
+
+def _checked_target(out: str, force: bool) -> Path:
+    if is_remote(out):
+        raise InputError(f"OUT must be a file of this machine, got {out}")
+    target = Path(os.path.realpath(out))
+    if target.is_dir() or not target.parent.is_dir():
+        raise FileError(f"OUT must be a file in a folder that is there, got {out}")
+    if target.exists() and not force:
+        raise InputError(f"OUT: {out} is there already; --force (force=True) replaces it")
+    return target
+
+
+def _same_file(path: str, target: Path) -> bool:
+    return not is_remote(path) and Path(path).exists() and os.path.samefile(path, target)
+
+
+def _write(kind: LogFormat, source: Source, out: str, scratch: Path, schema: SchemaLike) -> Conversion:
+    report, unreadable = QualityReport(), dict[str, int]()
+    with _open_sink(scratch, out if kind.packed else "") as sink:
+        if kind.event_writer is not None:
+            kind.event_writer(sink, events_of(source, schema, report))
+            return Conversion(kind.label, report, unreadable)
+        rows = TypedRows(source)
+        assert kind.table_writer is not None
+        kind.table_writer(sink, out, rows.arrow_schema, rows.batches())
+    report.rows = report.rounds = rows.rows
+    for task in source.tasks:
+        for reason, lines in skipped_by_reason(source, task).items():
+            if lines and not report.is_kept(reason):
+                report.add(reason, task.file, lines)
+                report.rows += len(lines)
+    return Conversion(kind.label, report, {name: count for name, count in rows.unreadable.items() if count})
+
+
+def _open_sink(scratch: Path, out: str) -> Any:
+    """Where bytes go, compressed if the suffix of `out` says so."""
+    import pyarrow as pa
+
+    codec = next((name for suffix, name in COMPRESSIONS.items() if out.endswith(suffix)), None)
+    return pa.OSFile(str(scratch), "wb") if codec is None else pa.CompressedOutputStream(str(scratch), codec)

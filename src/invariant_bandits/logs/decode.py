@@ -1,0 +1,313 @@
+"""Arrow columns → NumPy arrays; rows whose value cannot be used hold zeros, and `problems` say why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array
+from invariant_bandits.logs.quality import IMPUTED, RowProblems
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is a number or a truth value."""
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
+
+
+def is_time(kind: Any) -> bool:
+    """Whether an Arrow type is a timestamp or a date."""
+    from pyarrow import types
+
+    return bool(types.is_timestamp(kind) or types.is_date(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is text, or a dictionary of text."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is a list of any form."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def is_vector(kind: Any) -> bool:
+    """Whether an Arrow type is a list of numbers."""
+    return is_list(kind) and is_number(kind.value_type)
+
+
+def without_views(kind: Any) -> Any:
+    """The type with plain text instead of string views, which most of Arrow's functions do not know."""
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, without_views(kind.value_type), kind.ordered)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = without_views(kind.value_type)
+        return kind if inner == kind.value_type else pa.list_(inner)
+    return kind
+
+
+def schema_without_views(schema: Any) -> Any:
+    """The schema with plain text instead of string views."""
+    import pyarrow as pa
+
+    return pa.schema([one.with_type(without_views(one.type)) for one in schema])
+
+
+def batch_without_views(batch: Any) -> Any:
+    """The record batch with plain text instead of string views."""
+    import pyarrow as pa
+
+    wanted = schema_without_views(batch.schema)
+    if wanted == batch.schema:
+        return batch
+    columns = [_plain(batch.column(index), one.type) for index, one in enumerate(wanted)]
+    return pa.RecordBatch.from_arrays(columns, names=wanted.names)
+
+
+def _plain(column: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+    return column.cast(kind)
+
+
+MICROSECONDS = "datetime64[us]"
+ZONE = re.compile(r":.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+NANOSECONDS = re.compile(r"\.\d{7,9}")
+TRUE = ("1", "1.0", "true", "t", "yes")
+TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+FLAGS = {"0", "1", "true", "false", "none"}
+
+
+def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
+
+    With `impute`, missing values are NaN and their rows are kept.
+    """
+    import pyarrow as pa
+
+    if is_text(column.type):
+        column = _parsed_numbers(column, name, problems)
+    elif column.type != pa.float64():
+        column = column.cast(pa.float64(), safe=False)
+    if not impute:
+        column = _without_nulls(column, 0.0, name, problems)
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    with np.errstate(all="ignore"):
+        total = values.sum()
+    if np.isfinite(total):
+        return values
+    missing = np.isnan(values) if impute else np.zeros(len(values), dtype=bool)
+    problems.keep(missing & problems.usable, f"{IMPUTED}{name}")
+    bad = ~np.isfinite(values) & ~missing
+    problems.leave_out(bad, f"{name} not finite")
+    return np.where(bad, 0.0, values)
+
+
+def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
+    """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
+    import pyarrow as pa
+
+    if are_dates:
+        return _dates(column, name, problems)
+    if not pa.types.is_integer(column.type):
+        return numbers(column, name, problems)
+    column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _dates(column: Any, name: str, problems: RowProblems) -> Array:
+    import pyarrow as pa
+
+    if is_text(column.type):
+        column = _parsed_dates(column, name, problems)
+    elif is_time(column.type):
+        zone = getattr(column.type, "tz", None)
+        column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.timestamp("us"))
+    else:
+        problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is no date")
+        return np.zeros(len(column), dtype=MICROSECONDS)
+    column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
+    return np.asarray(column.to_numpy(zero_copy_only=False)).view(MICROSECONDS)
+
+
+def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """Text (n,) of a column of categories; with `impute`, missing values are None and their rows are kept."""
+    import pyarrow as pa
+
+    column = column.cast(pa.string())
+    if not impute:
+        column = _without_nulls(column, "", name, problems)
+    elif column.null_count:
+        problems.keep(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"{IMPUTED}{name}")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def unknown(column: Any, categories: Sequence[str]) -> Array:
+    """Mask (n,) of the values that are none of the categories; missing ones are not meant."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    known = compute.is_in(column.cast(pa.string()), value_set=pa.array(list(categories), type=pa.string()))
+    return np.asarray(compute.and_(compute.invert(known), column.is_valid()).to_numpy(zero_copy_only=False))
+
+
+def flags(column: Any) -> Array:
+    """Truth values (n,) of a column of booleans, numbers or words; missing is false."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
+    words = texts(column, "", RowProblems(len(column)))
+    return np.isin(np.char.lower(words.astype(str)), TRUE)
+
+
+def are_flags(column: Any) -> bool:
+    """Whether the values of a column can only be truth values."""
+    return {str(value).lower() for value in column.unique().to_pylist()} <= FLAGS
+
+
+def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
+    """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers are NaN."""
+    import pyarrow as pa
+
+    lengths = list_lengths(column, missing=-1)
+    if not impute:
+        problems.leave_out(lengths < 0, f"missing {name}")
+    fits = lengths == width
+    problems.leave_out(~fits & ~((lengths < 0) & impute), f"{name} without its {width} numbers")
+    whole = bool(fits.all())
+    inside = (column if whole else column.filter(pa.array(fits))).flatten()
+    entries = RowProblems(len(inside))
+    result = np.full((len(column), width), np.nan if impute else 0.0)
+    result[fits] = numbers(inside, name, entries, impute=impute).reshape(-1, width)
+    if entries.found:
+        problems.leave_out_at(fits, entries.of_groups(np.arange(0, len(inside), width)))
+    if impute:
+        problems.keep(np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}")
+    return result
+
+
+def nested_vectors(
+    column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
+) -> tuple[Array, Array]:
+    """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is none."""
+    import pyarrow as pa
+
+    counts = list_lengths(column, missing=0).astype(np.int64)
+    problems.leave_out(counts == 0, "no offered actions")
+    inner = (column if counts.all() else column.filter(pa.array(counts > 0))).flatten()
+    entries = RowProblems(len(inner))
+    rows = vectors(inner, width, name, entries, impute=impute)
+    filled = np.flatnonzero(counts)
+    starts = np.cumsum(counts[filled]) - counts[filled]
+    if entries.found:
+        problems.leave_out_at(filled, entries.of_groups(starts))
+    for reason, of_row in entries.kept.items():
+        of_round = np.zeros(len(counts), dtype=bool)
+        of_round[filled] = np.logical_or.reduceat(of_row, starts)
+        problems.keep(of_round, reason)
+    return rows, counts
+
+
+def list_lengths(column: Any, missing: int) -> Array:
+    """Lengths (n,) of a column of lists; `missing` where there is none."""
+    from pyarrow import compute
+
+    return np.asarray(compute.list_value_length(column).fill_null(missing).to_numpy(zero_copy_only=False))
+
+
+def vector_width(column: Any) -> int:
+    """The usual number of entries of a column of lists, or of lists of lists."""
+    from pyarrow import compute
+
+    if not is_vector(column.type):
+        column = compute.list_flatten(column)
+    lengths = compute.drop_null(compute.list_value_length(column))
+    return int(compute.mode(lengths)[0]["mode"].as_py()) if len(lengths) else 0
+
+
+def as_utc(text: str) -> datetime:
+    """An ISO 8601 date or time as UTC without its zone; no zone means UTC."""
+    moment = datetime.fromisoformat(text.strip())
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
+    if column.null_count == 0:
+        return column
+    problems.leave_out(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {name}")
+    return column.fill_null(filler)
+
+
+def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
+    """Text as numbers; if that fails for some value, value by value."""
+    import pyarrow as pa
+
+    column = column.cast(pa.string())
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        column = _truth_as_numbers(column)
+    try:
+        return column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return _one_by_one(column, pa.float64(), float, name, problems)
+
+
+def _truth_as_numbers(column: Any) -> Any:
+    """The text with 1 and 0 for truth values in words."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    words = compute.utf8_lower(column)
+    for wanted, number in TRUTH.items():
+        column = compute.if_else(compute.equal(words, wanted), pa.scalar(number), column)
+    return column
+
+
+def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
+    """Text as timestamps; if that fails for some value, value by value."""
+    import pyarrow as pa
+
+    column = column.cast(pa.string())
+    first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
+    zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
+    unit = "ns" if NANOSECONDS.search(first) else "us"
+    try:
+        return column.cast(pa.timestamp(unit, zone)).cast(pa.timestamp("us"), safe=False)
+    except pa.ArrowInvalid:
+        return _one_by_one(column, pa.timestamp("us"), as_utc, name, problems)
+
+
+def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProblems) -> Any:
+    import pyarrow as pa
+
+    values, bad = [], np.zeros(len(column), dtype=bool)
+    for row, text in enumerate(column.to_pylist()):
+        try:
+            values.append(None if text is None else parse(text))
+        except (ValueError, OverflowError):
+            bad[row] = True
+            values.append(None)
+    problems.leave_out(bad, f"unparsable {name}")
+    return pa.array(values, type=kind)

@@ -1,0 +1,462 @@
+"""Logs put in order in bounded memory: rounds that were torn apart made whole, rounds sorted by time.
+
+Rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in memory; a stable sort
+of every file, one after the other, is a stable sort of the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs import decode
+from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.logs.schema import Schema
+from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, joined, skipped_by_reason
+from invariant_bandits.logs.survey import TornRounds
+from invariant_bandits.storage import FileError
+
+if TYPE_CHECKING:
+    from invariant_bandits.logs.log import Log
+
+
+def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
+    """Pairs (row within the file, batch) of a task, whole rounds only; column `name` tells rounds apart.
+
+    A task owns the rounds that begin in it: rows of a round that began before are left to the task before, and the
+    last round is completed with rows from behind the task.
+    """
+
+    held: Any = None
+    held_row = end = task.first_row
+    for row, batch in _own_batches(source, task, columns, name):
+        if held is not None:
+            batch, row = joined([held, batch]), held_row
+        cut = int(run_starts(batch.column(name))[-1])
+        held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
+        if cut:
+            yield row, batch.slice(0, cut)
+    if held is not None:
+        yield held_row, _completed(held, source.batches(task, columns, first_row=end), name)
+
+
+def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
+    """Batches of a task without the rows of a round that began before it."""
+    before = _last_round_before(source, task, name)
+    for row, batch in source.batches(task, columns):
+        if before is not None:
+            own = _first_other(batch.column(name), before)
+            if own == len(batch):
+                continue
+            batch, row, before = batch.slice(own), row + own, None
+        yield row, batch
+
+
+def _completed(held: Any, behind: Iterator[tuple[int, Any]], name: str) -> Any:
+    """The last round of a task with its rows from behind the task."""
+
+    last = held.column(name)[0]
+    for _, batch in behind:
+        stop = _first_other(batch.column(name), last)
+        held = joined([held, batch.slice(0, stop)])
+        if stop < len(batch):
+            break
+    return held
+
+
+def _last_round_before(source: Source, task: Task, name: str) -> Any:
+    """The round id in the row just before a task, if its file has one."""
+    before = [one for one in source.tasks if one.file == task.file and one.part < task.part]
+    for previous in reversed(before):
+        last = None
+        for _, batch in source.batches(previous, [name]):
+            if len(batch):
+                last = batch.column(name)[-1]
+        if last is not None:
+            return last
+    return None
+
+
+def run_starts(column: Any) -> Array:
+    """Where runs of equal values begin."""
+    codes = _codes(column)
+    return np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+
+
+def _codes(column: Any) -> Array:
+    """Integers that are equal exactly where the values of a column are."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) and column.null_count == 0:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))
+
+
+def _first_other(column: Any, value: Any) -> int:
+    """Index of the first entry that differs from the scalar `value`; the length if none does."""
+    starts = run_starts(column)
+    if column[0].as_py() != value.as_py():
+        return 0
+    return int(starts[1]) if len(starts) > 1 else len(column)
+
+
+ROWS_AT_ONCE = 400_000
+"""Rows that are sorted in memory."""
+MOST_FILES = 200
+KEY = "__key"
+
+
+@dataclass(eq=False)
+class RearrangedSource:
+    """Rows in files of our own, in another order than they were; the files go when nobody needs them any more.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds one Arrow file per part.
+    arrow_schema : pyarrow.Schema
+        Names and types of the columns as the original has them.
+    tasks : tuple of Task
+        One per part.
+    lost : dict of str to list of int
+        Rows of the original that could not be parsed, by reason.
+    """
+
+    folder: Path
+    arrow_schema: Any
+    tasks: tuple[Task, ...]
+    total_rows: int
+    lost: dict[str, list[int]]
+    in_files: bool = False
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one part; no round goes on behind it."""
+        import pyarrow as pa
+
+        if first_row is not None:
+            return
+        row = 0
+        with pa.memory_map(str(self.folder / f"{task.part}.arrow")) as file, pa.ipc.open_file(file) as reader:
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index).select(list(columns))
+                yield row, batch
+                row += len(batch)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """All rows of our own files can be parsed."""
+        return ()
+
+    def skipped_by_reason(self, task: Task) -> dict[str, list[int]]:
+        """Rows of the original that could not, with the first part."""
+        return self.lost if task == self.tasks[0] else {}
+
+
+def in_time_order(log: Log) -> Log:
+    """The log with its rounds sorted by time; the log itself if it has no times, or they are in order.
+
+    Rounds of the same time stay in their order; a round is as early as its first row.
+    """
+    if log.schema.time is None:
+        return log
+    times = log.survey(times=True).times
+    if times is None or times.in_order:
+        return log
+    rows = log.survey(rows=True).total_rows or 0
+    parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
+    bounds = np.unique(times.sample[np.arange(1, parts) * len(times.sample) // parts])
+    return log.with_source(_rearranged(log.source, _keyed_by_time(log), bounds))
+
+
+def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
+    """(batch, time of the round of every row (n,))."""
+    name, source, columns = str(log.schema.time), log.source, log.schema.used_columns
+    for task in log.survey().tasks:
+        whole = log.schema.one_row_per_action
+        batches = whole_rounds(source, task, columns, str(log.schema.round)) if whole else source.batches(task, columns)
+        for _, batch in batches:
+            times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
+            if whole:
+                starts = run_starts(batch.column(log.schema.round))
+                times = np.repeat(times[starts], np.diff(np.append(starts, len(batch))))
+            yield batch, times
+
+
+def with_whole_rounds(source: Source, schema: Schema, torn: TornRounds) -> Source:
+    """The source of a log whose rounds were torn apart: every row goes to the place where its round began.
+
+    Parameters
+    ----------
+    source : Source
+        One row per offered action.
+    schema : Schema
+        What the columns mean.
+    torn : TornRounds
+        Where each round began.
+    """
+
+    def keyed() -> Iterator[tuple[Any, Array]]:
+        for task in source.tasks:
+            for _, batch in source.batches(task, schema.used_columns):
+                if len(batch):
+                    yield batch, torn.began(batch.column(schema.round))
+
+    rows = int(torn.firsts.max()) + 1
+    parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
+    return _rearranged(source, keyed(), np.arange(1, parts) * rows // parts)
+
+
+def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> RearrangedSource:
+    """Rows sorted by their keys (n,), in parts between the bounds."""
+    folder = Path(tempfile.mkdtemp(prefix="invariant-bandits-"))
+    try:
+        counts = _dealt(folder, keyed, bounds)
+        for part in np.flatnonzero(counts).tolist():
+            _sort(folder, part)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    lost: dict[str, list[int]] = {}
+    for task in source.tasks:
+        for reason, rows in skipped_by_reason(source, task).items():
+            lost.setdefault(reason, []).extend(rows)
+    starts = np.cumsum(counts) - counts
+    parts = np.flatnonzero(counts).tolist()
+    tasks = tuple(Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts)
+    return RearrangedSource(folder, source.arrow_schema, tasks, int(counts.sum()), lost)
+
+
+def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
+    """Write every row to the file of its part, with its key; returns the rows (parts,) of each."""
+    import pyarrow as pa
+
+    counts = np.zeros(len(bounds) + 1, dtype=np.int64)
+    writers: dict[int, Any] = {}
+    with ExitStack() as open_files:
+        for batch, keys in keyed:
+            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=[*batch.schema.names, KEY])
+            part_of = np.searchsorted(bounds, keys, side="right")
+            for part in np.unique(part_of).tolist():
+                if part not in writers:
+                    path = str(folder / f"{part}.dealt")
+                    writers[part] = open_files.enter_context(pa.ipc.new_stream(path, batch.schema))
+                rows = np.flatnonzero(part_of == part)
+                writers[part].write_batch(batch.take(pa.array(rows)))
+                counts[part] += len(rows)
+    return counts
+
+
+def _sort(folder: Path, part: int) -> None:
+    """Sort one part by its keys, rows with the same key in their order, and let go of the unsorted one."""
+    import pyarrow as pa
+
+    dealt = folder / f"{part}.dealt"
+    with pa.OSFile(str(dealt)) as file, pa.ipc.open_stream(file) as reader:
+        table = reader.read_all()
+    order = np.argsort(table.column(KEY).to_numpy(), kind="stable")
+    table = table.drop_columns([KEY]).combine_chunks().take(pa.array(order))
+    with pa.ipc.new_file(str(folder / f"{part}.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=BATCH_ROWS)
+    dealt.unlink()
+
+
+IN_MEMORY = 2**24
+"""So many numbers (128 MB) are kept in memory; more go to a file."""
+AT_ONCE = 2**21
+"""So many numbers (16 MB) are read from it at once."""
+
+
+class NamelessFile:
+    """Float64 numbers in a temporary file without a name, which is gone with the last who holds this."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self.descriptor = os.dup(file.fileno())
+
+    def __del__(self) -> None:
+        if "descriptor" in vars(self):
+            os.close(self.descriptor)
+
+    def append(self, numbers: Array) -> None:
+        """Write numbers behind those that are there."""
+        left = _bytes_of(numbers)
+        try:
+            while len(left):
+                left = left[os.write(self.descriptor, left) :]
+        except OSError as error:
+            raise FileError(
+                f"{tempfile.gettempdir()} cannot hold the offered actions, which are too many for memory"
+                f" ({error.strerror}); set TMPDIR to a folder with more room, or take fewer rounds (latest)"
+            ) from None
+
+    def read(self, first: int, shape: tuple[int, ...]) -> Array:
+        """Numbers from `first` on; the position of the file, which forked processes share, is left alone."""
+        array = np.empty(shape)
+        left, offset = _bytes_of(array), first * array.itemsize
+        while len(left):
+            got = os.preadv(self.descriptor, [left], offset)
+            if got == 0:
+                raise FileError("a temporary file has become shorter than what was written to it")
+            left, offset = left[got:], offset + got
+        return array
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """Rows in a file that nobody else sees, made by RowCollector.
+
+    Slices are read into arrays; forked processes may read at the same time.
+
+    Parameters
+    ----------
+    file : NamelessFile
+        Holds the numbers, row after row.
+    first, rows : int
+        Which rows of the file these are: the first one, and how many.
+    tail : tuple of int
+        Shape of a row in the file: (p,), or () if rows are numbers.
+    change : callable, optional
+        What is made of rows as they are read; one row in, one row out.
+    width : int, optional
+        Features of a row after `change`, if that is another number.
+    """
+
+    file: NamelessFile
+    first: int
+    rows: int
+    tail: tuple[int, ...]
+    change: Callable[[Array], Array] | None = None
+    width: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(rows, p), or (rows,)."""
+        return (self.rows, *(self.tail if self.width is None else (self.width,)))
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, part: slice) -> Array:
+        """The rows of a slice without a step, as an array."""
+        start, stop, step = part.indices(self.rows)
+        if step != 1:
+            raise InputError(f"stored rows are read in stretches, got a slice with step {step}")
+        numbers_before = (self.first + start) * int(np.prod(self.tail))
+        raw = self.file.read(numbers_before, (max(stop - start, 0), *self.tail))
+        return raw if self.change is None else np.ascontiguousarray(self.change(raw))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All of them, in memory."""
+        return np.asarray(self[:], dtype=dtype)
+
+    def between(self, start: int, stop: int) -> StoredRows:
+        """The rows from `start` up to, not including, `stop`; nothing is read."""
+        return replace(self, first=self.first + start, rows=stop - start)
+
+    def mapped(self, change: Callable[[Array], Array]) -> StoredRows:
+        """`change` of every row as it is read."""
+        before = self.change
+        both = change if before is None else lambda rows: change(before(rows))
+        width = None if not self.tail else int(change(self[:1]).shape[1])
+        return replace(self, change=both, width=width)
+
+
+class RowCollector:
+    """Collects rows batch by batch: in memory as long as they are few, then in a file."""
+
+    def __init__(self) -> None:
+        self._held: list[Array] = []
+        self._numbers = 0
+        self._stored: StoredRows | None = None
+
+    def append(self, rows: Array) -> None:
+        """Add rows (n, p) or numbers (n,)."""
+        self._held.append(rows)
+        self._numbers += rows.size
+        if self._numbers > (IN_MEMORY if self._stored is None else AT_ONCE):
+            self._store()
+
+    def drop(self, rows: int) -> None:
+        """Forget the first so many."""
+        if self._stored is not None:
+            self._store()
+            self._stored = self._stored.between(rows, len(self._stored))
+            return
+        while rows:
+            first = self._held[0]
+            self._held[0] = first[rows:]
+            self._numbers -= first.size - self._held[0].size
+            rows -= len(first) - len(self._held[0])
+            if not len(self._held[0]):
+                self._held.pop(0)
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was added."""
+        return bool(self._held) or self._stored is not None
+
+    def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
+        """Stretches of what was added, one after the other: `sizes` (n,) rows from each of `starts` (n,)."""
+        apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
+        runs = np.concatenate([[0], apart])
+        lengths, rows = np.add.reduceat(sizes, runs), self.rows()
+        if len(runs) == 1 and isinstance(rows, StoredRows):
+            return rows.between(int(starts[0]), int(starts[0] + lengths[0]))
+        if not isinstance(rows, StoredRows):
+            ends = np.cumsum(sizes)
+            return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
+        most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
+        return collected(
+            rows[at : min(at + most, start + length)]
+            for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
+            for at in range(start, start + length, most)
+        )
+
+    def rows(self) -> Array | StoredRows:
+        """All that were added: an array if they are few."""
+        if self._stored is None:
+            return self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+        self._store()
+        return self._stored
+
+    def _store(self) -> None:
+        """Move what is held to the file."""
+        if self._stored is None:
+            self._stored = StoredRows(NamelessFile(), 0, 0, self._held[0].shape[1:])
+        if self._held:
+            rows = np.concatenate(self._held, dtype=np.float64)
+            self._stored.file.append(rows)
+            self._stored = replace(self._stored, rows=self._stored.rows + len(rows))
+        self._held, self._numbers = [], 0
+
+
+def collected(batches: Iterable[Array]) -> Array | StoredRows:
+    """The rows of all batches: an array if they are few."""
+    found = RowCollector()
+    for rows in batches:
+        found.append(rows)
+    return found.rows()
+
+
+def release_memory() -> None:
+    """Give back what reading a log has left in Arrow's pool."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

@@ -1,0 +1,280 @@
+"""Text tables with a header: CSV, TSV and their kin, one task per file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from invariant_bandits.logs.decode import is_list, is_time
+from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.schema import listed
+from invariant_bandits.logs.sources import (
+    SAMPLE_ROWS,
+    Task,
+    cut_at,
+    first_lines,
+    naming_file,
+    require_same_names,
+    require_usable_names,
+    text_blocks,
+    without_compression,
+)
+from invariant_bandits.storage import FileError
+
+DELIMITERS = (",", ";", "\t", "|")
+LINES = 200
+DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
+DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
+THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
+"""Numbers with signs between thousands, by the sign of decimals."""
+TOLD = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the values of a text table are written.
+
+    Parameters
+    ----------
+    delimiter : str
+        What separates values.
+    decimal : str
+        "." or ",".
+    before : int
+        Bytes before the header: a line such as sep=; and comments (#).
+
+    >>> Dialect.of(b"price;reward\\n1,5;0\\n2,25;1\\n")
+    Dialect(delimiter=';', decimal=',', before=0)
+    """
+
+    delimiter: str = ","
+    decimal: str = "."
+    before: int = 0
+
+    @classmethod
+    def of(cls, sample: bytes, likely: str = ",") -> Dialect:
+        """The dialect of a table that begins with `sample`; `likely` is tried first."""
+        told = TOLD.match(sample)
+        before = len(told.group()) if told else 0
+        if told and told["sign"]:
+            likely = told["sign"].decode()
+        lines = sample[before:].decode(errors="replace")
+        tables = {one: _table(lines, one) for one in dict.fromkeys((likely, *DELIMITERS))}
+        delimiter = max(tables, key=lambda one: _regularity(tables[one]))
+        if len(tables[delimiter][0]) < 2:
+            return cls(likely, before=before)
+        values = [value.strip() for row in tables[delimiter][1:] for value in row]
+        return cls(delimiter, "," if delimiter != "," and _has_decimal_commas(values) else ".", before)
+
+    def header(self, sample: bytes) -> list[str]:
+        """Names of the columns of a table that begins with `sample`."""
+        return next(iter(_table(sample[self.before :].decode(errors="replace"), self.delimiter)), [])
+
+    def with_points(self, column: Any) -> Any:
+        """A column of text numbers with decimal points and nothing between thousands."""
+        from pyarrow import compute
+
+        between = "," if self.decimal == "." else "."
+        grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
+        column = compute.if_else(grouped, compute.replace_substring(column, between, ""), column)
+        return column if self.decimal == "." else compute.replace_substring(column, ",", ".")
+
+
+def _has_decimal_commas(values: list[str]) -> bool:
+    """Whether commas stand before decimals; three digits behind a sign tell only if nothing else does."""
+    commas = [value for value in values if DECIMAL_COMMA.match(value)]
+    points = [value for value in values if DECIMAL_POINT.match(value)]
+    sure_commas = sum(re.match(THOUSANDS["."], value) is None for value in commas)
+    sure_points = sum(re.match(THOUSANDS[","], value) is None for value in points)
+    if sure_commas or sure_points:
+        return sure_commas > sure_points
+    return len(commas) > len(points)
+
+
+def _table(lines: str, delimiter: str) -> list[list[str]]:
+    """The first rows, without empty ones, up to one with a value that is too long; at least one."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows.extend(row for row in islice(csv.reader(io.StringIO(lines), delimiter=delimiter), LINES) if row)
+    return rows or [[]]
+
+
+def _regularity(table: list[list[str]]) -> tuple[float, int]:
+    """The share of rows with as many values as the header, and how many; one column says nothing."""
+    width = len(table[0])
+    if width < 2:
+        return 0.0, width
+    return sum(len(row) == width for row in table) / len(table), width
+
+
+TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", "FALSE", "no", "No", "NO")
+
+
+@log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
+@dataclass
+class CsvSource:
+    """Text tables with a header; every column is read as text, so that a value that is no number costs one row only.
+
+    Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log; all have the columns of the first.
+
+    Attributes
+    ----------
+    dialects, headers : dict
+        By file, how it is written, and the names of its columns.
+    grouped : dict of str to set of str
+        By file, columns of numbers with signs between thousands, or with decimal commas.
+    """
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int | None = field(init=False, default=None)
+    in_files: bool = field(init=False, default=True)
+    dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
+    headers: dict[str, list[str]] = field(init=False, default_factory=dict, repr=False)
+    grouped: dict[str, set[str]] = field(init=False, default_factory=dict, repr=False)
+    _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.arrow_schema = self._guessed_schema(self.paths[0])
+        for path in self.paths[1:]:
+            require_same_names(path, self._guessed_schema(path), self.paths[0], self.arrow_schema)
+        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+
+    def _guessed_schema(self, path: str) -> Any:
+        """Names, and the types that most values of the first lines suggest."""
+        import pyarrow as pa
+
+        sample = first_lines(path, quoted=True)
+        if not sample.strip():
+            raise FileError(f"{path} is not readable: it is empty")
+        dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
+        self.headers[path] = dialect.header(sample)
+        if not self.headers[path]:
+            raise FileError(f"{path} is not readable: its first line is no header")
+        require_usable_names(path, self.headers[path])
+        bad: list[int] = []
+        with naming_file(path):
+            table = _parsed(sample[dialect.before :], dialect, None, _noting(bad, 0))
+        if bad and not len(table):
+            raise FileError(
+                f"{path} is not readable: none of its first rows has as many values as its header"
+                f" ({listed(self.headers[path])})"
+            )
+        schema, grouped = table.schema, self.grouped.setdefault(path, set())
+        for index, one in enumerate(schema):
+            column, commas = table.column(index), dialect.decimal == ","
+            if not pa.types.is_string(one.type):
+                if commas and not is_time(one.type):
+                    grouped.add(one.name)
+                continue
+            plain = not commas and _mostly_numbers(column)
+            if not plain and _mostly_numbers(dialect.with_points(column)):
+                grouped.add(one.name)
+            if plain or one.name in grouped:
+                schema = schema.set(index, one.with_type(pa.float64()))
+        return schema
+
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+        """Batches of one file; nothing is behind it."""
+        if first_row is not None:
+            return
+        skipped = self._skipped[task.file] = list[int]()
+        dialect, row = self.dialects[task.file], 0
+        names: list[str] | None = None
+        for block in text_blocks(task.file, quoted=True):
+            if block.isspace():
+                continue
+            before = 1 if names else 2  # rows are counted from 1, and the header of the first block is one
+            block = block if names else block[dialect.before :]
+            bad: list[int] = []
+            with naming_file(task.file):
+                table = _parsed(block, dialect, columns, _noting(bad, before), names)
+            names = self.headers[task.file]
+            for first, batch in cut_at(table, bad):
+                yield row + first, _with_points(batch, dialect, self.grouped[task.file])
+            skipped.extend(row + one for one in bad)
+            row += len(table) + len(bad)
+
+    @staticmethod
+    def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
+        """Write a table with a header; of .tsv files, tabs separate the values."""
+        from pyarrow import csv
+
+        lists = [one.name for one in arrow_schema if is_list(one.type)]
+        if lists:
+            raise FileError(f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can")
+        delimiter = "\t" if without_compression(path).endswith(".tsv") else ","
+        options = csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+        with csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Rows with more or fewer values than the header."""
+        return self._skipped.get(task.file, ())
+
+
+def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
+    """The batch with decimal points and nothing between thousands in these columns."""
+    for index, name in enumerate(batch.schema.names):
+        if name in names:
+            batch = batch.set_column(index, name, dialect.with_points(batch.column(index)))
+    return batch
+
+
+def _parsed(
+    text: bytes, dialect: Dialect, columns: Sequence[str] | None, invalid: Any, names: Sequence[str] | None = None
+) -> Any:
+    """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs on after it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    converting = csv.ConvertOptions(
+        strings_can_be_null=True, decimal_point=dialect.decimal, true_values=TRUE, false_values=FALSE
+    )
+    if columns is not None:
+        converting.include_columns = list(columns)
+        converting.column_types = {name: pa.string() for name in columns}
+    return csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
+        ),
+        convert_options=converting,
+    )
+
+
+def _noting(bad: list[int], before: int) -> Any:
+    """A handler of rows with another number of values: skip them and remember which they are."""
+
+    def skip(row: Any) -> str:
+        bad.append(row.number - before)
+        return "skip"
+
+    return skip
+
+
+def _mostly_numbers(column: Any) -> bool:
+    """Whether at least nine in ten of the first values are numbers: the others are then mistakes, not categories."""
+    words = column.drop_null().slice(0, SAMPLE_ROWS).to_pylist()
+    numbers = 0
+    for word in words:
+        try:
+            float(word)
+            numbers += 1
+        except ValueError:
+            continue
+    return numbers >= 0.9 * len(words) > 0.0

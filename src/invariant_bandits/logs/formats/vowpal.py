@@ -1,0 +1,132 @@
+"""Contextual bandits in the text form of Vowpal Wabbit (--cb_adf): lines of one event, then an empty one.
+
+    shared |user age:0.3 country=DE
+    |action price:2.5 color=red
+    0:-1.0:0.25 |action price:1.5 color=blue
+
+The line that begins action:cost:probability is the chosen one. "color=red" is the word red of the column action.color.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from invariant_bandits.logs.events import Event, EventSource, Feature
+from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.sources import text_blocks
+
+SIGNS = re.compile(r"[\s:|]")
+DAMAGED, UNLABELLED = "damaged event", "event without a label"
+SEVERAL, NO_ACTIONS = "event with more than one labelled action", "event without actions"
+
+
+@log_format("cb_adf", label="Vowpal text", suffixes=(".vw", ".adf", ".dat"), packed=True)
+@dataclass
+class CbAdfSource(EventSource):
+    """Events in Vowpal's text form, one row per offered action.
+
+    Columns beside the features: event_id (file:event, from 0), action (its tag, or its place from 1), chosen, reward
+    (−cost), propensity.
+    """
+
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+        """(first line, event or why there is none) of a file."""
+        which = self.paths.index(path)
+        for count, (line, lines) in enumerate(_groups(path)):
+            yield line, _event(f"{which}:{count}", lines, features)
+
+    @staticmethod
+    def write_events(sink: Any, events: Iterable[Event]) -> None:
+        """Write events as lines; ids and times have no place in this form."""
+        for event in events:
+            lines = [f"shared {_written(event.shared)}"] if event.shared else []
+            for place, (label, features) in enumerate(zip(event.labels, event.actions, strict=True)):
+                head = f"0:{0.0 - event.reward!r}:{event.propensity!r} " if place == event.chosen else ""
+                tag = "" if label == str(place + 1) else f"'{_escaped(label)} "
+                lines.append(f"{head}{tag}{_written(features)}")
+            sink.write(("\n".join(lines) + "\n\n").encode())
+
+
+def _written(features: Sequence[Feature]) -> str:
+    """The features of a line by namespace, which is what stands before the first point of a name."""
+    spaces: dict[str, list[str]] = {}
+    for full, value in features:
+        space, point, name = full.partition(".")
+        space, name = (space, name) if point else ("", full)
+        said = f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
+        spaces.setdefault(_escaped(space), []).append(said)
+    return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
+
+
+def _escaped(word: str) -> str:
+    """Without the signs that mean something in this form."""
+    return SIGNS.sub("_", word)
+
+
+def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
+    """(first line, lines) of every event."""
+    held: list[str] = []
+    lines = chain.from_iterable(block.decode().splitlines() for block in text_blocks(path))
+    line = -1
+    for line, text in enumerate(lines):
+        if text and not text.isspace():
+            held.append(text)
+        elif held:
+            yield line - len(held), held
+            held = []
+    if held:
+        yield line + 1 - len(held), held
+
+
+def _event(name: str, lines: Sequence[str], features: bool) -> Event | str:
+    shared: list[Feature] = []
+    labels: list[str] = []
+    actions: list[list[Feature]] = []
+    chosen: list[tuple[int, float, float]] = []
+    try:
+        for text in lines:
+            head, _, body = text.partition("|")
+            words = head.split()
+            found = _features(body) if features else []
+            if words and words[0] == "shared":
+                shared = found
+                continue
+            if words and words[0].count(":") >= 2:
+                label = words.pop(0).split(":")
+                chosen.append((len(actions), float(label[1]), float(label[2])))
+            tag = words[-1].lstrip("'") if words else ""
+            labels.append(tag or str(len(actions) + 1))
+            actions.append(found)
+    except ValueError:
+        return DAMAGED
+    if not actions:
+        return NO_ACTIONS
+    if len(chosen) != 1:
+        return SEVERAL if chosen else UNLABELLED
+    place, cost, probability = chosen[0]
+    return Event(name, labels, place, 0.0 - cost, probability, shared, actions)
+
+
+def _features(body: str) -> list[Feature]:
+    """Features of the namespaces of a line, without the bar before the first."""
+    found: list[Feature] = []
+    for part in body.split("|"):
+        words = part.split()
+        prefix, factor = "", 1.0
+        if words and not part[:1].isspace():
+            name, _, weight = words.pop(0).partition(":")
+            prefix, factor = f"{name}.", float(weight) if weight else 1.0
+        for word in words:
+            name, _, value = word.partition(":")
+            key, equals, said = name.partition("=")
+            if equals and not value and factor == 1.0:
+                found.append((f"{prefix}{key}", said))
+            else:
+                number = factor * (float(value) if value else 1.0)
+                if number:
+                    found.append((f"{prefix}{name}", number))
+    return found

@@ -1,0 +1,1 @@
+"""From a log to a model that decides and learns, in one file."""

@@ -1,0 +1,186 @@
+"""Decisions, and the rewards that are still owed to them: rewards come in any order, late, twice or never."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import InputError
+from invariant_bandits.locking import Shared
+from invariant_bandits.policies.base import reward_number
+from invariant_bandits.storage import count
+
+MOST_KEPT = 100_000
+"""So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are forgotten."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision of a model.
+
+    Attributes
+    ----------
+    id : str
+        What its reward is reported under.
+    action : str or int
+        Label of the chosen arm; for models of feature rows, its place among the offered.
+    propensity : float
+        Probability with which it was chosen.
+    scores : mapping of str or int to float
+        Expected reward of every offered action.
+    version : str
+        Of the model that decided.
+    """
+
+    id: str
+    action: str | int
+    propensity: float
+    scores: Mapping[str | int, float]
+    version: str
+
+
+@dataclass(frozen=True)
+class OpenDecision:
+    """A decision that waits for its reward, with what is needed to learn from it.
+
+    Parameters
+    ----------
+    decision : Decision
+        What was answered.
+    place : int
+        Of the chosen action among the offered.
+    columns : mapping of str to list
+        The raw columns of the round, one value per offered action.
+    labels : tuple of str
+        The offered arms; empty for models of feature rows.
+    """
+
+    decision: Decision
+    place: int
+    columns: Mapping[str, Any]
+    labels: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        one = self.decision
+        answered = [one.id, one.action, one.propensity, list(one.scores.values()), one.version]
+        return {"decision": answered, "place": self.place, "columns": dict(self.columns), "labels": list(self.labels)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> OpenDecision:
+        """What `to_dict` gave."""
+        name, action, propensity, expected, version = values["decision"]
+        labels = tuple(str(one) for one in values["labels"])
+        actions: Sequence[Any] = labels or range(len(expected))
+        scores = dict(zip(actions, (float(one) for one in expected), strict=True))
+        decision = Decision(str(name), action, float(propensity), scores, str(version))
+        place = int(values["place"])
+        if not 0 <= place < len(expected) or actions[place] != action:
+            raise InputError(f"decision {name!r} chose {action!r}, which is not what stands at place {place}")
+        return cls(decision, place, dict(values["columns"]), labels)
+
+
+@dataclass
+class Ledger(Shared):
+    """Which decisions wait for a reward, which have one, and how many were made. Threads may share it.
+
+    Parameters
+    ----------
+    open : dict of str to OpenDecision
+        By id, the oldest first.
+    rewarded : dict of str to float
+        Rewards by id, the oldest first.
+    made : int
+        How many decisions were made; random draws are a function of it.
+    forgotten : int
+        How many were dropped without a reward, because too many waited.
+    """
+
+    open: dict[str, OpenDecision] = field(default_factory=dict)
+    rewarded: dict[str, float] = field(default_factory=dict)
+    made: int = 0
+    forgotten: int = 0
+
+    def new_id(self, asked: Any) -> str:
+        """The id that was asked for, or a fresh one."""
+        if asked is None:
+            return secrets.token_hex(8)
+        if not isinstance(asked, str) or not asked:
+            raise InputError(f"id must be a text that is not empty, got {asked!r}")
+        if asked in self.rewarded:
+            raise InputError(f"id {asked!r} was decided and rewarded before")
+        return asked
+
+    def add(self, one: OpenDecision) -> None:
+        """Wait for the reward of one more decision."""
+        with self._lock:
+            self.open[one.decision.id] = one
+            self.made += 1
+            while len(self.open) > MOST_KEPT:
+                del self.open[next(iter(self.open))]
+                self.forgotten += 1
+
+    def owed(self, which: Decision | str, reward: Any) -> tuple[OpenDecision | None, float]:
+        """(the decision that waits, its reward); None if it has this reward already. Changes nothing."""
+        name = which.id if isinstance(which, Decision) else which
+        if not isinstance(name, str):
+            raise InputError(f"decision must be a Decision or its id, got {type(name).__name__}")
+        value = reward_number(reward)
+        with self._lock:
+            if name in self.open:
+                return self.open[name], value
+            if name not in self.rewarded:
+                more = f"; {self.forgotten:,} decisions were forgotten, the oldest first" if self.forgotten else ""
+                raise InputError(f"decision {name!r} is not known{more}")
+            if self.rewarded[name] != value:
+                raise InputError(
+                    f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} contradicts"
+                )
+            return None, value
+
+    def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
+        """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they contradict."""
+        found: dict[str, tuple[OpenDecision, float]] = {}
+        for index, pair in enumerate(pairs):
+            try:
+                which, reward = pair
+            except (TypeError, ValueError):
+                raise InputError(f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}") from None
+            waiting, value = self.owed(which, reward)
+            if waiting is None:
+                continue
+            name = waiting.decision.id
+            if name in found and found[name][1] != value:
+                raise InputError(f"decision {name!r} gets two rewards, {found[name][1]:g} and {value:g}")
+            found[name] = (waiting, value)
+        return list(found.values())
+
+    def close(self, one: OpenDecision, reward: float) -> None:
+        """Its reward has come and was learned."""
+        name = one.decision.id
+        with self._lock:
+            del self.open[name]
+            self.rewarded[name] = reward
+            while len(self.rewarded) > MOST_KEPT:
+                del self.rewarded[next(iter(self.rewarded))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        with self._lock:
+            waiting = [one.to_dict() for one in self.open.values()]
+            counts = {"made": self.made, "forgotten": self.forgotten}
+            return {"open": waiting, "rewarded": dict(self.rewarded), **counts}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Ledger:
+        """What `to_dict` gave."""
+        waiting = [OpenDecision.from_dict(one) for one in values["open"]]
+        rewarded = {str(name): float(reward) for name, reward in values["rewarded"].items()}
+        made, forgotten = count("made", values["made"]), count("forgotten", values["forgotten"])
+        if not np.isfinite(list(rewarded.values())).all():
+            raise InputError("the ledger of decisions has impossible numbers")
+        return cls({one.decision.id: one for one in waiting}, rewarded, made, forgotten)

@@ -1,0 +1,378 @@
+"""From a log to a Model: read, make it estimable, decompose, start a policy that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from invariant_bandits.checks import Array, one_of, probability
+from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.arm_statistics import (
+    CHUNK,
+    ArmLayout,
+    ArmStatistics,
+    LogitSums,
+    LogOdds,
+    fit_logistic,
+)
+from invariant_bandits.decomposition.summary import exactness_findings
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.arms import SOURCES
+from invariant_bandits.logs.features import FeatureMap, FeatureOptions, prune
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.read import (
+    LogMoments,
+    Progress,
+    read_arm_moments,
+    read_arm_sample,
+    read_moments,
+    read_offered,
+)
+from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
+from invariant_bandits.model.model import Model, decomposed
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.past import MOST_SETS, Past
+from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.registry import Contender, find_policy
+
+
+def linear_statistics(features: ArmFeatures, moments: WindowedMoments) -> ArmStatistics:
+    """What moments of φ(x, a) say of the arms if expected rewards are linear in the context."""
+    gram, cross, squares = _sums(moments)
+    return ArmStatistics.from_sums(gram, cross, squares, *_about(features, gram))
+
+
+def logit_statistics(features: ArmFeatures, moments: WindowedMoments, odds: LogOdds) -> ArmStatistics:
+    """The same for rewards that are 0 or 1, on the scale of their log-odds."""
+    gram, _, _ = _sums(moments)
+    information, scores, _ = _sums(odds.moments)
+    layout, rounds, square, described = _about(features, gram)
+    levels = np.arange(layout.arms) * layout.own
+    spread = float(np.diagonal(information, axis1=1, axis2=2)[:, levels].sum())
+    return ArmStatistics.on_logit_scale(information, scores, spread, layout, rounds, square, described)
+
+
+def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
+    """What the windows of a log of clicks say of log-odds.
+
+    Parameters
+    ----------
+    log : Log
+        Opened.
+    features : ArmFeatures
+        As learned from it, or before.
+    theta : array, shape (p,), optional
+        What to expand about; a fit to a sample of the log if not given, which is one more pass.
+    how :
+        How `read_arm_moments` is to cut and read it: windows, every, edges, engine, address.
+    """
+    start = logistic_start(log, features) if theta is None else theta
+    read = read_arm_moments(log, features=features, logit_at=start, keep_going=True, **how)
+    return LogOdds(start, read.moments.of_features())
+
+
+def _sums(moments: WindowedMoments) -> tuple[Array, Array, float]:
+    """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
+    whole = moments.chosen.products()
+    return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
+
+
+def _about(features: ArmFeatures, gram: Array) -> tuple[ArmLayout, Array, Array, Array | None]:
+    """Layout, rounds (m, A), mean of zzᵀ (d, d), features of the arms; from Σφφᵀ (m, p, p)."""
+    layout, slopes = ArmLayout.of_features(features), features.width - 1
+    levels = np.arange(layout.arms) * layout.own
+    rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
+    whole = gram.sum(axis=0)
+    # z of every round is one block of φ, arm by arm, or the sum of the levels and the shared slopes.
+    if features.coding == "own":
+        places = [np.eye(layout.own, layout.dim, k=int(first)) for first in levels]
+    else:
+        places = [np.zeros((1 + slopes, layout.dim))]
+        places[0][0, levels] = 1.0
+        places[0][1:, layout.arms : layout.arms + slopes] = np.eye(slopes)
+    square = np.sum([take @ whole @ take.T for take in places], axis=0)
+    return layout, np.round(rounds), np.asarray(square) / rounds.sum(), features.catalogue
+
+
+def logistic_start(log: Log, features: ArmFeatures) -> Array:
+    """Coefficients (p,) of a ridge fit to a sample of the log's clicks."""
+    layout, sample = ArmLayout.of_features(features), read_arm_sample(log, features)
+    crossed = None if features.catalogue is None else features.catalogue[:, : features.crossed]
+    parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
+
+    def evaluate(theta: Array) -> LogitSums:
+        total: LogitSums | None = None
+        for part in parts:
+            phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
+            one_window = np.zeros(len(phi), dtype=np.int64)
+            sums = LogitSums.of(phi, sample.rewards[part], one_window, theta, 1)
+            total = sums if total is None else total + sums
+        assert total is not None
+        return total
+
+    return fit_logistic(evaluate, layout).theta
+
+
+DEFAULT_POLICY = "auto-isd"
+ARM_MODELS = ("auto", "own", "shared")
+
+
+def fit_logs(
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    policy: str = DEFAULT_POLICY,
+    windows: int | None = None,
+    every: Any = None,
+    edges: Any = None,
+    features: FeatureOptions | FeatureMap | Sequence[str] | None = None,
+    engine: Any = "local",
+    address: str | None = None,
+    strict: bool = False,
+    confidence: float = 0.01,
+    exploration: float | str | None = None,
+    horizon: int | None = None,
+    progress: Progress | None = None,
+    catalogue: Any = None,
+    arms: Sequence[str] | None = None,
+    arm_model: str | None = None,
+    keep_going: bool = False,
+) -> Model:
+    """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
+
+    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the model says
+    so, and what each window is silent about.
+
+    Parameters
+    ----------
+    policy : str
+        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name says that
+        it is cold.
+    confidence : float
+        η, the probability of failure.
+    exploration : float or "rehearsed", optional
+        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
+    horizon : int, optional
+        How many rounds will be served, for policies that want to know.
+    features : FeatureOptions, FeatureMap or list of str, optional
+        How columns become features; names or patterns of columns are those of the schema.
+    catalogue, arms :
+        Of a log with labels of arms, as in `open_log`.
+    arm_model : "own", "shared" or "auto", optional
+        Whether every arm has coefficients of its own, or arms share the slopes of the context; "auto" if the log has
+        enough rounds for that.
+    source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
+        As in `read_moments`.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(4000, 2))
+    >>> reward = x[:, 0] + np.repeat([1.0, -1.0, 0.0, 2.0], 1000) * x[:, 1] + rng.normal(size=4000)
+    >>> model = ib.fit_logs(pa.table({"reward": reward, "x0": x[:, 0], "x1": x[:, 1]}))
+    >>> model
+    Model(auto-isd, 2 features, 4,000 logged rounds)
+    >>> model.decomposition.split_
+    Split(invariant_dim=1, residual_dim=1)
+    >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
+    1
+    """
+    contender = fitted_contender(policy, exploration, confidence)
+    if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
+        schema, features = with_features(schema, features), None
+    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
+    raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
+    log = open_log(source, schema, catalogue=catalogue, arms=arms)
+    if arm_model is not None and options is not None:
+        raw = replace(options, arm_model=one_of("arm_model", arm_model, ARM_MODELS))
+    how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
+    read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+    if read.of_arms is not None:
+        return _fitted_arms(log, read, contender, Settings(policy, confidence, horizon), how)
+    assert isinstance(read.feature_map, FeatureMap)
+    return model_of(
+        read.moments,
+        read.feature_map,
+        options,
+        schema=read.schema,
+        quality=read.quality,
+        policy=policy,
+        contender=contender,
+        confidence=confidence,
+        horizon=horizon,
+        source=log,
+        notes=log.notes,
+    )
+
+
+def model_of(
+    moments: WindowedMoments,
+    feature_map: FeatureMap,
+    options: FeatureOptions | None,
+    *,
+    schema: Schema,
+    quality: QualityReport,
+    policy: str,
+    contender: Contender,
+    confidence: float,
+    horizon: int | None,
+    source: Any,
+    notes: tuple[str, ...] = (),
+) -> Model:
+    """The model of moments that were read: pruned, decomposed, the policy started.
+
+    Parameters
+    ----------
+    moments : WindowedMoments
+        Of the features that `feature_map` expands to or, without `options`, of its features.
+    feature_map, options : FeatureMap, FeatureOptions or None
+        What the features are, and what is still to be learned from the moments; see `prune`.
+    schema, quality : Schema, QualityReport
+        How the log was read.
+    policy, contender : str, Contender
+        The name that was asked for, and what makes the policy.
+    confidence, horizon : float, int or None
+        As in `fit_logs`.
+    source : Any
+        Where the offered actions of a rehearsal can be read, if the policy asks for them.
+    notes : tuple of str
+        What was done to the log.
+    """
+    usable = prune(moments, feature_map, options)
+    moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
+    if not keeps_baseline(policy):  # features and rewards count from the means of the log
+        baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
+        mean = moments.counts @ moments.feature_mean / moments.rounds
+        moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
+        feature_map = feature_map.shifted(mean)
+    fit = decomposed(moments, feature_map.names)
+    past = Past(
+        moments=moments,
+        baseline=baseline,
+        noise_scale=max(fit.noise_scale_, 1e-12),
+        confidence=confidence,
+        horizon=horizon,
+        remembered=max(moments.rounds // moments.windows, 1),
+        offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
+        decomposition=fit,
+    )
+    return Model(
+        policy=contender(past),
+        policy_name=policy,
+        feature_map=feature_map,
+        schema=schema,
+        moments=moments,
+        quality=quality,
+        baseline=baseline,
+        dropped=usable.dropped,
+        notes=(*notes, *usable.notes),
+        fit=fit,
+    )
+
+
+def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
+    """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
+    entry = find_policy(policy)
+    given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
+    if exploration is not None:
+        entry.check({"exploration": exploration})
+    return Contender(
+        entry.name, {name: value for name, value in given.items() if value is not None and entry.takes(name)}
+    )
+
+
+def keeps_baseline(policy: str) -> bool:
+    """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
+    return find_policy(policy).keeps_baseline
+
+
+def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]) -> Model:
+    of_arms = read.of_arms
+    assert of_arms is not None
+    odds = read_log_odds(log, of_arms.features, **how) if of_arms.moments.rewards_are_binary else None
+    return model_of_arms(
+        of_arms.features,
+        read.moments,
+        odds,
+        contender,
+        asked,
+        log=log,
+        schema=read.schema,
+        quality=read.quality,
+        dropped=read.dropped,
+        notes=(
+            *log.notes,
+            f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}",
+            SOURCES[of_arms.arms.source],
+        ),
+        arms=of_arms.arms,
+    )
+
+
+class Settings(NamedTuple):
+    """What a policy is fitted with."""
+
+    policy: str
+    confidence: float
+    horizon: int | None
+
+
+def model_of_arms(
+    features: ArmFeatures,
+    moments: WindowedMoments,
+    odds: LogOdds | None,
+    contender: Contender,
+    asked: Settings,
+    *,
+    log: Log,
+    **others: Any,
+) -> Model:
+    """A model of labelled arms. Their features have levels of their own: there is no baseline to take off.
+
+    Parameters
+    ----------
+    features, moments : ArmFeatures, WindowedMoments
+        What context and label become, and moments of that.
+    odds : LogOdds or None
+        If rewards are 0 or 1.
+    contender, asked : Contender, Settings
+        What makes the policy, and with what.
+    log : Log
+        Where the offered arms of a rehearsal can be read, if the policy asks for them.
+    others :
+        Further fields of the model.
+    """
+    linear = linear_statistics(features, moments)
+    past = Past(
+        moments=moments,
+        noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
+        confidence=asked.confidence,
+        horizon=asked.horizon,
+        remembered=max(moments.rounds // moments.windows, 1),
+        offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
+        arm_statistics=lambda: linear if odds is None else logit_statistics(features, moments, odds),
+    )
+    exact = exactness_findings(linear.noise_variance, moments, levels=True)
+    others["notes"] = tuple(dict.fromkeys([*others.get("notes", ()), *exact]))
+    return Model(
+        policy=contender(past),
+        policy_name=asked.policy,
+        feature_map=features,
+        moments=moments,
+        log_odds=odds,
+        **others,
+    )
+
+
+def arm_prior_of(model: Model) -> ArmPrior:
+    """What the log of a model says of its labelled arms: what the policy started from, or the same from the moments."""
+    prior = getattr(unwrapped(model.policy), "prior", None)
+    if isinstance(prior, ArmPrior):
+        return prior
+    assert isinstance(model.feature_map, ArmFeatures)
+    if model.log_odds is None:
+        return ArmPrior.from_statistics(linear_statistics(model.feature_map, model.moments))
+    return ArmPrior.from_statistics(logit_statistics(model.feature_map, model.moments, model.log_odds))

@@ -1,0 +1,503 @@
+"""Model: a policy with everything that serving and explaining it needs, in one checked file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from invariant_bandits import __version__, storage
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.decomposition.arm_statistics import LogOdds
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.locking import Shared, lock_of
+from invariant_bandits.logs.arm_features import ArmFeatures, described_arms, described_map, texts
+from invariant_bandits.logs.arms import Arm, ArmTable
+from invariant_bandits.logs.features import Dropped, FeatureMap
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.schema import Schema, checked_overrides
+from invariant_bandits.logs.serving_input import like, offered_columns, one_context, plain, rows_of
+from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies import state
+from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
+from invariant_bandits.storage import Check, Description, FileError, Numbers, count, finite_number, prefixed
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+FEATURES = "features."
+
+
+def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+    """What a model that says this of itself must hold, if its arrays have these names."""
+    unknown = about.keys() - ABOUT.keys()
+    if unknown:
+        raise InputError(f"{min(unknown)} does not belong here")
+    content = Numbers(("n",), "uint8", 0, 255)
+    arrays = {"policy": content, "moments": Numbers(("m",), "uint8", 0, 255)}
+    if "log_odds" in names:
+        arrays |= {"log_odds": Numbers(("o",), "uint8", 0, 255), "log_odds_at": Numbers(("t",))}
+    learned = [name.removeprefix(FEATURES) for name in names if name.startswith(FEATURES)]
+    of_features = (
+        described_map(about["features"], learned)[0]
+        if about.get("arms") is None
+        else described_arms(about["features"], learned)
+    )
+    result = Description(arrays | prefixed(FEATURES, of_features), ABOUT)
+    result.check_settings(about)
+    return result
+
+
+def _text(name: str, value: Any) -> None:
+    texts(name, [value])
+
+
+def _schema(name: str, value: Any) -> None:
+    given = _dictionary(name, value)
+    checked_overrides({key: one for key, one in given.items() if one is not None}, name)
+    _text("schema.reward", given["reward"])
+
+
+def _quality(name: str, value: Any) -> None:
+    given = _dictionary(name, value)
+    for key in ("rows", "rounds", "left_out", "choices", "identical"):
+        count(f"{name}.{key}", given.get(key, 0))
+    report = QualityReport.from_dict(given)
+    for reason, problem in report.problems.items():
+        count(f"{name}: {reason}", problem.count)
+        for file, row in problem.examples:
+            _text(name, file)
+            count(name, row)
+
+
+def _dropped(name: str, value: Any) -> None:
+    for feature, combination, window in value:
+        _text(name, feature)
+        for other, factor in _dictionary(name, combination).items():
+            finite_number(f"{name}: {other}", factor)
+        if window is not None:
+            count(name, window)
+
+
+def _arms(name: str, value: Any) -> None:
+    if value is None:
+        return
+    for arm in _dictionary(name, value)["arms"]:
+        if not {one.name for one in fields(Arm)} >= _dictionary(name, arm).keys():
+            raise InputError(f"{name} have other fields than arms do")
+        _text("label", arm["label"])
+        count("plays", arm.get("plays", 0))
+        if not isinstance(arm.get("active", True), bool):
+            raise InputError(f"active must be true or false, got {arm['active']!r:.80}")
+    ArmTable.from_dict(value)
+
+
+def _dictionary(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} must be a dictionary, got {value!r:.80}")
+    return value
+
+
+ABOUT: dict[str, Check] = {
+    "policy_name": _text,
+    "features": _dictionary,
+    "schema": _schema,
+    "quality": _quality,
+    "baseline": finite_number,
+    "dropped": _dropped,
+    "notes": texts,
+    "value": lambda name, value: None if value is None else _dictionary(name, value),
+    "version": _text,
+    "ledger": lambda name, value: Ledger.from_dict(value),
+    "arms": _arms,
+}
+
+
+KIND = "model"
+
+
+@dataclass(eq=False)
+class Model(Shared):
+    """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
+
+    Threads may share it: every method sees one state, and a reward is learned once, whoever reports it.
+
+    Attributes
+    ----------
+    policy : Policy
+        Takes the features of `feature_map`.
+    policy_name : str
+        As asked for, such as "auto-isd".
+    feature_map : FeatureMap or ArmFeatures
+        Raw columns -> features; of labelled arms, context and label -> features.
+    schema, quality : Schema, QualityReport
+        How the log was read.
+    moments : WindowedMoments
+        Of the log, per window, mapped features.
+    baseline : float
+        Is taken off the rewards that the policy is told, where it has no intercept.
+    dropped : tuple of Dropped
+        Features left out, and why.
+    notes : tuple of str
+        What else happened on the way.
+    value : mapping or None
+        What evaluation said of the policy, plain values.
+    version : str
+        Of the package that fitted.
+    fit : InvariantSubspaceDecomposition or None
+        Of the moments; found again when it is asked for if it is not given.
+    ledger : Ledger
+        Decisions that wait for their rewards.
+    arms : ArmTable or None
+        The labelled arms, if actions are such; retired ones stay in it.
+    log_odds : LogOdds or None
+        What the windows say on the scale of log-odds, if rewards of labelled arms are 0 or 1.
+    """
+
+    policy: Policy
+    policy_name: str
+    feature_map: FeatureMap | ArmFeatures
+    schema: Schema
+    moments: WindowedMoments
+    quality: QualityReport
+    baseline: float = 0.0
+    dropped: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = ()
+    value: Mapping[str, Any] | None = None
+    version: str = __version__
+    fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+    arms: ArmTable | None = None
+    log_odds: LogOdds | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._identity: str | None = None
+        if not self.policy.dim == self.feature_map.dim or (self.arms is None and self.moments.dim != self.policy.dim):
+            raise InputError(
+                f"policy, feature_map and moments must have the same features, got {self.policy.dim},"
+                f" {self.feature_map.dim} and {self.moments.dim}"
+            )
+        labelled = self.arms is not None
+        if labelled != isinstance(self.feature_map, ArmFeatures):
+            raise InputError("arms and features of labelled arms go together")
+        if isinstance(self.feature_map, ArmFeatures) and self.arms and self.feature_map.labels != self.arms.labels:
+            raise InputError("arms and features must be of the same labels, in the same order")
+        if self.log_odds is not None and self.log_odds.theta.shape != (self.log_odds.moments.dim,):
+            raise InputError("log_odds must be of as many coefficients as its moments")
+
+    # -- serving --
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features (p,)."""
+        return self.feature_map.names
+
+    def decide(self, context: Any = None, arms: Any = None, *, id: str | None = None) -> Decision:
+        """Decide, and remember the decision until its reward comes; see `learn`.
+
+        A policy that randomises draws anew for every decision, also if no reward came in between.
+
+        Parameters
+        ----------
+        context : mapping of str to value
+            Raw columns that all offered actions share, one value each.
+        arms : list of labels; or list of rows, columns or frame
+            The offered arms, all active ones if not given. For a model of feature rows: what differs between the
+            offered actions, as mappings, columns with one value per action, or a frame.
+        id : str, optional
+            What the reward will be reported under; asked again under an id that waits for its reward, the answer is
+            the same. A random one if not given.
+        """
+        with self._lock:
+            name = self.ledger.new_id(id)
+            if name in self.ledger.open:
+                return self.ledger.open[name].decision
+            given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+            columns = self._columns(given, arms if self.arms is None else None)
+            features = self._mapped(columns)
+            with lock_of(self.policy):
+                place, propensity = self._drawn(features)
+                expected = (self.policy.scores(features).mean + self.baseline).tolist()
+            actions: Sequence[Any] = labels or range(len(expected))
+            scores = dict(zip(actions, expected, strict=True))
+            decision = Decision(name, actions[place], propensity, scores, self.identity)
+            kept = {key: plain(values) for key, values in columns.items()}
+            if labels:  # what all arms share is kept once
+                kept = {key: values[0] for key, values in kept.items() if key != self.schema.arm}
+            self.ledger.add(OpenDecision(decision, place, kept, labels))
+            return decision
+
+    def decide_many(self, contexts: Any, arms: Any = None) -> Any:
+        """A decision for every row of contexts, a frame or a list of mappings; a frame in, a frame out.
+
+        The same arms are offered in every row. A frame has the columns id, action, propensity and version.
+        """
+        made = [self.decide(one, arms) for one in rows_of(contexts)]
+        columns = {name: [getattr(one, name) for one in made] for name in ("id", "action", "propensity", "version")}
+        return like(contexts, columns, otherwise=made)
+
+    def learn(self, decision: Decision | str, reward: float) -> bool:
+        """Learn the reward of a decision, given itself or its id; in any order and as late as it comes.
+
+        Returns
+        -------
+        bool
+            False if this reward was learned before; another reward for the same decision is refused.
+        """
+        return self.learn_many([(decision, reward)]) == 1
+
+    def learn_many(self, rewards: Iterable[tuple[Decision | str, float]]) -> int:
+        """Learn many pairs (decision or id, reward), checked before any is learned; how many were new."""
+        pairs = list(rewards)
+        with self._lock:
+            owed = self.ledger.all_owed(pairs)
+            for one, reward in owed:
+                offered = {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+                self.update(offered, one.place, reward)
+                self.ledger.close(one, reward)
+            return len(owed)
+
+    def _labelled(self, context: Any, arms: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The context with the labels of the offered arms as a column, and these."""
+        assert self.arms is not None
+        labels = self.arms.active if arms is None else self.arms.offerable(arms)
+        return {**one_context(context), str(self.schema.arm): list(labels)}, labels
+
+    def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
+        """Raw columns with one value per offered action; of labelled arms, their labels, too."""
+        names = [column.name for column in self.feature_map.columns]
+        if self.arms is not None and str(self.schema.arm) not in names:
+            names.append(str(self.schema.arm))
+        vectors = [column.name for column in self.feature_map.columns if column.width is not None]
+        given = offered_columns(context, arms, vectors=vectors)
+        return {name: given[name] for name in names if name in given}
+
+    def _mapped(self, columns: dict[str, list[Any]]) -> Array:
+        """Features (K, p) of raw columns with one value per action."""
+        if not isinstance(self.feature_map, ArmFeatures):
+            return self.feature_map.apply(columns)
+        if str(self.schema.arm) not in columns:
+            raise InputError(f"the labels of the offered arms are missing (column {self.schema.arm!r})")
+        return self.feature_map.apply(columns, columns[str(self.schema.arm)])
+
+    def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
+        """Make a new arm known: it can be chosen from now on, and begins as the arms of the log let expect.
+
+        Parameters
+        ----------
+        label : str
+            That no arm has or had.
+        features : mapping of str to value, optional
+            By the columns of the catalogue, where the log was read with one.
+        """
+        if not isinstance(label, str) or not label:
+            raise InputError(f"label must be a text that is not empty, got {label!r}")
+        with self._lock:
+            table, known = self._arms("add_arm")
+            own = None if features is None else known.described(features)
+            grown = known.with_arm(label, own)
+            more = getattr(self.policy, "with_arm", None)
+            if more is None:
+                raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
+            nothing_told = None if known.catalogue is None else np.zeros(len(known.catalogue_names))
+            self.policy = more(nothing_told if own is None else own)
+            self.feature_map, self.arms = grown, table.with_arm(label)
+            self._identity = None
+
+    def retire_arm(self, label: str) -> None:
+        """Never choose an arm again; its name stays known, what was learned from it stays, too."""
+        with self._lock:
+            table, _ = self._arms("retire_arm")
+            self.arms = table.without(label)
+            self._identity = None
+
+    def _arms(self, what: str) -> tuple[ArmTable, ArmFeatures]:
+        if self.arms is None or not isinstance(self.feature_map, ArmFeatures):
+            raise InputError(f"{what}: this model is of feature rows, it has no labelled arms")
+        return self.arms, self.feature_map
+
+    def _drawn(self, features: Array) -> tuple[int, float]:
+        """Place of the action to play, and its probability."""
+        chances = self.policy.propensities(features)
+        if chances.max() >= 1.0:
+            return self.policy.select(features), 1.0
+        luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
+        place = min(int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1]))
+        return place, float(chances[place])
+
+    def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
+        """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in `decide`."""
+        given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+        return labels, self._mapped(self._columns(given, arms if self.arms is None else None))
+
+    def features(self, offered: Any) -> Array:
+        """Features (K, p) of the offered actions of one round.
+
+        Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms with a
+        column of labels, all active arms without one.
+        """
+        with self._lock:
+            columns = self._columns(offered)
+            if self.arms is not None and str(self.schema.arm) not in columns:
+                columns = self._columns(self._labelled(offered, None)[0])
+            return self._mapped(columns)
+
+    def select(self, offered: Any) -> int:
+        """Index of the action to play among those offered, in any form that `features` takes."""
+        with self._lock:
+            return self.policy.select(self.features(offered))
+
+    def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
+        """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
+        told = list(rounds)
+        if not told:
+            raise InputError("rounds is empty: at least one is needed")
+        with self._lock, lock_of(self.policy):
+            features = [self.features(offered) for offered in told]
+            sizes = np.array([len(one) for one in features])
+            actions = np.empty(len(features), dtype=np.int64)
+            for size in np.unique(sizes):
+                places = np.flatnonzero(sizes == size)
+                actions[places] = self.policy.select_many(np.stack([features[place] for place in places]))
+        return actions
+
+    def propensities(self, offered: Any) -> Array:
+        """Probability (K,) with which each of the offered actions is the next choice."""
+        with self._lock:
+            return self.policy.propensities(self.features(offered))
+
+    def scores(self, offered: Any) -> Scores:
+        """Expected rewards (K,) and widths (K,) of the offered actions."""
+        with self._lock:
+            scores = self.policy.scores(self.features(offered))
+        return Scores(scores.mean + self.baseline, scores.width, scores.propensities)
+
+    def update(self, offered: Any, action: int, reward: float) -> None:
+        """Learn the reward of the action that was played, an index among those offered."""
+        with self._lock:
+            features = self.features(offered)
+            action = whole_number("action", action, 0)
+            if action >= len(features):
+                raise InputError(
+                    f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got {action}"
+                )
+            gain = reward_number(reward) - self.baseline
+            self.policy.update(features[action], gain, offered=features, action=action)
+
+    # -- explaining --
+
+    @cached_property
+    def decomposition(self) -> InvariantSubspaceDecomposition:
+        """What is stable and what drifts, fitted to the moments."""
+        if self.fit is not None:
+            return self.fit
+        return decomposed(self.moments, self.names)
+
+    @property
+    def identity(self) -> str:
+        """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
+        with self._lock:
+            if self._identity is None:
+                arms = None if self.arms is None else self.arms.to_dict()
+                said = [self.policy_name, self.version, self.feature_map.describe(), arms]
+                content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+                content.update(self.moments.to_bytes())
+                self._identity = content.hexdigest()[:12]
+            return self._identity
+
+    def explain(self) -> Any:
+        """What the policy believes now, in the names of columns; for a policy that cannot say, what the log says."""
+        with self._lock:
+            explain = getattr(self.policy, "explain", None)
+            return self.decomposition.summary() if explain is None else explain(list(self.names))
+
+    def __repr__(self) -> str:
+        return f"Model({self.policy_name}, {self.feature_map.dim} features, {self.moments.rounds:,} logged rounds)"
+
+    # -- storing --
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write one checked file, replacing `path` in one step."""
+        storage.replace_file(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of a file that holds the model."""
+        with self._lock:
+            arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
+            arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
+            arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
+            if self.log_odds is not None:
+                arrays["log_odds"] = np.frombuffer(self.log_odds.moments.to_bytes(), dtype=np.uint8)
+                arrays["log_odds_at"] = self.log_odds.theta
+            about = {
+                "policy_name": self.policy_name,
+                "features": self.feature_map.describe(),
+                "schema": self.schema.to_dict(),
+                "quality": self.quality.to_dict(),
+                "baseline": self.baseline,
+                "dropped": [[one.name, dict(one.combination), one.window] for one in self.dropped],
+                "notes": list(self.notes),
+                "value": None if self.value is None else dict(self.value),
+                "version": self.version,
+                "ledger": self.ledger.to_dict(),
+                "arms": None if self.arms is None else self.arms.to_dict(),
+            }
+        try:
+            described(about, arrays).check(arrays)
+        except InputError as error:
+            raise InputError(f"model: this one cannot be stored, its state is broken: {error}") from None
+        return storage.encode(KIND, arrays, about)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a file written by `save`; a damaged, foreign or newer one raises FileError."""
+        return cls.from_bytes(storage.contents(path), str(path))
+
+    @classmethod
+    def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
+        """The model in the content of a file; `name` is for messages."""
+        arrays, about = storage.decode(content, KIND, name, described)
+        try:
+            learned = storage.under(arrays, FEATURES)
+            return cls(
+                policy=state.from_bytes(arrays["policy"].tobytes(), name),
+                policy_name=about["policy_name"],
+                feature_map=(FeatureMap if about.get("arms") is None else ArmFeatures).rebuilt(
+                    about["features"], learned
+                ),
+                schema=Schema(**about["schema"]),
+                moments=WindowedMoments.from_bytes(arrays["moments"].tobytes(), name),
+                quality=QualityReport.from_dict(about["quality"]),
+                baseline=about["baseline"],
+                dropped=tuple(Dropped(*one) for one in about["dropped"]),
+                notes=tuple(about["notes"]),
+                value=about["value"],
+                version=about["version"],
+                ledger=Ledger.from_dict(about["ledger"]) if "ledger" in about else Ledger(),
+                arms=None if about.get("arms") is None else ArmTable.from_dict(about["arms"]),
+                log_odds=None
+                if "log_odds" not in arrays
+                else LogOdds(
+                    arrays["log_odds_at"], WindowedMoments.from_bytes(arrays["log_odds"].tobytes(), f"{name}, log-odds")
+                ),
+            )
+        except FileError:
+            raise
+        except Exception as error:
+            raise FileError(f"{name} does not hold a whole model: {' '.join(str(error).split())}") from None
+
+
+def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
+    """What is stable and what drifts in a log of these moments."""
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
+        return InvariantSubspaceDecomposition(feature_names=names).fit(moments)

@@ -1,0 +1,391 @@
+"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is said.
+
+Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.rank_deficiency import informed_directions
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.quality import QualityReport
+from invariant_bandits.logs.read import Progress, read_moments
+from invariant_bandits.logs.schema import SchemaLike
+from invariant_bandits.logs.windows import continued_edges
+from invariant_bandits.model.fit import (
+    Settings,
+    arm_prior_of,
+    fitted_contender,
+    linear_statistics,
+    logistic_start,
+    logit_statistics,
+    model_of,
+    model_of_arms,
+    read_log_odds,
+)
+from invariant_bandits.model.model import Model
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.randomised import unwrapped
+from invariant_bandits.policies.registry import Contender, find_policy
+
+SILENT = 1e-9
+"""Share of a feature's variance before below which the new rounds do not vary it."""
+TOLD = 0.01
+"""How far from 1 the share may be that the new rounds tell of a coefficient."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in these."""
+
+    name: str
+    before: float
+    before_error: float
+    now: float
+    now_error: float
+
+    @property
+    def z(self) -> float:
+        """Difference in standard errors."""
+        return (self.now - self.before) / float(np.hypot(self.before_error, self.now_error))
+
+
+def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
+    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable part."""
+    fit = model.decomposition
+    before, covariance = fit.paths_.weighted_mean()
+    gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
+    varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal())
+    if not len(varied) or new.rounds <= new.windows + new.dim:
+        return (), None
+    inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
+    now = inverse @ (cross - gram @ before)[varied] + before[varied]
+    left = float(new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now)
+    noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
+    own, names = covariance[np.ix_(varied, varied)], model.names
+    moves = [
+        Move(
+            names[j], float(before[j]), float(np.sqrt(own[i, i])), float(now[i]), float(np.sqrt(noise * inverse[i, i]))
+        )
+        for i, j in enumerate(varied)
+    ]
+    p_value = None
+    if fit.split_.invariant_dim and len(varied) == new.dim:
+        p_value = _stable_p_value(fit, now - before, own + noise * inverse)
+    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+
+
+def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
+    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved there.
+
+    The split is an estimate, so a little of the drift is in its stable part: the old windows say how much their
+    coefficients differ there beyond sampling error, and Fisher's F allows for how little they know about that.
+    """
+    stable = fit.split_.invariant
+    inside = fit.paths_.along(stable)
+    precisions, error = inside.precisions(), inside.coefficients - inside.weighted_mean()[0]
+    spread = float(np.einsum("mi,mij,mj->", error, precisions, error))
+    dim = stable.shape[1]
+    freedom = informed_directions(precisions) - dim
+    moved = stable.T @ shift
+    if freedom < 1:
+        return 1.0
+    statistic = float(moved @ np.linalg.solve(stable.T @ covariance @ stable, moved))
+    return float(stats.f.sf(statistic / dim / max(spread / freedom, 1.0), dim, freedom))
+
+
+def moved_arms(
+    prior: ArmPrior, before: Sequence[str], statistics: ArmStatistics, now: Sequence[str]
+) -> tuple[tuple[Move, ...], float | None]:
+    """The same for labelled arms, effect by effect, on the scale of the link.
+
+    Effects that drift from window to window are expected to; the others may move as far as the logs allow, and the
+    least of their p-values counts for all of them (Bonferroni).
+
+    Parameters
+    ----------
+    prior, before : ArmPrior, names (p,)
+        What was known, and the names of its coordinates.
+    statistics, now : ArmStatistics, names (q,)
+        What the new rounds say alone, and the names of its coordinates.
+    """
+    information, scores = statistics.information.sum(axis=0), statistics.scores.sum(axis=0)
+    inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
+    told = np.abs(np.diagonal(inverse @ information) - 1.0) < TOLD
+    estimate, place = inverse @ scores, {name: j for j, name in enumerate(now)}
+    moves, p_values = [], []
+    for one in prior.effects:
+        name = before[one.arm * prior.layout.own + one.coefficient]
+        j = place[name]
+        if not told[j]:
+            continue
+        move = Move(name, one.estimate, one.error, float(estimate[j]), float(np.sqrt(inverse[j, j])))
+        moves.append(move)
+        if not one.drifts:
+            allowed = np.sqrt(one.error**2 + inverse[j, j] + one.drift**2)
+            p_values.append(2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed)))
+    p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
+    return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
+
+
+def reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
+    """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
+    before, now = (float(one.counts @ one.reward_mean) / one.rounds for one in (old, new))
+    sampling = sum(float(one.reward_square.sum()) / one.rounds**2 for one in (old, new))
+    between = float(np.var(old.reward_mean[old.counts > 0], ddof=1)) if (old.counts > 0).sum() > 1 else 0.0
+    error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
+    return before, now, (now - before) / error if error > 0.0 else 0.0
+
+
+ALARM_LEVEL = 0.01
+"""What was stable is said to have moved if the new rounds were less likely than this without a move."""
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A model with new rounds, and what changed since.
+
+    Attributes
+    ----------
+    model, before : Model
+        With and without the new rounds.
+    new : WindowedMoments
+        Of the new rounds, before short windows were joined, in the features of `before`.
+    quality : QualityReport
+        Of the new log alone.
+    moves : tuple of Move
+        Per feature that the new rounds vary, the strongest evidence first.
+    stable_p_value : float or None
+        How likely the new rounds were if nothing along the stable directions had moved; None if there are none.
+    reward_shift : (before, now, z)
+        Mean rewards per round, and their difference in standard errors, spread between old windows included.
+    """
+
+    model: Model
+    before: Model
+    new: WindowedMoments
+    quality: QualityReport
+    moves: tuple[Move, ...]
+    stable_p_value: float | None
+    reward_shift: tuple[float, float, float]
+
+    @property
+    def alarm(self) -> bool:
+        """Whether something moved that was stable before."""
+        return self.stable_p_value is not None and self.stable_p_value < ALARM_LEVEL
+
+    @property
+    def newly_drifting(self) -> int:
+        """How many dimensions, or effects of arms, more drift than before; negative if fewer."""
+        return drifting(self.model)[0] - drifting(self.before)[0]
+
+
+def drifting(model: Model) -> tuple[int, int]:
+    """(how many drift, of how many): dimensions, or effects of labelled arms."""
+    if model.arms is None:
+        split = model.decomposition.split_
+        return split.residual_dim, split.dim
+    found = arm_prior_of(model).effects
+    return sum(one.drifts for one in found), len(found)
+
+
+def update_model(
+    model: Model,
+    source: Any,
+    schema: SchemaLike = None,
+    *,
+    windows: int | None = None,
+    every: Any = None,
+    exploration: float | str | None = None,
+    horizon: int | None = None,
+    engine: Any = "local",
+    address: str | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Update:
+    """Add the rounds of a new log to a model, as windows after those it has.
+
+    The feature map stays the model's, unless a feature can no longer be estimated. The policy starts anew from all
+    logged rounds; what it learned online is in it as far as the new log holds it. Decisions that wait for a reward
+    still do.
+
+    Parameters
+    ----------
+    model : Model
+        As `fit_logs` or this function returned it.
+    source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
+        The new rounds, none of which the model has seen.
+    schema : Schema, mapping, path of a TOML file or None
+        What the columns mean; the model's own schema if not given.
+    windows : int, optional
+        Into how many windows the new rounds are cut.
+    every : str or number, optional
+        Length of the new windows instead; if neither is given they go on as the model's do.
+    exploration, horizon :
+        As in `fit_logs`; the exploration is the model's if not given, rehearsed anew if it was rehearsed.
+    engine, address, strict, progress :
+        As in `read_moments`.
+
+    >>> import numpy as np, pyarrow as pa, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(5000, 2))
+    >>> log = pa.table({"reward": x.sum(axis=1) + rng.normal(size=5000), "x0": x[:, 0], "x1": x[:, 1]})
+    >>> update = ib.update_model(ib.fit_logs(log.slice(0, 4000)), log.slice(4000))
+    >>> update.model.moments.windows, update.model.moments.rounds, update.alarm
+    (10, 5000, False)
+    """
+    log = open_log(source, model.schema if schema is None else schema)
+    old = model.moments
+    edges, count = _windows(model, log, windows, every)
+    if not isinstance(model.feature_map, FeatureMap):
+        how = {"windows": count, "edges": edges, "engine": engine, "address": address}
+        return _update_arms(model, log, contender_of(model, exploration), horizon, strict, how, progress)
+    read = read_moments(
+        log,
+        windows=count,
+        edges=edges,
+        features=model.feature_map,
+        engine=engine,
+        address=address,
+        strict=strict,
+        progress=progress,
+    )
+    _require_new(old, read.moments, read.quality)
+    quality = QualityReport.from_dict(model.quality.to_dict())
+    quality.merge(read.quality)
+    contender, confidence = contender_of(model, exploration)
+    after = model_of(
+        _joined(old, read.moments),
+        model.feature_map,
+        None,
+        schema=model.schema,
+        quality=quality,
+        policy=model.policy_name,
+        contender=contender,
+        confidence=confidence,
+        horizon=horizon,
+        source=log,
+    )
+    after = replace(after, dropped=(*model.dropped, *after.dropped), ledger=model.ledger)
+    moves, p_value = moved(model, read.moments)
+    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
+
+
+def contender_of(model: Model, exploration: float | str | None) -> tuple[Contender, float]:
+    """What makes the policy of a model anew, and its confidence; the exploration is the model's if not given."""
+    settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
+    confidence = float(settings.get("confidence", 0.01))
+    if exploration is None and getattr(model.policy, "rehearsal", None) is None and named.takes("exploration"):
+        exploration = settings.get("exploration")
+    return fitted_contender(model.policy_name, exploration, confidence), confidence
+
+
+def _update_arms(
+    model: Model,
+    log: Log,
+    contender: tuple[Contender, float],
+    horizon: int | None,
+    strict: bool,
+    how: dict[str, Any],
+    progress: Progress | None,
+) -> Update:
+    """The same for a model of labelled arms: new labels become arms, retired ones stay retired."""
+    assert model.arms is not None
+    assert isinstance(model.feature_map, ArmFeatures)
+    table, features = model.arms, model.feature_map
+    for label in log.arms.labels:
+        if label not in table.labels:
+            table, features = table.with_arm(label), features.with_arm(label)
+    log = open_log(log.source, log.schema, arms=table.labels)
+    read = read_moments(log, features=features, strict=strict, progress=progress, **how)
+    own = features.width if features.coding == "own" else 1
+    end = (features.dim - model.moments.dim) // own  # arms that the moments of the model do not know yet
+    places = np.full(end * own, (len(features.labels) - end) * own)
+    old = model.moments.padded(places) if end else model.moments
+    _require_new(old, read.moments, read.quality)
+    odds, told = None, None
+    if model.log_odds is not None:
+        before, theta = model.log_odds, model.log_odds.theta
+        if end:  # nothing was said about these arms so far: any point of expansion will do for the old windows
+            before, of_new = before.padded(places), places[0] + np.arange(len(places))
+            theta = before.theta.copy()
+            theta[of_new] = logistic_start(log, features)[of_new]
+        new = read_log_odds(log, features, theta, **how)
+        told = logit_statistics(features, read.moments, new)
+        odds = LogOdds(theta, _joined(before.moments, new.moments))
+    quality = QualityReport.from_dict(model.quality.to_dict())
+    quality.merge(read.quality)
+    maker, confidence = contender
+    after = model_of_arms(
+        features,
+        _joined(old, read.moments),
+        odds,
+        maker,
+        Settings(model.policy_name, confidence, horizon),
+        log=log,
+        schema=model.schema,
+        quality=quality,
+        dropped=model.dropped,
+        notes=model.notes,
+        arms=table.followed_by(log.arms),
+        ledger=model.ledger,
+    )
+    if told is None and read.moments.rounds > read.moments.windows * features.dim:
+        told = linear_statistics(features, read.moments)
+    nothing: tuple[tuple[Move, ...], float | None] = ((), None)
+    prior = arm_prior_of(model)
+    moves, p_value = nothing if told is None else moved_arms(prior, model.names, told, features.names)
+    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
+
+
+def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:
+    """(edges, None) where windows are bounded by time, else (None, how many)."""
+    if windows is not None and every is not None:
+        raise InputError("give only one of windows and every")
+    edges = model.moments.edges
+    if edges is None:
+        if every is not None:
+            raise InputError("every: the windows of this model are not bounded by time; give windows")
+        rows = log.survey(rows=True).total_rows or 0
+        usual = max(model.quality.rows // model.moments.windows, 1)
+        return None, whole_number("windows", windows or max(round(rows / usual), 1), 1)
+    first, last = log.survey(times=True).time_span or (None, None)
+    if first is None:
+        raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
+    if first < edges[-2]:
+        raise InputError(
+            f"the new log begins at {first}, before the last window of the model, which begins at {edges[-2]}:"
+            " rounds must not be counted twice"
+        )
+    return continued_edges(edges, first, last, windows, every), None
+
+
+def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityReport) -> None:
+    """InputError if there is no new round, or the new rounds are those that the model has."""
+    quality.require_rounds()
+    if new.windows > old.windows:
+        return
+    end = old.stretch(old.windows - new.windows, old.windows)
+    if np.array_equal(end.counts, new.counts) and np.allclose(end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0):
+        raise InputError("the new log holds the rounds that the model ends with: they must not be counted twice")
+
+
+def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
+    """The windows of both; new rounds within the last old window are added to it."""
+    if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
+        return old.followed_by(new)
+    last = old.stretch(old.windows - 1, old.windows) + new.stretch(0, 1)
+    both = last if old.windows == 1 else old.stretch(0, old.windows - 1).followed_by(last)
+    return both if new.windows == 1 else both.followed_by(new.stretch(1, new.windows))

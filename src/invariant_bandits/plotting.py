@@ -1,0 +1,131 @@
+"""Charts of plain numbers in a light and a dark theme; what results draw of themselves, and reports of everything.
+
+Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable or gained, orange drifting
+or lost; the pair stays apart for colour-blind readers and in grey print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError, one_of
+from invariant_bandits.optional import needed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+THEMES: dict[str, dict[str, str]] = {
+    "light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#d5dbe1", "stable": "#0072b2", "varies": "#d55e00"},
+    "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
+}
+PATH_STYLES = ("-", "--", "-.", ":")
+PATH_COLOURS = {
+    "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#1f2933", "#8a949e"),
+    "dark": ("#56b4e9", "#ff9e4a", "#2fc99a", "#e6a3cb", "#e6edf3", "#7d8590"),
+}
+
+
+@contextmanager
+def theme(name: str) -> Iterator[dict[str, str]]:
+    """Matplotlib settings for one theme; yields its colours."""
+    colours = THEMES[one_of("theme", name, tuple(THEMES))]
+    ink, paper = colours["ink"], colours["paper"]
+    settings: Any = {
+        "figure.facecolor": paper,
+        "axes.facecolor": paper,
+        "savefig.facecolor": paper,
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.edgecolor": colours["faint"],
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.size": 9.0,
+        "axes.titlesize": 9.5,
+        "axes.titlelocation": "left",
+        "axes.linewidth": 0.8,
+        "figure.dpi": 120,
+        "savefig.dpi": 160,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "invariant-bandits",  # the same picture is the same file
+    }
+    with needed("matplotlib", "plot").rc_context(settings):
+        yield colours
+
+
+def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -> None:
+    """Lay out an axis with one line per name, the first above."""
+    axis.set_yticks(range(len(names)), [literal(name) for name in names])
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.grid(axis="x", color=colours["faint"], lw=0.5, alpha=0.6)
+    axis.set_axisbelow(True)
+
+
+def difference_chart(rows: Mapping[str, tuple[float, float, float] | None], *, theme_name: str = "light") -> Figure:
+    """Paired differences with their intervals, one line per name: (value, low, high), or None if nothing is known.
+
+    Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
+    """
+    if not rows:
+        raise InputError("rows is empty: there is nothing to draw")
+    with theme(theme_name) as colours:
+        looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
+        figure: Figure = needed("matplotlib.pyplot", "plot").figure(
+            figsize=(7.4, 0.9 + 0.34 * len(rows)), layout="constrained"
+        )
+        axis = figure.subplots()
+        axis.axvline(0.0, color=colours["ink"], lw=0.8)
+        for place, row in enumerate(rows.values()):
+            if row is None:
+                axis.text(0.0, place, " cannot be known", va="center", fontsize=8.0, color=looks[0][0])
+                continue
+            value, low, high = row
+            colour, marker = looks[int(low > 0.0) - int(high < 0.0)]
+            axis.hlines(place, low, high, color=colour, lw=1.8)
+            axis.plot([low, high], [place, place], ls="", marker="|", ms=8, color=colour)
+            axis.plot(value, place, ls="", marker=marker, ms=6.5, color=colour)
+        one_line_each(axis, list(rows), colours)
+        axis.set_xlabel("gain per round over what the log did, with its interval")
+    return figure
+
+
+def regret_paths(
+    rounds: Array, paths: Mapping[str, tuple[Array, Array]], *, theme_name: str = "light", words: str = "regret"
+) -> Figure:
+    """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds (R,)."""
+    if not paths:
+        raise InputError("paths is empty: there is nothing to draw")
+    with theme(theme_name) as colours:
+        figure: Figure = needed("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
+        axis = figure.subplots()
+        for place, (name, (mean, error)) in enumerate(paths.items()):
+            colour = PATH_COLOURS[theme_name][place % len(PATH_COLOURS[theme_name])]
+            style = PATH_STYLES[place // len(PATH_COLOURS[theme_name]) % len(PATH_STYLES)]
+            axis.fill_between(rounds, mean - 2.0 * error, mean + 2.0 * error, color=colour, alpha=0.2, lw=0)
+            axis.plot(rounds, mean, color=colour, ls=style, lw=1.6, label=literal(name))
+        axis.set_xlim(float(np.min(rounds)), float(np.max(rounds)))
+        axis.set_ylim(bottom=0.0)
+        axis.set_xlabel("round")
+        axis.set_ylabel(words)
+        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.legend(frameon=False)
+    return figure
+
+
+def literal(name: str, most: int = 60) -> str:
+    """A name as it is, in one line, cut in the middle beyond `most` signs: nothing in it is a formula.
+
+    >>> print(literal(r"$\\frac$ of\tsales"), literal("a name that goes on and on", most=12))
+    \\$\\frac\\$ of sales a name…nd on
+    """
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+    if len(line) > most:
+        line = f"{line[: most // 2]}…{line[len(line) - (most - most // 2 - 1) :]}"
+    return line.replace("$", r"\$")

@@ -1,0 +1,580 @@
+"""What the laws are tried on: a past, fresh policies that know it, and rounds of their own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import count, permutations
+from pathlib import Path
+from threading import Barrier, Event, Thread
+from time import sleep
+from types import FrameType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.logs.feedback import Feedback
+from invariant_bandits.policies.base import Policy
+from invariant_bandits.policies.memory import Discount, Forever, Restart, SlidingWindow
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import POLICIES, Contender, build_policy, find_policy
+from invariant_bandits.policies.state import load, save, to_bytes
+
+DIM, ACTIONS = 4, 3
+MEMORIES = {
+    "forever": Forever(),
+    "window": SlidingWindow(7),
+    "discount": Discount(0.9),
+    "restart": Restart(9),
+}
+Make: TypeAlias = Callable[[], Any]
+
+
+def example_past(seed: int = 3, horizon: int = 300) -> Past:
+    """Logs of 600 rounds whose covariances change over four windows, and one of four coefficients with them."""
+    rng = np.random.default_rng(seed)
+    scales = np.repeat(rng.uniform(0.4, 2.0, size=(4, DIM)), 150, axis=0)
+    offered = rng.normal(size=(600, ACTIONS, DIM)) * scales[:, None]
+    features = offered[:, 0]
+    drifting = np.repeat([2.0, -1.0, 0.5, -2.0], 150)
+    rewards = features @ [1.0, -1.0, 0.5, 0.0] + drifting * features[:, 3] + rng.normal(size=600)
+    logs = Feedback.from_arrays(offered, np.zeros(600, dtype=np.int64), rewards)
+    return Past(logs=logs, windows=4, horizon=horizon, actions=ACTIONS, remembered=12)
+
+
+def registered_makers() -> dict[str, Make]:
+    """Words -> maker of every registered policy, with every memory where it takes one."""
+    makers: dict[str, Make] = {}
+    for entry in POLICIES:
+        for words, memory in MEMORIES.items() if entry.takes("memory") else [("", None)]:
+            options = {} if memory is None else {"memory": memory}
+            label = f"{entry.name}, {words}" if words else entry.name
+            makers[label] = _maker(Contender(entry.name, options))
+    return makers
+
+
+def _maker(contender: Contender) -> Make:
+    return lambda: contender(example_past())
+
+
+def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
+    """Let the policy play rounds of its own; with `spoil`, arrays handed over are overwritten afterwards."""
+    rng = np.random.default_rng(seed)
+    coefficients = np.array([1.0, -0.5, 0.3, 0.8])
+    actions = []
+    for _ in range(rounds):
+        features = rng.normal(size=(ACTIONS, DIM))
+        noise = rng.normal()
+        action = policy.select(features)
+        chosen = features[action].copy()
+        reward = as_it_takes(policy, chosen @ coefficients + noise)
+        policy.update(chosen, float(reward), offered=features, action=action)
+        if spoil:
+            chosen[:] = np.nan
+            features[:] = np.nan
+        actions.append(action)
+    return actions
+
+
+def as_it_takes(policy: Any, rewards: Any) -> Array:
+    """Rewards, or clicks for a policy that takes nothing else."""
+    clicks = getattr(policy, "link", "identity") == "logit"
+    return np.where(rewards > 0.0, 1.0, 0.0) if clicks else np.asarray(rewards)
+
+
+def bits(policy: Any) -> dict[str, Any]:
+    """The whole state, comparable to the last bit."""
+    state = {name: array.tobytes() for name, array in policy.arrays().items()}
+    return state | {"settings": repr(sorted(policy.settings().items()))}
+
+
+def some_rounds(count: int, seed: int = 1) -> Array:
+    """Features (count, K, p) of rounds that no policy has learned."""
+    return np.random.default_rng(seed).normal(size=(count, ACTIONS, DIM))
+
+
+def played(make: Make, rounds: int) -> Any:
+    """A fresh policy that has played so many rounds."""
+    policy = make()
+    play(policy, rounds, seed=0)
+    return policy
+
+
+def is_randomised(policy: Any) -> bool:
+    """Whether the policy draws its actions."""
+    return bool(getattr(policy, "randomised", False))
+
+
+def refused(words: str, call: Callable[[], Any]) -> None:
+    """Assert that a call raises InputError with these words in it."""
+    try:
+        call()
+    except InputError as error:
+        said = str(error)
+    else:
+        raise AssertionError(f"bad {words} must be refused with InputError")
+    assert words in said, f"the refusal must name {words}, got: {said}"
+
+
+Law: TypeAlias = Callable[[Make], None]
+LAWS: dict[str, Law] = {}
+"""Law in words -> check of a function that makes fresh policies."""
+
+
+def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
+    """Raise AssertionError, which names the law, unless the policy obeys every law that it is not exempt from.
+
+    policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
+    """
+    maker = Contender(find_policy(policy).name) if isinstance(policy, str) else policy
+
+    def make() -> Any:
+        return build_policy(maker, example_past())
+
+    for words, law in (LAWS if laws is None else laws).items():
+        if words in exemptions(make()):
+            continue
+        try:
+            law(make)
+        except Exception as error:
+            raise AssertionError(f"the law is broken: {words}: {error!r}") from error
+
+
+def exemptions(policy: Any) -> Mapping[str, str]:
+    """Law -> why it cannot hold for this policy."""
+    return getattr(policy, "exempt_laws", {})
+
+
+def law(words: str) -> Callable[[Law], Law]:
+    """Add a law under its words."""
+
+    def added(check: Law) -> Law:
+        LAWS[words] = check
+        return check
+
+    return added
+
+
+@law("the interface is whole")
+def the_interface_is_whole(make: Make) -> None:
+    """Every method of Policy is there."""
+    policy = make()
+    assert isinstance(policy, Policy), f"{type(policy).__name__} lacks some of the methods of Policy"
+    assert policy.dim == DIM
+    assert policy.rounds >= 0
+
+
+@law("deciding never changes the policy")
+def deciding_never_changes_the_policy(make: Make) -> None:
+    """Nor does asking for scores and propensities."""
+    policy, features = played(make, 25), some_rounds(6)
+    before, first = bits(policy), [policy.select(x) for x in features]
+    policy.scores(features[0])
+    policy.select_many(features)
+    policy.propensities(features[0])
+    assert [policy.select(x) for x in features] == first
+    assert bits(policy) == before
+
+
+@law("the same seed gives the same decisions")
+def the_same_seed_gives_the_same_decisions(make: Make) -> None:
+    """No randomness but the policy's own."""
+    assert play(make(), 60, seed=2) == play(make(), 60, seed=2)
+
+
+@law("permuting actions permutes the choice")
+def permuting_actions_permutes_the_choice(make: Make) -> None:
+    """The place of an action in the list means nothing."""
+    policy, rng = played(make, 30), np.random.default_rng(1)
+    for _ in range(20):
+        features, order = rng.normal(size=(ACTIONS, DIM)), rng.permutation(ACTIONS)
+        if is_randomised(policy):
+            assert np.array_equal(policy.propensities(features[order]), policy.propensities(features)[order])
+        else:
+            assert order[policy.select(features[order])] == policy.select(features)
+
+
+@law("any array-like of the right shape will do")
+def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
+    """Lists, other number types, other memory layouts, frozen arrays."""
+    policy, plain = make(), make()
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        features = rng.integers(-3, 4, size=(ACTIONS, DIM)).astype(float) + 0.25
+        frozen = features.copy()
+        frozen.flags.writeable = False
+        action = plain.select(features)
+        for same in (features.tolist(), features.astype(np.float32), np.asfortranarray(features), frozen):
+            assert policy.select(same) == action
+        wide = np.repeat(features, 2, axis=1)
+        assert policy.select(wide[:, ::2]) == action
+        policy.update(wide[action, ::2], np.float32(0.5), offered=features.tolist(), action=np.int64(action))
+        plain.update(features[action], 0.5, offered=features, action=action)
+    assert bits(policy) == bits(plain)
+
+
+@law("a batch is decided like its rounds")
+def a_batch_is_decided_like_its_rounds(make: Make) -> None:
+    """The first as `select` decides it; all, unless the policy draws."""
+    policy, batch = played(make, 40), some_rounds(50)
+    chosen = policy.select_many(batch)
+    assert chosen.shape == (50,)
+    assert chosen[0] == policy.select(batch[0])
+    if not is_randomised(policy):
+        assert chosen.tolist() == [policy.select(features) for features in batch]
+    else:
+        likely = policy.propensities(batch[0]).max()
+        drawn = policy.select_many(np.repeat(batch[:1], 500, axis=0))
+        assert len(set(drawn.tolist())) > 1 or likely > 0.98
+
+
+@law("scores explain the choice")
+def scores_explain_the_choice(make: Make) -> None:
+    """`select` maximises mean + exploration · width, unless the policy draws."""
+    policy = played(make, 40)
+    for features in some_rounds(20):
+        scores = policy.scores(features)
+        assert scores.mean.shape == scores.width.shape == (ACTIONS,)
+        assert (scores.width >= 0).all()
+        if not is_randomised(policy):
+            inner = getattr(policy, "exploration", 1.0)
+            assert policy.select(features) == np.argmax(scores.mean + inner * scores.width)
+
+
+@law("propensities are a distribution")
+def propensities_are_a_distribution(make: Make) -> None:
+    """Not negative, adding up to one, and all on the choice of a policy that does not draw."""
+    policy = played(make, 40)
+    for features in some_rounds(5):
+        propensities = policy.propensities(features)
+        assert propensities.shape == (ACTIONS,)
+        assert (propensities >= 0).all()
+        assert abs(propensities.sum() - 1.0) <= 1e-12
+        if not is_randomised(policy):
+            assert propensities[policy.select(features)] == 1.0
+
+
+@law("learning keeps no hold on the caller's arrays")
+def learning_keeps_no_hold_on_the_callers_arrays(make: Make) -> None:
+    """What the caller does to its arrays afterwards has no effect."""
+    left, right = make(), make()
+    assert play(left, 60, seed=0) == play(right, 60, seed=0, spoil=True)
+    assert bits(left) == bits(right)
+
+
+@law("a loaded policy decides like the saved one")
+def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
+    """For the next thousand rounds, bit for bit."""
+    policy = played(make, 45)
+    with tempfile.TemporaryDirectory() as folder:
+        save(policy, Path(folder) / "policy")
+        loaded = load(Path(folder) / "policy")
+    assert type(loaded) is type(policy)
+    assert bits(loaded) == bits(policy)
+    assert play(loaded, 1000, seed=1) == play(policy, 1000, seed=1)
+    assert bits(loaded) == bits(policy)
+
+
+def can_be_found(kind: type) -> bool:
+    """Whether a class can be imported by its name: others, such as one typed into a prompt, cannot be pickled."""
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+
+
+@law("a copy goes on by itself")
+def a_copy_goes_on_by_itself(make: Make) -> None:
+    """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that alone."""
+    policy, twin = played(make, 25), played(make, 25)
+    wanted = play(twin, 25, seed=5)
+    before = bits(policy)
+    copies = [copy.copy(policy), copy.deepcopy(policy)]
+    if can_be_found(type(policy)):
+        copies.append(pickle.loads(pickle.dumps(policy)))
+    for copied in copies:
+        assert play(copied, 25, seed=5) == wanted
+        assert bits(copied) == bits(twin)
+        assert bits(policy) == before
+
+
+@law("many rounds are learned like one after another")
+def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
+    """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's do."""
+    one_by_one, at_once, rng = played(make, 10), played(make, 10), np.random.default_rng(4)
+    if not hasattr(at_once, "update_many"):
+        return
+    offered, rewards = rng.normal(size=(30, ACTIONS, DIM)), as_it_takes(at_once, rng.normal(size=30))
+    actions = rng.integers(ACTIONS, size=30)
+    rows = offered[np.arange(30), actions]
+    for row, reward, others, action in zip(rows, rewards, offered, actions, strict=True):
+        one_by_one.update(row, reward, offered=others, action=action)
+    at_once.update_many(rows, rewards, offered=offered, actions=actions)
+    assert bits(at_once) == bits(one_by_one)
+    spoiled = rewards.copy()
+    spoiled[-1] = np.nan
+    refused("rewards", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
+    refused("rewards", lambda: at_once.update_many(rows, rewards[:-1], offered=offered, actions=actions))
+    refused("features", lambda: at_once.update_many(rows[:, :-1], rewards, offered=offered, actions=actions))
+    if "numbers too large to square are refused" not in exemptions(at_once):  # only found out when its turn has come
+        spoiled[-1] = 1e180
+        refused("squares", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
+    assert bits(at_once) == bits(one_by_one)
+    assert play(at_once, 50, seed=5) == play(one_by_one, 50, seed=5)
+
+
+def _spoiled(good: Array, value: float) -> Array:
+    bad = good.copy()
+    bad[1, 2] = value
+    return bad
+
+
+def _bad_offered(good: Array) -> Iterator[Any]:
+    yield from (_spoiled(good, value) for value in (np.nan, np.inf, -np.inf))
+    yield from (
+        good[:, :-1],
+        good[:0],
+        good[0],
+        good[None],
+        "features",
+        None,
+        [[1.0, 2.0], [3.0]],
+    )
+    yield from _no_numbers(good)
+
+
+def _no_numbers(good: Array) -> Iterator[Any]:
+    """The same in forms that are no numbers, though arrays of numbers could be made of some."""
+    yield from (good.astype(kind) for kind in (complex, str, bytes, object, "datetime64[s]", "timedelta64[s]"))
+    yield from (np.ma.array(good, mask=good < 0.0), np.ma.array(good), np.full(good.shape, 10**400, dtype=object))
+    yield [10**400, *good.ravel().tolist()[1:]] if good.ndim == 1 else [[10**400] * len(one) for one in good]
+
+
+def _no_number() -> Iterator[Any]:
+    yield from (10**400, -(10**400), "1.0", b"1", np.datetime64(1, "s"), np.timedelta64(1, "s"), 1j, np.ma.masked)
+
+
+@law("bad input is refused and changes nothing")
+def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
+    """NaN, infinity, wrong shapes, text, dates, masked arrays, whole numbers beyond all floats."""
+    policy, good = played(make, 20), some_rounds(1)[0]
+    before = bits(policy)
+    for features in _bad_offered(good):
+        for method in (policy.select, policy.scores, policy.propensities):
+            refused("features", partial(method, features))
+    many = np.stack([good, good])
+    for batch in (good, many[:, :, :-1], many[:0], np.stack([good, _spoiled(good, np.nan)]), "features", None):
+        refused("features", partial(policy.select_many, batch))
+    rows = (_spoiled(good, np.nan)[1], _spoiled(good, np.inf)[1], good[0, :-1], good, np.array([]), "row", None)
+    for row in (*rows, *_no_numbers(good[0])):
+        refused("features", partial(policy.update, row, 1.0, offered=good, action=0))
+    for reward in (np.nan, np.inf, -np.inf, "one", None, np.ones(2), *_no_number()):
+        refused("reward", partial(policy.update, good[0], reward, offered=good, action=0))
+    assert bits(policy) == before
+
+
+@law("a batch is refused like its rounds")
+def a_batch_is_refused_like_its_rounds(make: Make) -> None:
+    """`select_many` refuses what `select` refuses, and nothing else; finite numbers of all sizes among it."""
+    policy, good = played(make, 20), some_rounds(1)[0]
+    before = bits(policy)
+    for features in _bad_offered(good):
+        refused("features", partial(policy.select_many, _batch(features, features)))
+    for size in (0.0, 1e-300, 1e3, 1e9, 1e50, 1e90, 3e99, 1e100, 1e101, 1e120, 1e150, 1e180, 1e300):
+        alone = _accepts(partial(policy.select, size * good))
+        batch = np.stack([good, size * good, good])
+        assert _accepts(partial(policy.select_many, batch)) == alone, f"features times {size:g}, alone: {alone}"
+    assert bits(policy) == before
+
+
+def _batch(*rounds: Any) -> Any:
+    """Rounds as a batch, masks kept."""
+    if any(isinstance(one, np.ma.MaskedArray) for one in rounds):
+        return np.ma.stack(rounds)
+    return np.stack(rounds) if all(isinstance(one, np.ndarray) for one in rounds) else list(rounds)
+
+
+def _accepts(call: Callable[[], Any]) -> bool:
+    """Whether a call is answered; False if it is refused with InputError, and no other error will do."""
+    try:
+        call()
+    except InputError:
+        return False
+    return True
+
+
+@law("numbers too large to square are refused")
+def numbers_too_large_to_square_are_refused(make: Make) -> None:
+    """Finite numbers whose squares overflow would end in NaN."""
+    policy, good = played(make, 20), some_rounds(1)[0]
+    before, huge = bits(policy), good * 1e180
+    for call in (
+        lambda: policy.select(huge),
+        lambda: policy.scores(huge),
+        lambda: policy.propensities(huge),
+        lambda: policy.select_many(huge[None]),
+        lambda: policy.update(huge[0], 1.0, offered=good, action=0),
+        lambda: policy.update(good[0], 1e180, offered=good, action=0),
+    ):
+        refused("squares", call)
+    assert bits(policy) == before
+
+
+POLICY_CODE = "invariant_bandits.policies"
+THREADS = 4
+SHORTEST_TURN = 1e-6
+"""Seconds after which a thread has to let another one go on, 0.005 if nobody says so."""
+LINES, REST = 37, 5e-4
+"""After so many lines of all threads one of them rests for so many seconds: long enough for a round of the others."""
+LONGEST_WAIT = 60.0
+"""Seconds after which threads are taken to wait for each other for ever."""
+LEARNED_EACH, ANSWERED_EACH, TRIALS = 25, 15, 6
+
+
+@contextmanager
+def shortest_turns() -> Iterator[None]:
+    """Threads take turns as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SHORTEST_TURN)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -> None:
+    """Run every job in a thread of its own, beginning together; raises what the first of them raised.
+
+    code: modules, or packages of such, in whose lines threads rest now and then, so that others overtake them there.
+    """
+    together, lines, errors = Barrier(len(jobs)), count(), []
+
+    def let_go(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_globals.get("__name__", "").startswith(code):
+            return None
+        if event == "line" and next(lines) % LINES == 0:
+            sleep(REST)
+        return let_go
+
+    def run(job: Callable[[], None]) -> None:
+        try:
+            together.wait(LONGEST_WAIT)
+            sys.settrace(let_go)
+            job()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [Thread(target=run, args=(job,), daemon=True) for job in jobs]
+    with shortest_turns():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONGEST_WAIT)
+    assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
+    if errors:
+        raise errors[0]
+
+
+def _code_of(policy: Any) -> tuple[str, ...]:
+    """Where policies stand, and where the class of this one and what it inherits do."""
+    return (POLICY_CODE, *{kind.__module__ for kind in type(policy).__mro__ if kind is not object})
+
+
+def _learner(policy: Any, offered: Any, action: int) -> Callable[[], None]:
+    """Learns one and the same round again whenever it is called."""
+    row, reward = offered[action].copy(), float(as_it_takes(policy, 0.5 - 0.25 * action))
+    return lambda: policy.update(row, reward, offered=offered, action=action)
+
+
+def _repeated(job: Callable[[], Any], times: int) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(times):
+            job()
+
+    return run
+
+
+@law("threads learn as if one after another")
+def threads_learn_as_if_one_after_another(make: Make) -> None:
+    """The same round many times: its order means nothing. Four rounds once each: one of their orders it must be."""
+    offered = some_rounds(THREADS, seed=7)
+    shared, alone = played(make, 20), played(make, 20)
+    at_once(*[_repeated(_learner(shared, offered[0], 1), LEARNED_EACH)] * THREADS, code=_code_of(shared))
+    _repeated(_learner(alone, offered[0], 1), THREADS * LEARNED_EACH)()
+    assert bits(shared) == bits(alone), f"after {THREADS * LEARNED_EACH} times the same round"
+
+    base, possible = played(make, 20), []
+    for order in permutations(range(THREADS)):
+        one = copy.deepcopy(base)
+        for number in order:
+            _learner(one, offered[number], number % 3)()
+        possible.append(bits(one))
+    trials, together = [copy.deepcopy(base) for _ in range(TRIALS)], Barrier(THREADS)
+
+    def learn(number: int) -> None:
+        for one in trials:
+            job = _learner(one, offered[number], number % 3)
+            together.wait(LONGEST_WAIT)
+            job()
+
+    at_once(*[lambda number=number: learn(number) for number in range(THREADS)], code=_code_of(base))
+    for one in trials:
+        assert bits(one) in possible, "after four different rounds, in no order whatsoever"
+
+
+def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
+    """What readers ask a policy: every answer tells of one state."""
+
+    def scored(policy: Any) -> list[Any]:
+        scores = policy.scores(features[0])
+        parts = (scores.mean, scores.width, scores.propensities)
+        return [None if part is None else np.asarray(part).tobytes() for part in parts]
+
+    questions: dict[str, Callable[[Any], Any]] = {
+        "scores": scored,
+        "select": lambda policy: policy.select(features[0]),
+        "propensities": lambda policy: np.asarray(policy.propensities(features[0])).tobytes(),
+        "select_many": lambda policy: policy.select_many(features).tolist(),
+        "the saved policy": to_bytes,
+        "the copied policy": lambda policy: bits(copy.deepcopy(policy)),
+    }
+    if can_be_found(kind):
+        questions["the pickled policy"] = lambda policy: bits(pickle.loads(pickle.dumps(policy)))
+    return questions
+
+
+@law("a thread is answered in a state that was")
+def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
+    """Two threads ask while two others learn: nobody sees half of a round."""
+    features = some_rounds(20, seed=8)
+    shared, alone = played(make, 20), played(make, 20)
+    questions = _questions(features, type(shared))
+    possible: dict[str, list[Any]] = {words: [ask(alone)] for words, ask in questions.items()}
+    for _ in range(2 * ANSWERED_EACH):
+        _learner(alone, features[1], 1)()
+        for words, ask in questions.items():
+            possible[words].append(ask(alone))
+    answers: list[tuple[str, Any]] = []
+    ended = Event()
+    learned = Barrier(2, action=ended.set)
+
+    def ask_all() -> None:
+        last = False
+        while not last:
+            last = ended.is_set()  # once more in the last state
+            answers.extend((words, ask(shared)) for words, ask in questions.items())
+
+    def learn() -> None:
+        try:
+            _repeated(_learner(shared, features[1], 1), ANSWERED_EACH)()
+        finally:
+            learned.wait(LONGEST_WAIT)
+
+    at_once(ask_all, ask_all, learn, learn, code=_code_of(shared))
+    assert len(answers) >= 2 * len(questions)
+    for words, answer in answers:
+        assert answer in possible[words], f"{words}: the answer of no state"
+    assert bits(shared) == bits(alone)
