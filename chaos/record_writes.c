@@ -25,7 +25,7 @@ static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 static int meant(const char *path) {
     const char *folder = getenv("RECORD_FOLDER");
-    return folder && path && !strncmp(path, folder, strlen(folder)) && !strstr(path, "-shm") && !strstr(path, ".lock");
+    return folder && path && !strncmp(path, folder, strlen(folder)) && !strstr(path, "-shm");
 }
 
 static void all(const void *data, size_t size) {

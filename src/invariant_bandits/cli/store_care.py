@@ -25,13 +25,14 @@ def verify(store: Where, as_json: AsJson = False) -> None:
     from invariant_bandits.service.store.journal import check_journal
     from invariant_bandits.service.store.locking import is_in_use
     from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.store.postgres_connection import is_address
     from invariant_bandits.service.store.verifying import verify
 
+    if not is_address(store) and Path(store).is_file() and not is_in_use(Path(store)):
+        check_journal(Path(store).resolve())
     opened = open_store(store, writing=False)
     try:
         where: Path | str = opened.path
-        if isinstance(where, Path) and not is_in_use(where):
-            check_journal(where)
         began = time.perf_counter()
         with _bar("checking", as_json) as progress:
             events = verify(where, every_row=True, progress=lambda done, all: progress("events", done, all))

@@ -16,7 +16,7 @@ from invariant_bandits.service.store import migrations
 from invariant_bandits.service.store.base import Head, UnavailableError
 from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
 from invariant_bandits.service.store.journal import check_journal, what_is_left
-from invariant_bandits.service.store.locking import locked
+from invariant_bandits.service.store.locking import FileLock
 from invariant_bandits.service.store.parts import snapshot_digest
 from invariant_bandits.service.store.seeds import marked, unmarked
 
@@ -54,7 +54,8 @@ class SqliteStore:
             raise StoreError(f"{path} does not exist")
         if self.path.exists() and not self.path.is_file():
             raise StoreError(f"{path} is not a file")
-        self._lock_file = locked(self.path) if writing else None
+        self._check_names()
+        self._lock = FileLock(self.path) if writing else None
         self._reading = threading.local()
         self._readers: list[sqlite3.Connection] = []
         try:
@@ -62,7 +63,7 @@ class SqliteStore:
                 self._prepare(check)
             self._connection = self._connect()
             migrations.check(self._connection, self.path)
-            self._file = self._identity()
+            self._file = self._identity() if self._lock is None else self._lock.inode
             self.seed = self._sown()
         except sqlite3.DatabaseError as error:
             self.close()
@@ -70,6 +71,18 @@ class SqliteStore:
         except BaseException:
             self.close()
             raise
+
+    def _check_names(self) -> None:
+        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by the file's name."""
+        found = self.path.stat() if self.path.exists() else None
+        if found is not None and found.st_nlink > 1:
+            raise StoreError(
+                f"{self.path} has {found.st_nlink} names (hard links), and only one of them has its last events:"
+                " remove the names that no service was started with"
+            )
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
+            raise StoreError(f"{self.path} is missing or empty, and {log.name} of an earlier file is there")
 
     def _prepare(self, check: Callable[[Path], object] | None) -> None:
         """Have the tables of this version, and have them checked while no connection is open: checking may fork."""
@@ -288,6 +301,6 @@ class SqliteStore:
         for connection in [*self._readers, *([self._connection] if hasattr(self, "_connection") else [])]:
             connection.close()
         self._readers.clear()
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-            self._lock_file = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
