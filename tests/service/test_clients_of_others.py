@@ -34,6 +34,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """A service with a token, empty loops and flags; every client has one of its own."""
     folder = tmp_path_factory.mktemp("service")
     (folder / "tokens").write_text(f"admin {TOKEN}\n")
+    (folder / "tokens").chmod(0o600)
     with service(folder, "--token-file", "tokens") as running:
         for name in LOOPS:
             assert running.ask("POST", "/v1/models", {"name": name}, KEY)[0] == 201

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -35,7 +36,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen at.")] = 8080,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with one 'read TOKEN', 'decide TOKEN' or 'admin TOKEN' per line.")
+        Path | None,
+        typer.Option(
+            help="File with one 'read TOKEN', 'decide TOKEN' or 'admin TOKEN' per line; SIGHUP reads it again."
+        ),
     ] = None,
     rate: Annotated[float, typer.Option(min=0.0, help="Requests per second and token; 0: without bound.")] = 0.0,
     role: Annotated[
@@ -59,10 +63,12 @@ def serve(
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.store.beginning import begin
     from invariant_bandits.service.store.postgres_connection import is_address
+    from invariant_bandits.service.tokens import read_tokens
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
+    tokens = {} if token_file is None else read_tokens(token_file)
     found, told_logs, told_plan = _named(models or []), _logs(logs or []), _plan(learn_at, learn_every, activate)
     begun = begin(store) if role == "alone" and not is_address(store) else None  # checked while the rest is imported
-    from invariant_bandits.service.access import read_tokens
     from invariant_bandits.service.learning.background import Plan
     from invariant_bandits.service.limits import Limits
     from invariant_bandits.service.serving import Settings, serve
@@ -73,7 +79,8 @@ def serve(
         models=found,
         host=host,
         port=port,
-        tokens={} if token_file is None else read_tokens(token_file),
+        tokens=tokens,
+        token_file=token_file,
         limits=Limits(rate=rate),
         role=cast("Role", role),
         logs=told_logs,

@@ -5,26 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import logging
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
-from typing import Literal
 
 from starlette.requests import Request
 
-from invariant_bandits.checks import InputError
 from invariant_bandits.service.http import RefusedError
 from invariant_bandits.service.limits import Limits
-
-log = logging.getLogger("invariant_bandits.service")
-Role = Literal["read", "decide", "admin"]
-RANKS: dict[str, int] = {"read": 0, "decide": 1, "admin": 2}
-WEAK = 16
-"""A token with fewer characters may be guessed; that is said."""
+from invariant_bandits.service.tokens import RANKS, Role
 
 
 @dataclass
@@ -119,21 +108,3 @@ def _given(request: Request) -> str | None:
         return key
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
-
-
-def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
-    """Tokens of a file, one "role token" per line; a token alone may do everything, and # begins a remark."""
-    found: dict[str, Role] = {}
-    for number, line in enumerate(Path(path).read_text().splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        role, token = words if len(words) == 2 else ("admin", words[0])
-        if len(words) > 2 or role not in RANKS or not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise InputError(f"token file, line {number}: must be 'read|decide|admin TOKEN' or 'TOKEN'")
-        if len(token) < WEAK:
-            log.warning("token file, line %d: a token of fewer than %d characters may be guessed", number, WEAK)
-        found[hashlib.sha256(token.encode()).hexdigest()] = role  # type: ignore[assignment]
-    if not found:
-        raise InputError("token file: no token in it")
-    return found

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import roles, work
-from invariant_bandits.service.access import Access, Role, is_loopback
+from invariant_bandits.service.access import Access, is_loopback
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.batches import Batch, Work
@@ -28,6 +28,7 @@ from invariant_bandits.service.learning.background import Learning, Plan
 from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.roles import engine_for
 from invariant_bandits.service.store.beginning import Begun
+from invariant_bandits.service.tokens import Role, read_tokens
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -46,6 +47,8 @@ class Settings:
         Where to listen.
     tokens : mapping of str to Role
         See `access`; without any, only loopback is served.
+    token_file : Path or None
+        Where the tokens are from; SIGHUP reads it again.
     limits : Limits
     role : "alone", "learner" or "decider"
         See `roles`.
@@ -60,6 +63,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8080
     tokens: Mapping[str, Role] = field(default_factory=dict)
+    token_file: Path | None = None
     limits: Limits = field(default_factory=Limits)
     role: roles.Role = "alone"
     logs: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +76,7 @@ def opened(
     *,
     empty_model: bool = True,
     begun: Begun | None = None,
+    access: Access | None = None,
 ) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening.
 
@@ -95,7 +100,8 @@ def opened(
     learning = None if settings.role == "decider" else Learning(engine, settings.store, settings.plan)
     if learning is not None:
         learning.start()
-    return Service(engine, Access(settings.tokens, settings.limits), settings.limits, learning=learning)
+    access = access or Access(settings.tokens, settings.limits)
+    return Service(engine, access, settings.limits, learning=learning)
 
 
 def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
@@ -143,8 +149,24 @@ def application(service: Service) -> Starlette:
 
 
 def serve(settings: Settings, say: Callable[[str], None] = lambda line: None, begun: Begun | None = None) -> int:
-    """Serve until asked to end; 0 if it ended in order."""
-    return run(opened(settings, say, begun=begun), settings, say)
+    """Serve until asked to end, with the tokens read again at every SIGHUP; 0 if it ended in order."""
+    access = Access(settings.tokens, settings.limits)
+    signal.signal(signal.SIGHUP, lambda *_: _rotate(access, settings.token_file))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    return run(opened(settings, say, begun=begun, access=access), settings, say)
+
+
+def _rotate(access: Access, token_file: Path | None) -> None:
+    """Read the token file again; one that is refused leaves the tokens as they are."""
+    if token_file is None:
+        log.warning("SIGHUP: there is no token file to read again")
+        return
+    try:
+        access.tokens = read_tokens(token_file)
+    except InputError as error:
+        log.error("SIGHUP: the tokens stay as they were: %s", error)
+    else:
+        log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
 
 
 def run(service: Service, settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
