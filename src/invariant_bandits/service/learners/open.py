@@ -10,15 +10,17 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits.checks import InputError
+from invariant_bandits.checks import LARGEST_WHOLE, InputError, whole_number
 from invariant_bandits.policies import state
+from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.linear import Common, LinUCB
+from invariant_bandits.policies.memory import Forever
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, checked_labels
 from invariant_bandits.service.learners.naming import action_numbers, named_numbers
 from invariant_bandits.service.learners.telling import belief_of
-from invariant_bandits.storage import FileError
+from invariant_bandits.storage import Check, Description, FileError, Numbers, truth_value
 
 LIMIT = 256
 """So many features get places of their own."""
@@ -28,6 +30,53 @@ SMALLEST = 16
 """Places at the beginning; they double as they are needed."""
 START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
+MOST_PLACES = 1024
+"""Largest limit: learning costs its square in time and memory."""
+LONGEST_LABEL = 256
+KIND = "open model"
+
+
+def _label(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_LABEL:
+        raise InputError(f"{name} must be a text of 1 to {LONGEST_LABEL} characters, got {value!r:.80}")
+    return value
+
+
+def _arms(name: str, value: Any) -> dict[str, bool]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} must be labels and whether they are active, got {type(value).__name__}")
+    return {_label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()}
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InputError(f"{name} must be a list of texts, got {value!r:.80}")
+    if len(set(value)) != len(value):
+        raise InputError(f"{name} must differ from each other, got {value!r:.80}")
+    return tuple(value)
+
+
+def _columns(name: str, value: Any) -> tuple[str, ...] | None:
+    return None if value is None else tuple(_label(name, one) for one in _names(name, value))
+
+
+SETTINGS: dict[str, Check] = {
+    "arms": _arms,
+    "columns": _columns,
+    "limit": lambda name, value: whole_number(name, value, 1, MOST_PLACES),
+    "seed": lambda name, value: whole_number(name, value, 0, LARGEST_WHOLE),
+    "places": _names,
+}
+"""Every setting of a stored open model."""
+
+
+def _described(about: Mapping[str, Any], names: Sequence[str]) -> Description:
+    """What a file of an open model must hold."""
+    settings = json.loads(about["said"])
+    if set(about) != {"said"} or not isinstance(settings, dict) or set(settings) != set(SETTINGS):
+        raise InputError(f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}")
+    Description(settings=SETTINGS).check_settings(settings)
+    return Description({"policy": Numbers(("n",), "uint8", 0.0, 255.0)})
 
 
 class OpenLearner(Learner, kind="open"):
@@ -55,12 +104,27 @@ class OpenLearner(Learner, kind="open"):
         places: Mapping[str, int] | None = None,
         policy: Policy | None = None,
     ) -> None:
-        self._arms = dict(arms or {})
-        self.columns = None if columns is None else tuple(columns)
-        self.limit, self.seed = limit, seed
+        self._arms = _arms("arms", arms or {})
+        self.columns = _columns("columns", columns)
+        self.limit, self.seed = SETTINGS["limit"]("limit", limit), SETTINGS["seed"]("seed", seed)
         self.places = dict(places or {})
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
+        self._check_policy()
         self._wrapped: tuple[float, Any, Randomised] | None = None
+
+    def _check_policy(self) -> None:
+        """Raise unless the policy has the places that the names need, and is one that can go on with them."""
+        policy, taken = self.policy, len(self.places)
+        if self.grows:
+            plain = type(policy) is LinUCB and isinstance(policy.memory, Forever)
+            if plain and taken <= self.limit and policy.dim <= max(self.limit + SHARED, SMALLEST):
+                return
+        elif type(policy) is AutoISD and policy.dim == taken:
+            return
+        raise InputError(
+            f"policy must be a LinUCB or an AutoISD over the places of the model, got {type(policy).__name__}"
+            f" over {policy.dim} for {taken} names, limit {self.limit}"
+        )
 
     # -- deciding --
 
@@ -209,7 +273,7 @@ class OpenLearner(Learner, kind="open"):
 
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
-        if not label or label in self._arms:
+        if _label("label", label) in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
             raise InputError("features: arms of a model that began empty have none of their own; send them as actions")
@@ -251,25 +315,17 @@ class OpenLearner(Learner, kind="open"):
             "places": list(self.places),
         }
         policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
-        return storage.encode("open model", {"policy": policy}, {"said": json.dumps(about)})
+        return storage.encode(KIND, {"policy": policy}, {"said": json.dumps(about)})
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
-        arrays, header = storage.decode(content, "open model", name)
+        arrays, header = storage.decode(content, KIND, name, _described)
+        settings = json.loads(header["said"])
+        places = {one: place for place, one in enumerate(settings.pop("places"))}
         try:
-            about = json.loads(header["said"])
-            policy = state.from_bytes(arrays["policy"].tobytes(), name)
-            places = {str(one): place for place, one in enumerate(about["places"])}
-            return cls(
-                {str(label): bool(active) for label, active in about["arms"].items()},
-                about["columns"],
-                limit=int(about["limit"]),
-                seed=int(about["seed"]),
-                places=places,
-                policy=policy,
-            )
+            return cls(**settings, places=places, policy=state.from_bytes(arrays["policy"].tobytes(), name))
         except FileError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except InputError as error:
             raise FileError(f"{name} does not hold a whole model: {error}") from None
