@@ -24,6 +24,10 @@ class Batch:
     contents: list[bytes] = field(default_factory=list)
     near: dict[str, Record] = field(default_factory=dict)
     drawn: dict[str, int] = field(default_factory=dict)
+    owners: list[int] = field(default_factory=list)
+    """Of each event, the place of the task that proposed it."""
+    refused: dict[int, BaseException] = field(default_factory=dict)
+    """Places of tasks whose events could not be applied, and why."""
 
     def add(self, state: State, events: Sequence[AnyEvent]) -> None:
         """Propose these, too."""

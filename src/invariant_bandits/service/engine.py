@@ -18,12 +18,9 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any
 
-from invariant_bandits.service import replaying
+from invariant_bandits.service import replaying, work
 from invariant_bandits.service.batches import Answer, Batch, Task, Teller, Work, tell_all
-from invariant_bandits.service.events import (
-    AnyEvent,
-    decoded,
-)
+from invariant_bandits.service.events import AnyEvent, SetAside, decoded
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.base import OvertakenError, UnavailableError
 from invariant_bandits.service.store.chain import Row, StoreError
@@ -69,6 +66,7 @@ class Engine:
         self._time = Time(clock, replaying.last_time(store))
         self._snapshot_at, self._published = self.state.seq, 0.0
         self._tried = 0.0
+        self._doubtful: dict[int, str] = {}
         self._viewed = 0.0
         self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -158,7 +156,8 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
         if self.state.next_due() <= now:
-            self._serve([Task(lambda state, batch: self._close_due(state, batch), lambda answer, error: None)])
+            due = self.state.due(now, LARGEST_BATCH)
+            self._serve([Task(work.settle(*one), lambda answer, error: None) for one in due])
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
@@ -173,7 +172,12 @@ class Engine:
     def _follow(self, rows: Iterable[Row]) -> None:
         """Make the state that of after events which others have added."""
         for row in rows:
-            self._apply(decoded(row.event))
+            try:
+                replaying.follow(self.state, [row])
+            except replaying.UnappliableError as error:
+                self.state = replaying.restored(self.store, {**self.state.aside, error.seq: error.why})
+                return
+            self._tell(decoded(row.event))
 
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
@@ -202,6 +206,11 @@ class Engine:
             if batch.events:
                 while not self._committed(batch):
                     batch, answers = self._proposed(tasks)
+                if batch.refused:
+                    answers = [
+                        (task, None if place in batch.refused else given, batch.refused.get(place, failed))
+                        for place, (task, given, failed) in enumerate(answers)
+                    ]
                 if any(task.alone for task in tasks):
                     self._published = -math.inf  # those who decide elsewhere shall know at once
         except UnavailableError as error:
@@ -214,7 +223,7 @@ class Engine:
         """What some tasks propose in the present state, and what they would answer."""
         batch = Batch(self._time.now())
         answers: list[Answer] = []
-        for task in tasks:
+        for place, task in enumerate(tasks):
             proposed = len(batch.events)
             try:
                 answers.append((task, task.work(self.state, batch), None))
@@ -222,6 +231,7 @@ class Engine:
                 if len(batch.events) != proposed or isinstance(error, StoreError | UnavailableError):
                     raise
                 answers.append((task, None, error))
+            batch.owners += [place] * (len(batch.events) - proposed)
         return batch, answers
 
     def _committed(self, batch: Batch) -> bool:
@@ -229,6 +239,9 @@ class Engine:
         if not self.available:
             self._recover()
             self.available = True
+            if self._doubtful:
+                self._set_aside_for_good()
+                return False
         self._time.reach(batch.now)
         try:
             self._append(batch)
@@ -241,10 +254,6 @@ class Engine:
             raise
         return True
 
-    def _apply(self, event: AnyEvent) -> None:
-        self.state.apply(event)
-        self._tell(event)
-
     def _tell(self, event: AnyEvent) -> None:
         for listener in self.on_event:
             listener(event, self.state)
@@ -254,12 +263,57 @@ class Engine:
         rows = self.store.append(batch.stored, batch.contents, **seen)
         if rows and rows[0].seq != self.state.seq:
             raise StoreError(f"event {self.state.seq} was written by another process")
-        for event in batch.events:
-            self._apply(event)
+        first = self.state.seq
+        for place, event in enumerate(batch.events):
+            try:
+                replaying.advance(self.state, event)
+            except replaying.UnappliableError as error:
+                self._take_back(batch, first, error)
+                for told in range(place, len(batch.events)):
+                    if first + told not in self.state.aside:
+                        self._tell(batch.events[told])
+                return
+            self._tell(event)
+
+    def _take_back(self, batch: Batch, first: int, error: replaying.UnappliableError) -> None:
+        """Set aside all events of the tasks of which one could not be applied: the state is as if they had not asked.
+
+        The state is made again from the newest snapshot, since a learner that raised may be half changed.
+        """
+        owners: set[int] = set()
+        failed = {batch.owners[error.seq - first]}
+        while failed != owners:
+            owners = failed
+            self._doubtful = {first + n: error.why for n, owner in enumerate(batch.owners) if owner in owners}
+            self._make_state_again()
+            failed = {owner for n, owner in enumerate(batch.owners) if first + n in self.state.aside}
+        log.error("%d requests could not be done: %s", len(owners), error.why, exc_info=error.__cause__)
+        batch.refused = dict.fromkeys(owners, error.__cause__ or error)
+        self._set_aside_for_good()
+
+    def _make_state_again(self) -> None:
+        """Make the state again without doubtful events; UnavailableError if events that were applied before fail, too.
+
+        Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again later.
+        """
+        state = replaying.restored(self.store, self._doubtful)
+        more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
+        if more:
+            raise UnavailableError(f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}")
+        self.state = state
+
+    def _set_aside_for_good(self) -> None:
+        """Have every later replay leave out the doubtful events, too."""
+        aside, self._doubtful = self._doubtful, {}
+        with contextlib.suppress(UnavailableError):
+            self._snapshot()
+        self._serve([Task(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]), lambda *_: None)])
 
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
         self.store.reopen()
+        if self._doubtful:
+            self._make_state_again()
         self._follow(self.store.rows(self.state.seq))
         if self.store.head().seq < self.state.seq:
             raise StoreError("the store has lost events that were acknowledged")
@@ -271,11 +325,10 @@ class Engine:
                 self._recover()
                 self._snapshot()
                 self.available = True
+                if self._doubtful:
+                    self._set_aside_for_good()
                 log.info("the store takes events again")
             self._tried = time.monotonic()
-
-    def _close_due(self, state: State, batch: Batch) -> None:
-        batch.add(state, state.due(batch.now, batch.near, LARGEST_BATCH))
 
     def _snapshot(self) -> None:
         self._published = time.monotonic()

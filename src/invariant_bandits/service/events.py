@@ -11,6 +11,8 @@ import msgspec
 from invariant_bandits.service.configuration import Configuration
 
 LONGEST_SLOT = 128
+ASIDE = "\x01set aside"
+"""Key of events that set others aside; ids have printable characters only."""
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -172,6 +174,12 @@ class Kept(Event, frozen=True, array_like=True, tag="kept"):
     by: str = ""
 
 
+class SetAside(Event, frozen=True, array_like=True, tag="aside"):
+    """Nothing follows from these events: number -> why it could not be applied. They stay in the store."""
+
+    events: dict[int, str]
+
+
 AnyEvent = (
     VersionAdded
     | VersionActivated
@@ -184,6 +192,7 @@ AnyEvent = (
     | Closed
     | Grouped
     | Kept
+    | SetAside
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -212,4 +221,4 @@ def id_in_group(id: str, slot: str) -> str:
 
 def key_of(event: AnyEvent) -> str | None:
     """The id of the decision that an event belongs to, if any."""
-    return getattr(event, "id", None)
+    return ASIDE if isinstance(event, SetAside) else getattr(event, "id", None)

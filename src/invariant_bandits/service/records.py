@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from invariant_bandits.service.events import Activated, AnyEvent, Closed, Decided, Grouped, Rewarded, decoded
+from invariant_bandits.service.events import (
+    ASIDE,
+    Activated,
+    AnyEvent,
+    Closed,
+    Decided,
+    Grouped,
+    Rewarded,
+    SetAside,
+    decoded,
+)
 from invariant_bandits.service.store.chain import Row
 
 MOST_REMEMBERED = 20_000
@@ -105,6 +116,12 @@ def record_of(events: Iterable[AnyEvent]) -> Record | None:
         record = record or Record()
         record.take(event)
     return record
+
+
+def set_aside_in(store: Any) -> dict[int, str]:
+    """Numbers of the events that were set aside for good, and why."""
+    events = (decoded(row.event) for row in store.of_key(ASIDE))
+    return {seq: why for event in events if isinstance(event, SetAside) for seq, why in event.events.items()}
 
 
 def _has(record: Record, event: AnyEvent) -> bool:

@@ -2,28 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from invariant_bandits.service.events import AnyEvent, Decided, decoded
+import msgspec
+
+from invariant_bandits.files import FileError
+from invariant_bandits.service.events import AnyEvent, Decided, SetAside, decoded, encoded, key_of
+from invariant_bandits.service.records import set_aside_in
 from invariant_bandits.service.requests import Asked
 from invariant_bandits.service.state import State
+from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import Row, StoreError
 
+NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
+"""What says nothing about an event that is being applied: it may succeed later."""
 
-def restored(store: Any) -> State:
-    """The state after all events of a store, from its newest snapshot on; it may be growing."""
-    kept = store.latest_snapshot()
-    state = State(store) if kept is None else State.from_bytes(kept[1], store)
-    if kept is None and store.start().seq:
-        raise StoreError("the first events were removed, and there is no snapshot to begin from")
-    least = store.head().seq
-    for row in store.rows(state.seq):
-        state.apply(decoded(row.event))
+log = logging.getLogger("invariant_bandits.service")
+
+
+class UnappliableError(StoreError):
+    """An event from which no state follows; the state may be half changed.
+
+    Parameters
+    ----------
+    seq : int
+        Number of the event.
+    why : str
+        Its kind, its model, and what was raised.
+    """
+
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside")
+        self.seq, self.why = seq, why
+
+
+def advance(state: State, event: AnyEvent) -> None:
+    """Make the state that of after the event; UnappliableError names one that cannot be applied."""
+    try:
+        state.apply(event)
+    except NOT_THE_EVENT:
+        raise
+    except Exception as error:
+        kind, model = type(event).__struct_config__.tag, getattr(event, "model", "none")
+        said = " ".join(str(error).split())[:300]
+        raise UnappliableError(state.seq, f"{kind}, model {model}: {type(error).__name__}: {said}") from error
+
+
+def follow(state: State, rows: Iterable[Row]) -> None:
+    """Make the state that of after these rows, but for those that are set aside."""
+    for row in rows:
+        try:
+            event = decoded(row.event)
+        except msgspec.MsgspecError as error:
+            if row.seq not in state.aside:
+                raise UnappliableError(row.seq, f"unknown kind: {error}") from error
+            state.pass_over(None)
+            continue
+        if row.seq in state.aside:
+            state.pass_over(event)
+        else:
+            advance(state, event)
+
+
+def restored(store: Any, aside: Mapping[int, str] | None = None) -> State:
+    """The state after all events of a store, from its newest snapshot on; it may be growing.
+
+    Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside` names them.
+    `aside` names further ones.
+    """
+    state, least = _first_state(store, aside), store.head().seq
+    checkpoint: bytes | None = None
+    while True:
+        try:
+            follow(state, store.rows(state.seq))
+            break
+        except UnappliableError as error:
+            log.error("event %d is set aside: %s", error.seq, error.why)
+            known = {**state.aside, error.seq: error.why}
+            state = _first_state(store) if checkpoint is None else State.from_bytes(checkpoint, store)
+            state.aside |= known
+            follow(state, store.rows(state.seq, error.seq + 1))
+            checkpoint = state.to_bytes()
     if not least <= state.seq <= store.head().seq:  # others may go on adding events
         raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
     return state
+
+
+def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
+    """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside for good."""
+    kept = [one for one in (store.latest_snapshot(), store.base()) if one is not None]
+    state = next((state for one in kept if (state := _loaded(store, one)) is not None), None)
+    if state is None:
+        if store.start().seq:
+            raise StoreError("the first events were removed, and there is no snapshot to begin from")
+        state = State(store)
+    state.aside |= set_aside_in(store) | dict(aside or {})
+    return state
+
+
+def _loaded(store: Any, kept: tuple[int, bytes]) -> State | None:
+    """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be used."""
+    try:
+        return State.from_bytes(kept[1], store)
+    except FileError as error:
+        log.error("the snapshot after %d events cannot be used: %s", kept[0], error)
+        return None
+
+
+def repair(store: Any) -> dict[int, str]:
+    """Set aside for good what cannot be applied; numbers of these events, and why."""
+    found = {seq: why for seq, why in restored(store).aside.items() if seq not in set_aside_in(store)}
+    if found:
+        event = SetAside(last_time(store), found)
+        store.append([(key_of(event), encoded(event))])
+    return found
 
 
 def last_time(store: Any) -> float:
@@ -40,19 +136,23 @@ def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int
     base, newest = store.base(), store.latest_snapshot()
     if base is None and store.start().seq:
         raise StoreError("the first events were removed, and there is no snapshot to begin from")
+    aside = restored(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
+    state.aside |= aside
     published = Published(store, state)
-    for _, batch in batches(store.rows(state.seq, end)):
-        for event in batch:
+    for _, group in groupby(store.rows(state.seq, end), key=lambda row: row.batch):
+        batch = list(group)
+        for row in batch:
+            event = None if row.seq in aside else decoded(row.event)
             if isinstance(event, Decided):
                 knew = state if event.at is None else published.at(event.at, state)
                 if knew is not None:
                     check(knew, event)
-        for event in batch:
-            state.apply(event)
+        for row in batch:
+            follow(state, [row])
             published.keep(state)
-        if newest is not None and state.seq == newest[0]:
-            _check_same(state, State.from_bytes(newest[1], store))
+        if newest is not None and state.seq == newest[0] and (kept := _loaded(store, newest)) is not None:
+            _check_same(state, kept)
         if progress is not None:
             progress(state.seq)
     return state
@@ -65,7 +165,7 @@ class Published:
         self._store = store
         self._last_use: dict[int, int] = {}
         for row in store.rows(first.seq):
-            event = decoded(row.event)
+            event = None if row.seq in first.aside else decoded(row.event)
             if isinstance(event, Decided) and event.at is not None:
                 self._last_use[event.at] = row.batch
         self._kept: dict[int, State] = {}
@@ -93,15 +193,11 @@ def _check_same(state: State, kept: State) -> None:
         raise StoreError(f"the snapshot after {state.seq} events holds another state than their replay")
 
 
-def batches(rows: Iterator[Row]) -> Iterator[tuple[int, list[AnyEvent]]]:
-    """Events that were committed together, with the number of the first."""
-    for number, group in groupby(rows, key=lambda row: row.batch):
-        yield number, [decoded(row.event) for row in group]
-
-
 def check(state: State, event: Decided) -> None:
-    """Raise unless the state decides as the event says."""
+    """Raise unless the state decides as the event says; it cannot say if the version that decided is set aside."""
     served = state.models[event.model]
+    if state.aside and event.version not in served.versions:
+        return
     asked = Asked(event.model, event.context, event.labels, event.actions)
     _, choice = state.chosen(served, asked, event.draw)
     if choice.place != event.place or choice.propensities != event.propensities or served.version != event.version:

@@ -26,6 +26,7 @@ from invariant_bandits.service.events import (
     Grouped,
     Kept,
     Rewarded,
+    SetAside,
     VersionActivated,
     VersionAdded,
 )
@@ -76,12 +77,14 @@ class State:
         self.contents: Contents = store
         self.models: dict[str, Served] = {}
         self.records = Records(self._rows_of)
+        self.aside: dict[int, str] = {}
+        """Numbers of events that could not be applied, and why."""
         self.seq = 0
 
     def _rows_of(self, id: str) -> list[Row]:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
         rows: list[Row] = self._store.of_key(id)
-        return rows if self.at is not None else [row for row in rows if row.seq < self.seq]
+        return [row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)]
 
     def model(self, name: str) -> Served:
         """A model by its name."""
@@ -96,6 +99,15 @@ class State:
         _APPLY[type(event)](self, event)
         self.seq += 1
 
+    def pass_over(self, event: AnyEvent | None) -> None:
+        """Leave out an event that is set aside; a decision that cannot be settled is not tried again."""
+        if isinstance(event, Closed) and event.model in self.models:
+            self.models[event.model].waiting.discard(event.id)
+        self.seq += 1
+
+    def _set_aside(self, event: SetAside) -> None:
+        self.aside.update(event.events)
+
     def _version_added(self, event: VersionAdded) -> None:
         served = self.models.setdefault(event.model, Served(event.model))
         served.versions[event.version] = event
@@ -106,6 +118,8 @@ class State:
 
     def _version_activated(self, event: VersionActivated) -> None:
         served = self.models[event.model]
+        if event.version not in served.versions:
+            raise NotFoundError(f"version: {event.version!r} is not one of {', '.join(served.versions)}")
         if len(served.activations) > 1 and served.activations[-2] == event.version:
             served.activations.pop()  # a step back
         else:
@@ -327,19 +341,20 @@ class State:
             events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
         return events
 
-    def due(self, now: float, near: dict[str, Record], most: int) -> list[AnyEvent]:
-        """Events of decisions whose wait has ended, at most so many."""
-        events: list[AnyEvent] = []
-        for served in self.models.values():
-            for id in islice(served.waiting.ended(now), most - len(events)):
-                record = near.get(id) or self.records.find(id)
-                if record is None or record.decided is None:
-                    raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
-                settled: tuple[float | None, Any] = self._settled(served, record.joined())
-                if not record.activated:
-                    settled = (None, "not activated")
-                events.append(Closed(now, id, served.name, *settled))
-        return events
+    def due(self, now: float, most: int) -> list[tuple[str, str]]:
+        """Model and id of decisions whose wait has ended, at most so many."""
+        ended = ((served.name, id) for served in self.models.values() for id in served.waiting.ended(now))
+        return list(islice(ended, most))
+
+    def settlement(self, model: str, id: str, now: float) -> list[AnyEvent]:
+        """Events of a decision whose wait has ended; none if it was settled meanwhile."""
+        served, record = self.models[model], self.records.find(id)
+        if id not in served.waiting:
+            return []
+        if record is None or record.decided is None:
+            raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
+        settled = self._settled(served, record.joined()) if record.activated else (None, "not activated")
+        return [Closed(now, id, model, *settled)]
 
     def next_due(self) -> float:
         """When the next wait ends."""
@@ -349,14 +364,15 @@ class State:
 
     def to_bytes(self) -> bytes:
         """A snapshot: everything but what records the store can tell."""
-        return msgspec.msgpack.encode({"seq": self.seq, "models": [one.to_plain() for one in self.models.values()]})
+        models = [one.to_plain() for one in self.models.values()]
+        return msgspec.msgpack.encode({"seq": self.seq, "models": models, "aside": self.aside})
 
     @classmethod
     def from_bytes(cls, content: bytes, store: Any, *, published: bool = False) -> State:
         """The state that a snapshot holds; `published` if it is only to be decided from."""
         told = msgspec.msgpack.decode(content)
         state = cls(store, at=int(told["seq"]) if published else None)
-        state.seq = int(told["seq"])
+        state.seq, state.aside = int(told["seq"]), dict(told.get("aside", {}))
         for one in told["models"]:
             served = Served.from_plain(one)
             state.models[served.name] = served
@@ -395,6 +411,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     Closed: State._closed,
     Grouped: State._grouped,
     Kept: State._kept,
+    SetAside: State._set_aside,
 }
 
 

@@ -59,6 +59,11 @@ def activate(id: str) -> Work:
     return work
 
 
+def settle(model: str, id: str) -> Work:
+    """Settle a decision whose wait has ended."""
+    return lambda state, batch: batch.add(state, state.settlement(model, id, batch.tick()))
+
+
 def add_version(
     model: str,
     learner: Learner,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from invariant_bandits.service.configuration import Configuration, aggregated
 from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decoded
-from invariant_bandits.service.records import Record, Records, record_of
+from invariant_bandits.service.records import Record, Records, record_of, set_aside_in
 from invariant_bandits.service.store.chain import Row
 
 PIECE = 4096
@@ -30,9 +30,10 @@ class Settled(NamedTuple):
 
 
 def rows_in_pieces(store: Any, first: int, last: int) -> Iterator[Row]:
-    """Rows from number `first` to before `last`."""
+    """Rows from number `first` to before `last` that were not set aside."""
+    aside = set_aside_in(store)
     for start in range(first, last, PIECE):
-        yield from list(store.rows(start, min(start + PIECE, last)))
+        yield from [row for row in store.rows(start, min(start + PIECE, last)) if row.seq not in aside]
 
 
 def settled(

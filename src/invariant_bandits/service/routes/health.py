@@ -21,7 +21,7 @@ async def ready(request: Request) -> Response:
     engine = service.engine
     if engine.failure is not None or not engine.available:
         return answer({"status": "unavailable", "why": str(engine.failure or "the store cannot take events")}, 503)
-    return answer({"status": "ready"})
+    return answer({"status": "ready", "set_aside": len(engine.state.aside)})
 
 
 async def metrics(request: Request) -> Response:

@@ -22,6 +22,8 @@ from invariant_bandits.service.state import State
 from invariant_bandits.service.views import exploration_of, versions_of
 from invariant_bandits.storage import FileError
 
+MOST_LISTED = 20
+
 
 def _name(request: Request) -> str:
     """Which model is meant: in the path, in the query, or the default one."""
@@ -41,6 +43,7 @@ async def show(request: Request) -> Response:
             "rounds": served.learner.rounds,
             "counts": msgspec.to_builtins(served.counts),
             "waiting": len(served.waiting),
+            "set_aside": [{"event": seq, "why": why} for seq, why in sorted(state.aside.items())[-MOST_LISTED:]],
             "configuration": served.configuration,
             "exploration": exploration_of(served),
             **served.learner.about(),
