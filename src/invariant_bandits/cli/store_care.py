@@ -1,4 +1,4 @@
-"""Commands that check a store, replay it and make it smaller."""
+"""Commands that check a store, replay it, repair it and make it smaller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Say it as one line of JSON
 
 
 def verify(store: Where, as_json: AsJson = False) -> None:
-    """Follow the checksums of every event, and check the rest of the store; it may be in use."""
+    """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
+    from invariant_bandits.service.records import set_aside_in
+    from invariant_bandits.service.replaying import UnappliableError, restored
     from invariant_bandits.service.store.journal import check_journal
     from invariant_bandits.service.store.locking import is_in_use
     from invariant_bandits.service.store.opening import open_store
@@ -37,10 +39,32 @@ def verify(store: Where, as_json: AsJson = False) -> None:
         with _bar("checking", as_json) as progress:
             events = verify(where, every_row=True, progress=lambda done, all: progress("events", done, all))
         first, head = opened.start().seq, opened.head()
+        aside, known = restored(opened).aside, set_aside_in(opened)
     finally:
         opened.close()
-    told = {"events": events, "first": first, "digest": head.digest.hex(), "seconds": time.perf_counter() - began}
-    _say(told, as_json, f"{store}: events {first:,} to {events - 1:,} are whole, digest {head.digest.hex()}")
+    for seq in sorted(aside.keys() - known.keys()):
+        raise UnappliableError(seq, aside[seq])
+    told = {"events": events, "first": first, "digest": head.digest.hex(), "set_aside": aside}
+    told["seconds"] = time.perf_counter() - began
+    words = f"{store}: events {first:,} to {events - 1:,} are whole, digest {head.digest.hex()}"
+    _say(told, as_json, "\n".join([words, *_lines(aside)]))
+
+
+def repair(store: Where, as_json: AsJson = False) -> None:
+    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is in use."""
+    from invariant_bandits.service.replaying import repair
+    from invariant_bandits.service.store.verifying import verify
+
+    opened = _opened(store, check=verify)
+    try:
+        aside = repair(opened)
+    finally:
+        opened.close()
+    _say({"set_aside": aside}, as_json, "\n".join([f"{store}: {len(aside):,} events set aside", *_lines(aside)]))
+
+
+def _lines(aside: dict[int, str]) -> list[str]:
+    return [f"event {seq} is set aside: {why}" for seq, why in sorted(aside.items())]
 
 
 def replay(store: Where, as_json: AsJson = False) -> None:
@@ -68,21 +92,27 @@ def compact(
 ) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits.service.compacting import compact
-    from invariant_bandits.service.store.opening import open_store
-    from invariant_bandits.service.store.postgres_connection import is_address
     from invariant_bandits.service.store.verifying import verify
 
     if (keep_days is None) == (before is None):
         raise InputError("say either --keep-days or --before")
     bound = time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
-    if not is_address(store) and not Path(store).is_file():
-        raise InputError(f"STORE: {store} does not exist")
-    opened = open_store(store, check=verify)
+    opened = _opened(store, check=verify)
     try:
         done = compact(opened, float(bound or 0.0))
     finally:
         opened.close()
     _say(done._asdict(), as_json, f"{store}: {done.removed:,} events removed, {done.kept:,} kept")
+
+
+def _opened(store: str, check: Callable[[Path | str], object]) -> Any:
+    """A store that exists, opened for writing."""
+    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.store.postgres_connection import is_address
+
+    if not is_address(store) and not Path(store).is_file():
+        raise InputError(f"STORE: {store} does not exist")
+    return open_store(store, check=check)
 
 
 @contextmanager
