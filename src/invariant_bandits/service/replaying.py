@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from invariant_bandits.files import FileError
 from invariant_bandits.service.events import AnyEvent, Decided, SetAside, decoded, encoded, key_of
 from invariant_bandits.service.records import set_aside_in
 from invariant_bandits.service.requests import Asked
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import Row, StoreError
+from invariant_bandits.storage import FileError
 
 NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
 """What says nothing about an event that is being applied: it may succeed later."""
