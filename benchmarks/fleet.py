@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decoded

@@ -10,7 +10,7 @@ import pytest
 
 import invariant_bandits as ib
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def block(language):

@@ -13,7 +13,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.licences import UNKNOWN, licences
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = "invariant_bandits"
 BESIDE = {
     "CHANGELOG.md",

@@ -16,7 +16,7 @@ import typer
 
 from invariant_bandits.cli.app import app
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = "invariant-bandits.service"
 
 

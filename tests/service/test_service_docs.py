@@ -9,7 +9,7 @@ from typing import Any
 from browsers import free_port, listening
 from invariant_bandits.service.serving import Settings, opened
 
-PAGE = Path(__file__).parents[1] / "docs" / "service.md"
+PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 
 def test_the_example_of_the_client_runs(tmp_path: Path, capsys: Any) -> None:
