@@ -144,7 +144,7 @@ def _words(shape: Sequence[int | str]) -> str:
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
-STEERING = re.compile(
+CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, the beginnings of escape sequences among them
     "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # direction, and signs of no width
     "\u2028\u2029\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"  # line ends, annotations, tags, halves of signs
@@ -152,31 +152,31 @@ STEERING = re.compile(
 LINE_ENDS = re.compile(r"[\t\n]")
 
 
-def visible(text: str) -> str:
+def escape_control_chars(text: str) -> str:
     """The text with signs that are no writing written out; newlines and tabs stay.
 
-    >>> print(visible("price\\x1b[31m\\u202e"))
+    >>> print(escape_control_chars("price\\x1b[31m\\u202e"))
     price\\x1b[31m\\u202e
     """
-    return STEERING.sub(_written_out, text)
+    return CONTROL_CHARS.sub(_written_out, text)
 
 
-def visible_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """The same for what has to stay in one line, such as a name: newlines and tabs are written out, too."""
-    return LINE_ENDS.sub(_written_out, visible(text))
+    return LINE_ENDS.sub(_written_out, escape_control_chars(text))
 
 
 def _written_out(found: re.Match[str]) -> str:
     return found.group().encode("unicode_escape").decode()
 
 
-def visible_json(text: str) -> str:
+def escape_json(text: str) -> str:
     """JSON text that means the same, with such signs as JSON writes them out.
 
-    >>> print(visible_json('{"a\\u202e": 1}'))
+    >>> print(escape_json('{"a\\u202e": 1}'))
     {"a\\u202e": 1}
     """
-    return STEERING.sub(_in_json, text)
+    return CONTROL_CHARS.sub(_in_json, text)
 
 
 def _in_json(found: re.Match[str]) -> str:

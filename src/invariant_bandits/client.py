@@ -17,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from invariant_bandits.checks import InputError, whole_number
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 
 Context = Mapping[str, Any] | None
 Arms = Sequence[Any] | None
@@ -234,7 +234,7 @@ class Client:
         backoff: float = 0.1,
         transport: Any = None,
     ) -> None:
-        self._httpx = needed("httpx", "Client")
+        self._httpx = require("httpx", "Client")
         self._patience = Patience(retries, backoff)
         self._http = self._httpx.Client(
             base_url=base_address(url), headers=headers_of(token), timeout=timeout, transport=transport
@@ -339,7 +339,7 @@ class AsyncClient:
         backoff: float = 0.1,
         transport: Any = None,
     ) -> None:
-        self._httpx = needed("httpx", "AsyncClient")
+        self._httpx = require("httpx", "AsyncClient")
         self._patience = Patience(retries, backoff)
         self._http = self._httpx.AsyncClient(
             base_url=base_address(url), headers=headers_of(token), timeout=timeout, transport=transport

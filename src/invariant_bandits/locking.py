@@ -17,7 +17,7 @@ class ForkError(RuntimeError):
     """A thread was at work on this object when the process forked: the child's copy may be half changed."""
 
 
-class Shared:
+class ThreadSafe:
     """Has a re-entrant lock, `_lock`, that every method holds while it changes the state or reads it.
 
     A class of your own does the same with the state that it adds:
@@ -72,8 +72,8 @@ class Shared:
 
 
 def lock_of(thing: Any) -> AbstractContextManager[Any]:
-    """What to hold while several calls must see one state; nothing, if the thing is not Shared."""
-    return thing._lock if isinstance(thing, Shared) else nullcontext()
+    """What to hold while several calls must see one state; nothing, if the thing is not ThreadSafe."""
+    return thing._lock if isinstance(thing, ThreadSafe) else nullcontext()
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ class _Lost:
 
 
 _listing = RLock()
-_alive: WeakValueDictionary[int, Shared] = WeakValueDictionary()
-_held: dict[int, list[tuple[Shared, Any, bool]]] = {}
+_alive: WeakValueDictionary[int, ThreadSafe] = WeakValueDictionary()
+_held: dict[int, list[tuple[ThreadSafe, Any, bool]]] = {}
 
 
 def _before_fork() -> None:

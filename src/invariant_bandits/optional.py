@@ -36,7 +36,7 @@ def install_line(module: str) -> str:
     return f"pip install 'invariant-bandits[{EXTRAS[package]}]'" if package in EXTRAS else f"pip install {package}"
 
 
-def needed(module: str, caller: str) -> Any:
+def require(module: str, caller: str) -> Any:
     """The module, imported, or ImportError that says who needs it and how to get it."""
     package = module.partition(".")[0]
     try:
@@ -47,4 +47,4 @@ def needed(module: str, caller: str) -> Any:
 
 def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:
     """A pandas frame of rows or columns."""
-    return needed("pandas", caller).DataFrame(rows, columns=columns)
+    return require("pandas", caller).DataFrame(rows, columns=columns)

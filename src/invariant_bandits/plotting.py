@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def theme(name: str) -> Iterator[dict[str, str]]:
         "svg.fonttype": "path",
         "svg.hashsalt": "invariant-bandits",  # the same picture is the same file
     }
-    with needed("matplotlib", "plot").rc_context(settings):
+    with require("matplotlib", "plot").rc_context(settings):
         yield colours
 
 
@@ -77,7 +77,7 @@ def difference_chart(rows: Mapping[str, tuple[float, float, float] | None], *, t
         raise InputError("rows is empty: there is nothing to draw")
     with theme(theme_name) as colours:
         looks = {1: (colours["stable"], "o"), 0: ("#8a949e", "D"), -1: (colours["varies"], "s")}
-        figure: Figure = needed("matplotlib.pyplot", "plot").figure(
+        figure: Figure = require("matplotlib.pyplot", "plot").figure(
             figsize=(7.4, 0.9 + 0.34 * len(rows)), layout="constrained"
         )
         axis = figure.subplots()
@@ -103,7 +103,7 @@ def regret_paths(
     if not paths:
         raise InputError("paths is empty: there is nothing to draw")
     with theme(theme_name) as colours:
-        figure: Figure = needed("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
+        figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=(7.4, 4.2), layout="constrained")
         axis = figure.subplots()
         for place, (name, (mean, error)) in enumerate(paths.items()):
             colour = PATH_COLOURS[theme_name][place % len(PATH_COLOURS[theme_name])]

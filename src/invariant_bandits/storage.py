@@ -39,14 +39,14 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 
 
 @contextmanager
-def replacing(path: str | PathLike[str]) -> Iterator[Path]:
+def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """A path to write to, by whatever writes; when the block ends well, its content is put under `path`.
 
     The same promises as of `replace_file`, but for a name while it is written.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp(), "log.csv")
-    >>> with replacing(target) as scratch:
+    >>> with atomic_write(target) as scratch:
     ...     _ = scratch.write_text("x,reward")
     ...     target.exists()
     False
@@ -182,7 +182,7 @@ def _mode(target: Path) -> int:
 
 Check: TypeAlias = Callable[[str, Any], Any]
 """(name, value) -> the value as it is used, or InputError; those of `checks` are such."""
-Law: TypeAlias = Callable[[Array], str]
+Constraint: TypeAlias = Callable[[Array], str]
 """Values -> what is wrong with them, empty if nothing is."""
 Layout: TypeAlias = Mapping[str, tuple[str, tuple[int, ...]]]
 """Name -> (type, shape) of every array, as the header of a file says."""
@@ -198,7 +198,7 @@ _SIZE = re.compile(r"(\d*)([A-Za-z])(?:\+(\d+))?")
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ArraySpec:
     """One stored array.
 
     Parameters
@@ -209,14 +209,14 @@ class Numbers:
         As numpy calls it.
     least, most : float
         Range of every entry. NaN is never in it.
-    law : Law, optional
+    constraint : Constraint, optional
         What else must hold.
     or_empty : bool
         Whether it may be of shape (0, …, 0), where nothing is known.
     or_nan : bool
         Whether entries may be NaN, where there is no answer.
 
-    >>> Numbers(("q", "q+1"), least=0.0).wrong_values("factor", np.array([[1.0, -2.0]]))
+    >>> ArraySpec(("q", "q+1"), least=0.0).wrong_values("factor", np.array([[1.0, -2.0]]))
     'factor must be from 0 to 1e+300, got -2.0'
     """
 
@@ -224,7 +224,7 @@ class Numbers:
     dtype: str = "float64"
     least: float = -LARGEST
     most: float = LARGEST
-    law: Law | None = None
+    constraint: Constraint | None = None
     or_empty: bool = False
     or_nan: bool = False
 
@@ -245,40 +245,40 @@ class Numbers:
         found = _first_outside(values[~np.isnan(values)] if self.or_nan else values, self.least, self.most)
         if found is not None:
             return f"{name} must be from {self.least:g} to {self.most:g}, got {found}"
-        wrong = "" if self.law is None else self.law(values)
+        wrong = "" if self.constraint is None else self.constraint(values)
         return f"{name} {wrong}" if wrong else ""
 
 
-def counters(*shape: int | str) -> Numbers:
+def counters(*shape: int | str) -> ArraySpec:
     """Whole numbers that count rounds."""
-    return Numbers(shape, "int64", 0.0, MOST_ROUNDS)
+    return ArraySpec(shape, "int64", 0.0, MOST_ROUNDS)
 
 
 @dataclass(frozen=True)
-class Description:
+class StateSchema:
     """What a state must be.
 
     Parameters
     ----------
-    arrays : mapping of str to Numbers
+    arrays : mapping of str to ArraySpec
         Every array that must be there.
     settings : mapping of str to Check
         Settings that are checked if they are there; constructors say which are needed.
     sizes : mapping of str to int
         Letters of the shapes that the settings tell.
-    parts : mapping of str to Description
+    parts : mapping of str to StateSchema
         States inside this one, by the prefix of their arrays; their letters are their own.
-    laws : tuple of functions
+    constraints : tuple of functions
         What else must hold of the arrays together, by name -> what is wrong, empty if nothing is.
     others : bool
         Whether any other finite numbers may be there, too.
     """
 
-    arrays: Mapping[str, Numbers] = field(default_factory=dict)
+    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
     settings: Mapping[str, Check] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
-    parts: Mapping[str, Description] = field(default_factory=dict)
-    laws: tuple[Callable[[Mapping[str, Array]], str], ...] = ()
+    parts: Mapping[str, StateSchema] = field(default_factory=dict)
+    constraints: tuple[Callable[[Mapping[str, Array]], str], ...] = ()
     others: bool = False
 
     def check_settings(self, given: Mapping[str, Any]) -> None:
@@ -306,8 +306,8 @@ class Description:
         """Raise InputError unless all numbers are possible."""
         with np.errstate(all="ignore"):
             for name, values in self._own(arrays).items():
-                _refuse(self.arrays.get(name, Numbers(values.shape)).wrong_values(name, values))
-            for law in self.laws:
+                _refuse(self.arrays.get(name, ArraySpec(values.shape)).wrong_values(name, values))
+            for law in self.constraints:
                 _refuse(law(arrays))
         for prefix, part in self.parts.items():
             part.check_values(_under(arrays, prefix))
@@ -317,7 +317,7 @@ class Description:
         self.check_layout({name: (str(array.dtype), array.shape) for name, array in arrays.items()})
         self.check_values(arrays)
 
-    def with_others(self) -> Description:
+    def with_others(self) -> StateSchema:
         """The same, with room for any other finite numbers."""
         return replace(self, others=True)
 
@@ -326,7 +326,7 @@ class Description:
         return {name: one for name, one in named.items() if not name.startswith(tuple(self.parts))}
 
 
-ANYTHING = Description(others=True)
+ANYTHING = StateSchema(others=True)
 """Of a state that nobody described: finite numbers."""
 
 
@@ -335,7 +335,7 @@ def as_checked(checks: Mapping[str, Check], given: Mapping[str, Any]) -> dict[st
     return {name: checks[name](name, value) for name, value in given.items()}
 
 
-def prefixed(prefix: str, arrays: Mapping[str, Numbers]) -> dict[str, Numbers]:
+def prefixed(prefix: str, arrays: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     """The same arrays under longer names."""
     return {f"{prefix}{name}": numbers for name, numbers in arrays.items()}
 
@@ -407,7 +407,7 @@ def adds_up_to_one(values: Array) -> str:
 
 
 def increasing(values: Array) -> str:
-    """Numbers (n,), each above the one before."""
+    """ArraySpec (n,), each above the one before."""
     return "" if (np.diff(values) > 0).all() else "must increase strictly"
 
 
@@ -457,7 +457,7 @@ FORMAT_VERSION = 1
 LONGEST_HEADER = 1 << 28
 DTYPES = {"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
 """Types of arrays, as containers call them and as numpy does."""
-Describe: TypeAlias = Callable[[Mapping[str, Any], list[str]], Description]
+Describe: TypeAlias = Callable[[Mapping[str, Any], list[str]], StateSchema]
 """What a file says of itself, and the names of its arrays -> what it must hold, or InputError."""
 
 

@@ -7,7 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from invariant_bandits.checks import visible, visible_json, visible_line
+from invariant_bandits.checks import escape_control_chars, escape_json, escape_line
 
 NAMES = ["pri\x1b[31mce", "a\x9b31mge", "si\u202eze", "ho\x07ur\r", "k\u2066ey", "tag\U000e0041"]
 LABELS = ["A\x1b]0;title\x07", "B\u202e\u2028", "C\x85\x00", "D\ud83d"]
@@ -87,9 +87,9 @@ def test_names_of_files_are_not_taken_for_markup(log, run_apart, tmp_path):
 
 def test_writing_out_leaves_writing_alone():
     text = "größe, 価格, قیمت‌ها, 👩‍🚀, prix\tà\n"
-    assert visible(text) == text
-    assert visible_line("a\nb\tc") == r"a\nb\tc"
+    assert escape_control_chars(text) == text
+    assert escape_line("a\nb\tc") == r"a\nb\tc"
     for sign in filter(lambda one: unicodedata.category(one) in KINDS, map(chr, range(sys.maxunicode + 1))):
-        shown = visible(sign)
-        assert json.loads(visible_json(json.dumps(sign, ensure_ascii=False))) == sign
-        assert visible(shown) == shown
+        shown = escape_control_chars(sign)
+        assert json.loads(escape_json(json.dumps(sign, ensure_ascii=False))) == sign
+        assert escape_control_chars(shown) == shown

@@ -66,7 +66,7 @@ def test_what_is_wrong_when_serving_is_named():
 
 @pytest.mark.parametrize("features", both(), ids=["own", "shared"])
 def test_features_survive_storing(features):
-    again = ArmFeatures.rebuilt(features.describe(), features.arrays())
+    again = ArmFeatures.from_state(features.describe(), features.arrays())
     context = {"age": 31.0, "country": "DE"}
     np.testing.assert_array_equal(again.rows(context), features.rows(context))
     assert again.names == features.names

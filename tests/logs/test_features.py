@@ -71,7 +71,7 @@ def test_a_stored_map_gives_the_same_bits():
     start = FeatureMap(COLUMNS, ("price:country",), centre=True)
     moments = WindowedMoments.from_arrays(start.expand(columns), np.zeros(60), windows=1)
     learned, _ = start.learned(moments, FeatureOptions(standardise="scale", centre=True))
-    again = FeatureMap.rebuilt(json.loads(json.dumps(learned.describe())), learned.arrays())
+    again = FeatureMap.from_state(json.loads(json.dumps(learned.describe())), learned.arrays())
     assert again.names == learned.names
     np.testing.assert_array_equal(again.apply(columns), learned.apply(columns))
 

@@ -162,7 +162,7 @@ def test_a_moved_baseline_and_other_noise_are_reported_as_what_they_are():
 
 def test_it_goes_on_after_storing_as_if_nothing_had_happened():
     policy, features, rewards = play(StressEpisodes(broken=1.0), 11, rounds=200)
-    copy = ib.AutoISD.rebuilt(policy.settings(), policy.arrays())
+    copy = ib.AutoISD.from_state(policy.settings(), policy.arrays())
     for row, reward in zip(features, rewards, strict=True):
         policy.update(row, float(reward))
         copy.update(row, float(reward))
@@ -176,7 +176,7 @@ def test_files_from_before_the_sums_were_kept_support_no_alarm():
     arrays = {name: array for name, array in policy.arrays().items() if name not in ("online", "prior.drift_limit")}
     settings = policy.settings()
     settings["prior"] = {name: settings["prior"][name] for name in settings["prior"] if name != "windows"}
-    older = ib.AutoISD.rebuilt(settings, arrays)
+    older = ib.AutoISD.from_state(settings, arrays)
     assert older.log_evidence == 0.0
     assert not older.alarm
     assert "how far they drift from window to window is not known" in str(older.explain())
@@ -187,7 +187,7 @@ def test_sums_of_another_shape_are_refused():
     for name in ("online", "prior.drift_limit"):
         changed = policy.arrays() | {name: policy.arrays()[name][:-1]}
         with pytest.raises(ib.InputError, match=name):
-            ib.AutoISD.described(policy.settings(), changed).check(changed)
+            ib.AutoISD.state_schema(policy.settings(), changed).check(changed)
 
 
 def test_a_few_tests_of_fixed_arms_are_no_evidence():

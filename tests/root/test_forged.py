@@ -17,7 +17,7 @@ from invariant_bandits import storage
 from invariant_bandits.decomposition.arm_prior import ARM_ARRAYS, ARM_NUMBERS, DRIFT_ARRAYS, DRIFT_NUMBERS, ArmPrior
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.policies.state import from_bytes, to_bytes
-from invariant_bandits.storage import ANYTHING, Description
+from invariant_bandits.storage import ANYTHING, StateSchema
 from judging import LAWFUL, REFUSED
 from originals import originals
 
@@ -67,7 +67,7 @@ def test_forged_files_are_refused_or_lawful(whole_files):
 
 def test_without_descriptions_the_same_run_finds_states_that_break_laws(whole_files, monkeypatch):
     """The attack has teeth: values that nobody checks make policies that decide by NaN."""
-    monkeypatch.setattr(Description, "check_values", lambda self, arrays: None)
+    monkeypatch.setattr(StateSchema, "check_values", lambda self, arrays: None)
     policies = [one for one in whole_files if one.kind == "policy" and "auto-isd" in one.name]
     counts, _ = forge.run(1000, 0, policies)
     assert sum(number for (_, outcome), number in counts.items() if outcome in forge.BAD) > 0
@@ -104,8 +104,8 @@ def test_every_part_of_a_prior_is_described():
 def test_every_policy_of_the_library_describes_its_state():
     for entry in POLICIES:
         if entry.kind.__module__.startswith("invariant_bandits."):
-            assert "described" in {name for kind in entry.kind.__mro__[:-2] for name in vars(kind)}, entry.name
-            assert entry.kind.described.__func__ is not ib.policies.base.BasePolicy.described.__func__, entry.name
+            assert "state_schema" in {name for kind in entry.kind.__mro__[:-2] for name in vars(kind)}, entry.name
+            assert entry.kind.state_schema.__func__ is not ib.policies.base.BasePolicy.state_schema.__func__, entry.name
 
 
 SIZES = [
@@ -247,8 +247,8 @@ def test_what_others_keep_beside_what_they_inherit_is_stored_if_it_is_finite():
             return super().arrays() | {"seen": self.seen}
 
         @classmethod
-        def rebuilt(cls, settings, arrays):
-            policy = super().rebuilt(settings, arrays)
+        def from_state(cls, settings, arrays):
+            policy = super().from_state(settings, arrays)
             policy.seen = arrays["seen"]
             return policy
 
@@ -275,7 +275,7 @@ def test_who_stores_itself_in_a_way_of_its_own_need_not_describe_it():
             return {"factor": self._memory.factor, "rounds": np.array([self.rounds])}
 
         @classmethod
-        def rebuilt(cls, settings, arrays):
+        def from_state(cls, settings, arrays):
             policy = cls(settings["size"])
             policy._memory.factor[:], policy.rounds = arrays["factor"], int(arrays["rounds"][0])
             return policy
@@ -297,4 +297,4 @@ def test_a_state_that_nobody_described_is_any_finite_numbers():
     with pytest.raises(ib.InputError, match="a must be from"):
         ANYTHING.check({"a": np.array([np.nan])})
     with pytest.raises(ib.InputError, match="a does not belong here"):
-        Description().check({"a": np.ones(3)})
+        StateSchema().check({"a": np.ones(3)})

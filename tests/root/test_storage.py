@@ -213,9 +213,9 @@ def test_a_link_is_followed_and_what_is_no_file_is_refused(tmp_path):
 
 KILLED = """
 import os, sys, time
-from invariant_bandits import replacing
+from invariant_bandits import storage
 def write(path):
-    with replacing.replacing(path) as scratch:
+    with storage.atomic_write(path) as scratch:
         scratch.write_bytes(b"half")
         print("writing", flush=True)
         time.sleep(600)
@@ -244,7 +244,7 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
     assert all(path.exists() for path in (living, *others))
     writers[1].kill()
     writers[1].communicate()
-    with storage.replacing(target) as scratch:
+    with storage.atomic_write(target) as scratch:
         scratch.write_bytes(b"other")
         assert target.read_bytes() == b"whole"
     assert target.read_bytes() == b"other"
@@ -256,8 +256,8 @@ def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path)
     """Killed at a time drawn from the length of a save, five times: the file is one of those that were saved."""
     target, rng = tmp_path / "model", np.random.default_rng(0)
     storage.replace_file(target, b"0" * 1_000_000)
-    program = "import sys; from invariant_bandits import files\nprint('ready', flush=True)\nfor n in range(10**6):"
-    program += " files.replace_file(sys.argv[1], str(n % 10).encode() * 1_000_000)"
+    program = "import sys; from invariant_bandits import storage\nprint('ready', flush=True)\nfor n in range(10**6):"
+    program += " storage.replace_file(sys.argv[1], str(n % 10).encode() * 1_000_000)"
     for _ in range(5):
         writer = subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE)
         writer.stdout.readline()
@@ -273,9 +273,9 @@ def test_a_writer_that_is_killed_leaves_nothing_and_the_old_file_whole(tmp_path)
 
 @pytest.mark.parametrize("named", [False, True])
 def test_writers_of_one_file_do_not_get_into_each_others_way(named, tmp_path):
-    program = "import sys; from invariant_bandits import files, replacing\n"
-    program += "def refuse(*_): raise OSError('not here')\nreplacing._write_unnamed = refuse\n" if named else ""
-    program += "for n in range(150): files.replace_file(sys.argv[1], str(n).encode())"
+    program = "import sys; from invariant_bandits import storage\n"
+    program += "def refuse(*_): raise OSError('not here')\nstorage._write_unnamed = refuse\n" if named else ""
+    program += "for n in range(150): storage.replace_file(sys.argv[1], str(n).encode())"
     writers = [
         subprocess.Popen([sys.executable, "-c", program, tmp_path / "model"], stderr=subprocess.PIPE, text=True)
         for _ in range(3)
@@ -296,10 +296,10 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp
     target.write_bytes(b"old")
     program = f"""
 import sys
-from invariant_bandits import replacing
+from invariant_bandits import storage
 from invariant_bandits.storage import replace_file
 def write(path):
-    with replacing.replacing(path) as scratch:
+    with storage.atomic_write(path) as scratch:
         scratch.write_bytes(b"x" * 100_000)
 try:
     {way}

@@ -51,11 +51,11 @@ def _run() -> None:
 
 
 def _fail(words: str) -> NoReturn:
-    from invariant_bandits.checks import visible
+    from invariant_bandits.checks import escape_control_chars
 
     if was_interrupted():
         os._exit(INTERRUPTED)
-    words = visible(words)
+    words = escape_control_chars(words)
     try:
         from rich.console import Console
 

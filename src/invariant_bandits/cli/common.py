@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from invariant_bandits.checks import InputError, visible
+from invariant_bandits.checks import InputError, escape_control_chars
 from invariant_bandits.storage import kind_of, replace_file
 
 
@@ -25,7 +25,7 @@ class Terminal(Console):
 
     def print(self, *words: Any, **options: Any) -> None:
         """Print words, or what rich can draw."""
-        super().print(*(visible(one) if isinstance(one, str) else one for one in words), **options)
+        super().print(*(escape_control_chars(one) if isinstance(one, str) else one for one in words), **options)
 
 
 console = Terminal()
@@ -85,7 +85,7 @@ def write_report(path: Path, draw: Callable[[], str]) -> str | None:
         with plain_console.status("drawing the report"):
             page = draw()
     except Exception as error:
-        words = visible(f"error: the report could not be drawn ({type(error).__name__}: {error})")
+        words = escape_control_chars(f"error: the report could not be drawn ({type(error).__name__}: {error})")
         print(words, file=sys.stderr)
         return None
     replace_file(path, page.encode())

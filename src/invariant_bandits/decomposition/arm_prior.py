@@ -15,9 +15,9 @@ from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatist
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.state_space import walked
 from invariant_bandits.storage import (
+    ArraySpec,
     Check,
-    Description,
-    Numbers,
+    StateSchema,
     count,
     covariance,
     finite_number,
@@ -687,24 +687,24 @@ def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:
 LARGEST_MEAN, LARGEST_VARIANCE, LEAST_NOISE = 1e100, 1e200, 1e-200
 
 
-def _means(*shape: str, **rest: Any) -> Numbers:
-    return Numbers(shape, least=-LARGEST_MEAN, most=LARGEST_MEAN, **rest)
+def _means(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=-LARGEST_MEAN, most=LARGEST_MEAN, **rest)
 
 
-def _covariances(*shape: str, **rest: Any) -> Numbers:
-    return Numbers(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=covariance, **rest)
+def _covariances(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=covariance, **rest)
 
 
-def _variances(*shape: str, **rest: Any) -> Numbers:
-    return Numbers(shape, least=0.0, most=LARGEST_VARIANCE, **rest)
+def _variances(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=0.0, most=LARGEST_VARIANCE, **rest)
 
 
 def _noise(name: str, value: Any) -> float:
     return number_between(name, value, LEAST_NOISE, LARGEST_VARIANCE)
 
 
-DRIFT_ARRAYS: dict[str, Numbers] = {
-    "basis": Numbers(("p", "p"), law=orthonormal),
+DRIFT_ARRAYS: dict[str, ArraySpec] = {
+    "basis": ArraySpec(("p", "p"), constraint=orthonormal),
     **dict.fromkeys(("mean", "pooled"), _means("p")),
     **dict.fromkeys(("mean_covariance", "pooled_covariance"), _covariances("p", "p")),
     **dict.fromkeys(("drift", "unit"), _variances("p")),
@@ -722,18 +722,18 @@ DRIFT_NUMBERS: dict[str, Check] = {
     "baseline_moves": truth_value,
     "windows": count,
 }
-ARM_ARRAYS: dict[str, Numbers] = {
+ARM_ARRAYS: dict[str, ArraySpec] = {
     **dict.fromkeys(("mean", "pooled", "last_mean", "estimates"), _means("p")),
     **dict.fromkeys(("mean_covariance", "pooled_covariance", "last_covariance"), _covariances("p", "p")),
-    "drift": Numbers(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
+    "drift": ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
     **dict.fromkeys(("common", "spread", "typical_drift"), _variances("o")),
     **dict.fromkeys(("unit", "errors", "drift_sizes"), _variances("p")),
     "relation": _covariances("A", "A"),
     "described": _means("A", "c"),
     "described_mean": _means("c"),
-    "described_scale": Numbers(("c",), least=1e-100, most=LARGEST_MEAN),
-    "p_values": Numbers(("p",), least=0.0, most=1.0, or_nan=True),
-    "plays": Numbers(("A",), least=0.0, most=float(2**62)),
+    "described_scale": ArraySpec(("c",), least=1e-100, most=LARGEST_MEAN),
+    "p_values": ArraySpec(("p",), least=0.0, most=1.0, or_nan=True),
+    "plays": ArraySpec(("A",), least=0.0, most=float(2**62)),
     "context_square": _covariances("w", "w"),
 }
 ARM_NUMBERS: dict[str, Check] = {
@@ -746,23 +746,23 @@ ARM_NUMBERS: dict[str, Check] = {
 }
 
 
-def described_drift_prior(numbers: Mapping[str, Any], names: Collection[str]) -> Description:
+def drift_prior_schema(numbers: Mapping[str, Any], names: Collection[str]) -> StateSchema:
     """What a stored DriftPrior must be; earlier files lack what has a default."""
     needed = {one.name for one in fields(DriftPrior) if one.default is MISSING and one.default_factory is MISSING}
     arrays = {name: one for name, one in DRIFT_ARRAYS.items() if name in needed or name in names}
     if not numbers.keys() <= DRIFT_NUMBERS.keys() or not needed <= numbers.keys() | arrays.keys():
         raise InputError("the prior is not whole")
-    return Description(arrays, DRIFT_NUMBERS)
+    return StateSchema(arrays, DRIFT_NUMBERS)
 
 
-def described_arm_prior(numbers: Mapping[str, Any]) -> Description:
+def arm_prior_schema(numbers: Mapping[str, Any]) -> StateSchema:
     """What a stored ArmPrior must be."""
     layout = numbers["layout"]
     if numbers.keys() != ARM_NUMBERS.keys() or layout.keys() != {"arms", "own", "shared"}:
         raise InputError("the prior is not whole")
     arms, own = whole_number("layout.arms", layout["arms"], 1), whole_number("layout.own", layout["own"], 1)
     shared = whole_number("layout.shared", layout["shared"], 0)
-    return Description(ARM_ARRAYS, ARM_NUMBERS, {"A": arms, "o": own, "p": arms * own + shared})
+    return StateSchema(ARM_ARRAYS, ARM_NUMBERS, {"A": arms, "o": own, "p": arms * own + shared})
 
 
 def wrong_contexts(numbers: Mapping[str, Any], width: int) -> str:

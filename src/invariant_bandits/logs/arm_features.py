@@ -20,7 +20,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, one_of, wh
 from invariant_bandits.logs.arms import place_of
 from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.logs.schema import listed
-from invariant_bandits.storage import Numbers, finite_number, prefixed, truth_value
+from invariant_bandits.storage import ArraySpec, finite_number, prefixed, truth_value
 
 CODINGS = ("own", "shared")
 MOST_COEFFICIENTS = 150
@@ -192,7 +192,7 @@ class ArmFeatures:
 
     # -- growing and storing --
 
-    def described(self, features: Mapping[str, Any]) -> Array:
+    def arm_features(self, features: Mapping[str, Any]) -> Array:
         """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean where none is."""
         if self.catalogue_shift is None or self.catalogue_scale is None:
             raise InputError("features: the arms of this log have none, it was read without a catalogue")
@@ -239,11 +239,11 @@ class ArmFeatures:
         return {name: array for name, array in named.items() if array is not None}
 
     @classmethod
-    def rebuilt(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> ArmFeatures:
+    def from_state(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> ArmFeatures:
         """The features that `describe` and `arrays` came from."""
         learned = {name.removeprefix("context."): a for name, a in arrays.items() if name.startswith("context.")}
         return cls(
-            FeatureMap.rebuilt(described["context"], learned),
+            FeatureMap.from_state(described["context"], learned),
             tuple(described["labels"]),
             described["coding"],
             catalogue_names=tuple(described["catalogue_names"]),
@@ -330,7 +330,7 @@ MOST_NUMBERS = 100_000_000
 LEAST_SCALE = 1e-150
 
 
-def described_map(said: Any, names: Collection[str]) -> tuple[dict[str, Numbers], int]:
+def map_specs(said: Any, names: Collection[str]) -> tuple[dict[str, ArraySpec], int]:
     """What the arrays of a FeatureMap must be that says this of itself, and how many features it expands to."""
     if not isinstance(said, Mapping) or said.keys() != {"columns", "interactions", "centre"}:
         raise InputError("features must be columns, interactions and centre")
@@ -344,20 +344,20 @@ def described_map(said: Any, names: Collection[str]) -> tuple[dict[str, Numbers]
         raise InputError(f"features must be at most {MOST_FEATURES:,}, got {total:.3g}")
     q: int | str = "q" if "kept" in names else total
     known = {
-        "kept": Numbers((q,), "int64", 0, total - 1),
-        "shift": Numbers((q,)),
-        "scale": Numbers((q,), least=LEAST_SCALE),
+        "kept": ArraySpec((q,), "int64", 0, total - 1),
+        "shift": ArraySpec((q,)),
+        "scale": ArraySpec((q,), least=LEAST_SCALE),
     }
     return {name: one for name, one in known.items() if name in names}, total
 
 
-def described_arms(said: Any, names: Collection[str]) -> dict[str, Numbers]:
+def arm_specs(said: Any, names: Collection[str]) -> dict[str, ArraySpec]:
     """What the arrays of ArmFeatures must be that say this of themselves."""
     needed = {"context", "labels", "coding", "crossed", "catalogue_names", "matched"}
     if not isinstance(said, Mapping) or said.keys() != needed:
         raise InputError(f"features of labelled arms must be {', '.join(sorted(needed))}")
     inside = [name.removeprefix("context.") for name in names if name.startswith("context.")]
-    context, expanded = described_map(said["context"], inside)
+    context, expanded = map_specs(said["context"], inside)
     labels, described = texts("labels", said["labels"]), texts("catalogue_names", said["catalogue_names"])
     if not labels or len(set(labels)) < len(labels):
         raise InputError("labels must be different ones")
@@ -373,9 +373,9 @@ def described_arms(said: Any, names: Collection[str]) -> dict[str, Numbers]:
         raise InputError(f"{len(labels):,} arms with {expanded:,} features each are too many")
     k = len(described)
     own = {
-        "catalogue": Numbers((len(labels), k)),
-        "catalogue_shift": Numbers((k,)),
-        "catalogue_scale": Numbers((k,), least=LEAST_SCALE),
+        "catalogue": ArraySpec((len(labels), k)),
+        "catalogue_shift": ArraySpec((k,)),
+        "catalogue_scale": ArraySpec((k,), least=LEAST_SCALE),
     }
     return prefixed("context.", context) | {name: one for name, one in own.items() if name in names}
 

@@ -22,7 +22,7 @@ from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.sources import COMPRESSIONS, Source, Task, is_remote, skipped_by_reason
-from invariant_bandits.storage import FileError, replacing
+from invariant_bandits.storage import FileError, atomic_write
 
 UNUSABLE = "round without one chosen action, its reward and its propensity"
 
@@ -228,7 +228,7 @@ def convert(source: Any, out: str | PathLike[str], schema: SchemaLike = None, *,
     import pyarrow as pa
 
     try:
-        with replacing(target) as scratch:
+        with atomic_write(target) as scratch:
             return _write(kind, opened, str(out), scratch, schema)
     except pa.ArrowException as error:
         raise FileError(f"{out} could not be written: {' '.join(str(error).split())}") from error

@@ -104,7 +104,7 @@ class Column:
         return block, missing
 
     @classmethod
-    def rebuilt(cls, described: Mapping[str, Any]) -> Column:
+    def from_state(cls, described: Mapping[str, Any]) -> Column:
         """The column that these fields, from JSON, came from; those that older files lack have their defaults."""
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in described.items()}
         return cls(**fields)
@@ -514,9 +514,9 @@ class FeatureMap:
         return {name: array for name, array in named.items() if array is not None}
 
     @classmethod
-    def rebuilt(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
+    def from_state(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
         """The map that `describe` and `arrays` came from."""
-        columns = tuple(Column.rebuilt(one) for one in described["columns"])
+        columns = tuple(Column.from_state(one) for one in described["columns"])
         return cls(columns, tuple(described["interactions"]), bool(described["centre"]), **arrays)
 
 

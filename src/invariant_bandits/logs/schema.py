@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import InputError, visible_line
+from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import are_flags, is_list, is_number, is_text, is_time, is_vector
 from invariant_bandits.logs.quality import RowProblems
@@ -210,7 +210,7 @@ class Schema:
 
     def describe(self) -> str:
         """A table a person can read: role, column, why."""
-        shown = [(role, visible_line(name), why) for role, name, why in self.rows()]
+        shown = [(role, escape_line(name), why) for role, name, why in self.rows()]
         wide = max(len(name) for _, name, _ in shown)
         return "\n".join(f"{role:<11} {name:<{wide}}  {why}".rstrip() for role, name, why in shown)
 
@@ -258,7 +258,7 @@ def _good_value(name: str, value: Any) -> tuple[bool, str]:
 def listed(names: Sequence[str]) -> str:
     """The first twenty names, for messages."""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(map(visible_line, names[:20])) + more
+    return ", ".join(map(escape_line, names[:20])) + more
 
 
 def _public_fields() -> list[str]:

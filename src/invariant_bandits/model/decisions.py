@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.locking import Shared
+from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import reward_number
 from invariant_bandits.storage import count
 
@@ -85,7 +85,7 @@ class OpenDecision:
 
 
 @dataclass
-class Ledger(Shared):
+class Ledger(ThreadSafe):
     """Which decisions wait for a reward, which have one, and how many were made. Threads may share it.
 
     Parameters

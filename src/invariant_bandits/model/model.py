@@ -18,8 +18,8 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.locking import Shared, lock_of
-from invariant_bandits.logs.arm_features import ArmFeatures, described_arms, described_map, texts
+from invariant_bandits.locking import ThreadSafe, lock_of
+from invariant_bandits.logs.arm_features import ArmFeatures, arm_specs, map_specs, texts
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.features import Dropped, FeatureMap
 from invariant_bandits.logs.quality import QualityReport
@@ -29,7 +29,7 @@ from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
-from invariant_bandits.storage import Check, Description, FileError, Numbers, count, finite_number, prefixed
+from invariant_bandits.storage import ArraySpec, Check, FileError, StateSchema, count, finite_number, prefixed
 
 if TYPE_CHECKING:
     from typing import Self
@@ -38,22 +38,20 @@ if TYPE_CHECKING:
 FEATURES = "features."
 
 
-def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
     """What a model that says this of itself must hold, if its arrays have these names."""
     unknown = about.keys() - ABOUT.keys()
     if unknown:
         raise InputError(f"{min(unknown)} does not belong here")
-    content = Numbers(("n",), "uint8", 0, 255)
-    arrays = {"policy": content, "moments": Numbers(("m",), "uint8", 0, 255)}
+    content = ArraySpec(("n",), "uint8", 0, 255)
+    arrays = {"policy": content, "moments": ArraySpec(("m",), "uint8", 0, 255)}
     if "log_odds" in names:
-        arrays |= {"log_odds": Numbers(("o",), "uint8", 0, 255), "log_odds_at": Numbers(("t",))}
+        arrays |= {"log_odds": ArraySpec(("o",), "uint8", 0, 255), "log_odds_at": ArraySpec(("t",))}
     learned = [name.removeprefix(FEATURES) for name in names if name.startswith(FEATURES)]
     of_features = (
-        described_map(about["features"], learned)[0]
-        if about.get("arms") is None
-        else described_arms(about["features"], learned)
+        map_specs(about["features"], learned)[0] if about.get("arms") is None else arm_specs(about["features"], learned)
     )
-    result = Description(arrays | prefixed(FEATURES, of_features), ABOUT)
+    result = StateSchema(arrays | prefixed(FEATURES, of_features), ABOUT)
     result.check_settings(about)
     return result
 
@@ -127,7 +125,7 @@ KIND = "model"
 
 
 @dataclass(eq=False)
-class Model(Shared):
+class Model(ThreadSafe):
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
     Threads may share it: every method sees one state, and a reward is learned once, whoever reports it.
@@ -304,7 +302,7 @@ class Model(Shared):
             raise InputError(f"label must be a text that is not empty, got {label!r}")
         with self._lock:
             table, known = self._arms("add_arm")
-            own = None if features is None else known.described(features)
+            own = None if features is None else known.arm_features(features)
             grown = known.with_arm(label, own)
             more = getattr(self.policy, "with_arm", None)
             if more is None:
@@ -453,7 +451,7 @@ class Model(Shared):
                 "arms": None if self.arms is None else self.arms.to_dict(),
             }
         try:
-            described(about, arrays).check(arrays)
+            state_schema(about, arrays).check(arrays)
         except InputError as error:
             raise InputError(f"model: this one cannot be stored, its state is broken: {error}") from None
         return storage.encode(KIND, arrays, about)
@@ -466,13 +464,13 @@ class Model(Shared):
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
         """The model in the content of a file; `name` is for messages."""
-        arrays, about = storage.decode(content, KIND, name, described)
+        arrays, about = storage.decode(content, KIND, name, state_schema)
         try:
             learned = storage.under(arrays, FEATURES)
             return cls(
                 policy=state.from_bytes(arrays["policy"].tobytes(), name),
                 policy_name=about["policy_name"],
-                feature_map=(FeatureMap if about.get("arms") is None else ArmFeatures).rebuilt(
+                feature_map=(FeatureMap if about.get("arms") is None else ArmFeatures).from_state(
                     about["features"], learned
                 ),
                 schema=Schema(**about["schema"]),

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.storage import MOST_ROUNDS, ROUNDING, Numbers
+from invariant_bandits.storage import MOST_ROUNDS, ROUNDING, ArraySpec
 
 LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
 """Of numbers whose fourth powers can be summed."""
@@ -73,16 +73,16 @@ class PowerSums:
     # -- storing --
 
     @staticmethod
-    def described(windows: int | str, dim: str) -> dict[str, Numbers]:
-        """What the fields must be, for sizes like those of `Numbers`; `wrong` says what must hold of them together."""
+    def array_specs(windows: int | str, dim: str) -> dict[str, ArraySpec]:
+        """Specs of the fields; `wrong` says what must hold of them together."""
         flat = (windows, dim)
         return {
-            "count": Numbers((windows,), least=0.0, most=MOST_ROUNDS),
-            "mean": Numbers(flat, least=-LARGEST_MEAN, most=LARGEST_MEAN),
-            "scatter": Numbers((*flat, dim), least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
-            "cubes": Numbers(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
-            "quartics": Numbers(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
-            "between": Numbers(flat, least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
+            "count": ArraySpec((windows,), least=0.0, most=MOST_ROUNDS),
+            "mean": ArraySpec(flat, least=-LARGEST_MEAN, most=LARGEST_MEAN),
+            "scatter": ArraySpec((*flat, dim), least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
+            "cubes": ArraySpec(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
+            "quartics": ArraySpec(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
+            "between": ArraySpec(flat, least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
         }
 
     def wrong(self) -> str:

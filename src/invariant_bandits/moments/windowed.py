@@ -31,7 +31,7 @@ from invariant_bandits.moments.batches import (
     stretches,
 )
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.storage import Description, Numbers, increasing, prefixed
+from invariant_bandits.storage import ArraySpec, StateSchema, increasing, prefixed
 
 
 class NamedMoments:
@@ -102,13 +102,13 @@ def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
     return arrays
 
 
-def described_sums(windows: int | str, dim: str, *, offered: bool, prefix: str = "") -> Description:
-    """What the arrays of moments must be, by the names of `named_arrays` after a prefix, for sizes as in `Numbers`."""
+def sums_schema(windows: int | str, dim: str, *, offered: bool, prefix: str = "") -> StateSchema:
+    """The schema of moments, by the names of `named_arrays` after a prefix."""
     parts = {f"{prefix}chosen.": f"{dim}+1"} | ({f"{prefix}offered.": dim} if offered else {})
-    arrays: dict[str, Numbers] = {}
+    arrays: dict[str, ArraySpec] = {}
     for part, width in parts.items():
-        arrays |= prefixed(part, PowerSums.described(windows, width))
-    return Description(arrays, laws=tuple(partial(_wrong_sums, part) for part in parts))
+        arrays |= prefixed(part, PowerSums.array_specs(windows, width))
+    return StateSchema(arrays, constraints=tuple(partial(_wrong_sums, part) for part in parts))
 
 
 def _wrong_sums(part: str, arrays: Mapping[str, Array]) -> str:
@@ -116,18 +116,18 @@ def _wrong_sums(part: str, arrays: Mapping[str, Array]) -> str:
     return f"{part}{wrong}" if wrong else ""
 
 
-def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
     """What a file of moments must hold."""
-    sums = described_sums("m", "p", offered=any(name.startswith("offered.") for name in names))
+    sums = sums_schema("m", "p", offered=any(name.startswith("offered.") for name in names))
     arrays, kind = dict(sums.arrays), str(about.get("edges"))
     if "edges" in names:
         if kind not in ("float64", "int64") and not TIMES.fullmatch(kind):
             raise InputError(f"edges must be numbers or datetimes, got {kind!r}")
         largest = float(2**63 - 1024)
         dtype = "float64" if kind == "float64" else "int64"
-        arrays["edges"] = Numbers(("m+1",), dtype, -largest, largest, law=increasing)
+        arrays["edges"] = ArraySpec(("m+1",), dtype, -largest, largest, constraint=increasing)
     sizes = {"p": whole_number("dim", about["dim"], 1), "m": whole_number("windows", about["windows"], 1)}
-    return Description(arrays, sizes=sizes, laws=sums.laws)
+    return StateSchema(arrays, sizes=sizes, constraints=sums.constraints)
 
 
 def encoded(moments: WindowedMoments) -> bytes:
@@ -138,7 +138,7 @@ def encoded(moments: WindowedMoments) -> bytes:
         about["edges"] = str(moments.edges.dtype)
         arrays["edges"] = moments.edges.view("int64") if moments.edges.dtype.kind == "M" else moments.edges
     try:
-        described(about, arrays).check(arrays)
+        state_schema(about, arrays).check(arrays)
     except InputError as error:
         raise InputError(f"moments cannot be stored: {error}") from None
     return storage.encode(KIND, arrays, about)
@@ -146,7 +146,7 @@ def encoded(moments: WindowedMoments) -> bytes:
 
 def decoded(cls: type[WindowedMoments], content: bytes | bytearray, name: str) -> WindowedMoments:
     """The moments in the content of a file; `name` is for messages."""
-    arrays, about = storage.decode(content, KIND, name, described)
+    arrays, about = storage.decode(content, KIND, name, state_schema)
     parts: dict[str, dict[str, Array]] = {"chosen": {}, "offered": {}}
     edges = None
     for key, array in arrays.items():

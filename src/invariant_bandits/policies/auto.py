@@ -18,8 +18,8 @@ from invariant_bandits.decomposition.arm_prior import (
     LARGEST_VARIANCE,
     LEAST_NOISE,
     ArmPrior,
-    described_arm_prior,
-    described_drift_prior,
+    arm_prior_schema,
+    drift_prior_schema,
     wrong_contexts,
 )
 from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
@@ -47,9 +47,9 @@ from invariant_bandits.policies.registry import policy
 from invariant_bandits.policies.rehearsal import Rehearsal, World, rehearse
 from invariant_bandits.storage import (
     MOST_ROUNDS,
+    ArraySpec,
     Check,
-    Description,
-    Numbers,
+    StateSchema,
     adds_up_to_one,
     as_checked,
     count,
@@ -428,7 +428,7 @@ SETTINGS: dict[str, Check] = {
 }
 
 
-def described(settings: Mapping[str, Any], names: Collection[str]) -> Description:
+def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
     """What the arrays must be: those of C filters over d coordinates, and those of the prior.
 
     Files of version 0.1 have owners as "families", weights and prior weights in a "table" (4, C), and the peak of the
@@ -438,38 +438,38 @@ def described(settings: Mapping[str, Any], names: Collection[str]) -> Descriptio
     if not isinstance(stored, Mapping):
         raise InputError(f"prior must be a dictionary, got {type(stored).__name__}")
     inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
-    prior = described_arm_prior(stored) if "layout" in stored else described_drift_prior(stored, inside)
+    prior = arm_prior_schema(stored) if "layout" in stored else drift_prior_schema(stored, inside)
     prior.check_settings(stored)
-    belief = Numbers(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=no_variance_negative)
-    share = Numbers(("C",), least=0.0, most=1.0, law=adds_up_to_one)
-    owner = Numbers(("C",), "int64", 0, len(HYPOTHESES) - 1)
+    belief = ArraySpec(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=no_variance_negative)
+    share = ArraySpec(("C",), least=0.0, most=1.0, constraint=adds_up_to_one)
+    owner = ArraySpec(("C",), "int64", 0, len(HYPOTHESES) - 1)
     arrays = {
-        "means": Numbers(("C", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN),
+        "means": ArraySpec(("C", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN),
         "covariances": belief,
-        "process": Numbers(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
+        "process": ArraySpec(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
     }
     if "table" in names:
         arrays |= {
             "families": owner,
-            "table": Numbers((4, "C"), law=_wrong_table),
-            "clock": Numbers((2,), least=0.0, law=_wrong_clock),
+            "table": ArraySpec((4, "C"), constraint=_wrong_table),
+            "clock": ArraySpec((2,), least=0.0, constraint=_wrong_clock),
         }
     else:
         arrays |= {"owners": owner, "weights": share, "prior_weights": share, "counters": counters(1)}
-        arrays |= {"noise": Numbers(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE)}
-        arrays |= {"peak_evidence": Numbers((1,), least=0.0)}
+        arrays |= {"noise": ArraySpec(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE)}
+        arrays |= {"peak_evidence": ArraySpec((1,), least=0.0)}
     later = {
-        "settled": Numbers(("C",), "int64", 0, 1),
-        "online": Numbers((2, "d+1", "d+1"), law=_wrong_online),
-        "blend": Numbers(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, law=_wrong_blend),
-        "noise_now": Numbers((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
+        "settled": ArraySpec(("C",), "int64", 0, 1),
+        "online": ArraySpec((2, "d+1", "d+1"), constraint=_wrong_online),
+        "blend": ArraySpec(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=_wrong_blend),
+        "noise_now": ArraySpec((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
         "winsorised": counters(1),
     }
     arrays |= {name: numbers for name, numbers in later.items() if name in names}
     intercept = truth_value("intercept", settings.get("intercept", True))
     arrays |= prefixed(PRIOR, prior.arrays)
     law = partial(_wrong_together, intercept, stored)
-    return Description(arrays, SETTINGS, prior.sizes, laws=(law,))
+    return StateSchema(arrays, SETTINGS, prior.sizes, constraints=(law,))
 
 
 def _wrong_together(intercept: bool, prior: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
@@ -632,7 +632,7 @@ def _rebuilt(policy: Auto, prior: ArmPrior, changed: dict[str, Array]) -> Auto:
     arrays = {**policy.arrays(), **own, **{name: np.ascontiguousarray(one) for name, one in changed.items()}}
     for name in ("blend", "noise_now"):
         del arrays[name]
-    result: Auto = type(policy).rebuilt({**policy.settings(), "prior": numbers}, arrays)
+    result: Auto = type(policy).from_state({**policy.settings(), "prior": numbers}, arrays)
     return result
 
 
@@ -871,12 +871,12 @@ class AutoISD(AutoExplaining):
             }
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The arrays of the filters and of the prior; see `auto_storage`."""
-        return described(settings, names)
+        return state_schema(settings, names)
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)

@@ -15,7 +15,7 @@ from invariant_bandits.policies.baselines import SWLinUCB
 from invariant_bandits.policies.linear import Common
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ANYTHING, Description, Numbers, counters, under
+from invariant_bandits.storage import ANYTHING, ArraySpec, StateSchema, counters, under
 
 INNER = "inner."
 LONGEST_BLOCK = 10_000_000
@@ -167,27 +167,27 @@ class BOBLinUCB(BasePolicy):
             }
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Counter and place of the window, log-weights of the windows, the block's reward, and the inner policy."""
         windows = windows_of(whole_number("block", settings["block"], 2))
         arrays = {
             "rounds": counters(2),
-            "weights": Numbers((len(windows),), least=-LARGEST_REWARD, most=LARGEST_REWARD),
-            "block_reward": Numbers((1,), least=-LARGEST_REWARD, most=LARGEST_REWARD),
+            "weights": ArraySpec((len(windows),), least=-LARGEST_REWARD, most=LARGEST_REWARD),
+            "block_reward": ArraySpec((1,), least=-LARGEST_REWARD, most=LARGEST_REWARD),
         }
         common = {name: value for name, value in settings.items() if name in (*Common.__annotations__, "dim")}
         law = partial(_wrong_inner, common, windows)
-        return Description(arrays, {"seed": seed_number}, parts={"inner.": ANYTHING}, laws=(law,))
+        return StateSchema(arrays, {"seed": seed_number}, parts={"inner.": ANYTHING}, constraints=(law,))
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
         policy.rounds, policy._arm = (int(value) for value in arrays["rounds"])
         policy._log_weights[...] = arrays["weights"]
         policy._block_reward = float(arrays["block_reward"][0])
         inner = under(arrays, INNER)
-        policy._playing = SWLinUCB.rebuilt({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
+        policy._playing = SWLinUCB.from_state({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
         return policy
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ def _wrong_inner(common: Mapping[str, Any], windows: list[int], arrays: Mapping[
         return f"rounds must end in the place of one of {len(windows)} windows"
     inner = {**common, "window": windows[place]}
     try:
-        SWLinUCB.described(inner, ()).check(under(arrays, INNER))
+        SWLinUCB.state_schema(inner, ()).check(under(arrays, INNER))
     except InputError as error:
         return f"{INNER}{error}"
     return ""

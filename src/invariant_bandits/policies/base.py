@@ -20,10 +20,10 @@ from invariant_bandits.checks import (
     shaped_array,
     whole_number,
 )
-from invariant_bandits.locking import Shared
+from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
-from invariant_bandits.storage import ANYTHING, Description
+from invariant_bandits.storage import ANYTHING, StateSchema
 
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay finite."""
@@ -59,7 +59,7 @@ class Policy(Protocol):
 
     `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the policies
     that can use it: `offered` (K, p), all features of the round, and `action`, the index that was played. `settings`
-    and `arrays` are the whole state: `rebuilt` from them, a policy continues bit for bit.
+    and `arrays` are the whole state: `from_state` from them, a policy continues bit for bit.
 
     Attributes
     ----------
@@ -105,15 +105,15 @@ class Policy(Protocol):
         """A fresh policy that knows the past."""
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these `settings` and `arrays`."""
 
 
-class BasePolicy(Shared):
+class BasePolicy(ThreadSafe):
     """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by threads.
 
     Threads may use one policy at the same time: every method sees one state, and every round is learned whole. A class
-    of your own that adds to the state holds `self._lock`, as `Shared` says, wherever it changes or reads that.
+    of your own that adds to the state holds `self._lock`, as `ThreadSafe` says, wherever it changes or reads that.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LinUCB(2)
@@ -158,7 +158,7 @@ class BasePolicy(Shared):
         return nullcontext()
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """What the arrays of a policy with these settings must be, of which a file has these names.
 
         Saving and loading hold a state against it. Finite numbers, unless a class says more.

@@ -28,7 +28,7 @@ from invariant_bandits.policies.linear import Common, Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow, stored_factor
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import Check, Description, counters
+from invariant_bandits.storage import Check, StateSchema, counters
 
 
 @policy("greedy", label="Greedy")
@@ -233,12 +233,12 @@ class Uniform(BasePolicy):
         return {"counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The counter."""
-        return Description({"counters": counters(1)}, {"seed": seed_number})
+        return StateSchema({"counters": counters(1)}, {"seed": seed_number})
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
         (policy.rounds,) = (int(value) for value in arrays["counters"])
@@ -358,14 +358,14 @@ class DisjointLinUCB(BasePolicy):
             return {"factors": self._factors.copy(), "counters": np.array([self.rounds], dtype=np.int64)}
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
         ridge = positive("ridge", settings.get("ridge", 1.0))
         sizes = {letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))}
-        return Description({"factors": stored_factor(ridge, "K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+        return StateSchema({"factors": stored_factor(ridge, "K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         policy = cls(**settings)
         policy._factors[...] = arrays["factors"]

@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, one_of, wh
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windowed import WindowedMoments, described_sums
+from invariant_bandits.moments.windowed import WindowedMoments, sums_schema
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
 from invariant_bandits.policies.linear import DEFAULT_RIDGE, LARGEST_COEFFICIENT, LinearPolicy
@@ -21,7 +21,7 @@ from invariant_bandits.policies.memory import SlidingWindow, memory_from_setting
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.policies.thompson import ThompsonPolicy
-from invariant_bandits.storage import Description, Numbers, counters, prefixed, under
+from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, under
 
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
@@ -275,35 +275,35 @@ class InvariantPolicy(LinearPolicy):
         return arrays
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked for."""
-        linear = super().described(settings, names)
+        linear = super().state_schema(settings, names)
         arrays = {
-            "split.invariant": Numbers(("p", "i"), least=-LONGEST, most=LONGEST),
-            "split.residual": Numbers(("p", "q"), least=-LONGEST, most=LONGEST),
-            "component": Numbers(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
+            "split.invariant": ArraySpec(("p", "i"), least=-LONGEST, most=LONGEST),
+            "split.residual": ArraySpec(("p", "q"), least=-LONGEST, most=LONGEST),
+            "component": ArraySpec(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
             **linear.arrays,
         }
         if "component_precision" in names:
-            arrays["component_precision"] = Numbers(("i", "i"))
-        laws = linear.laws
+            arrays["component_precision"] = ArraySpec(("i", "i"))
+        laws = linear.constraints
         if settings.get("recompute") is not None:
             offered = _checked_recompute(settings["recompute"])
             memory = memory_from_settings(settings["memory"])
             ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
-            arrays |= {**prefixed("record.", memory.described("p", ridge)), "record.rounds": counters(1)}
+            arrays |= {**prefixed("record.", memory.array_specs("p", ridge)), "record.rounds": counters(1)}
             if "fixed_split.invariant" in names:
                 arrays |= {
-                    "fixed_split.invariant": Numbers(("p", "j"), least=-LONGEST, most=LONGEST),
-                    "fixed_split.residual": Numbers(("p", "k"), least=-LONGEST, most=LONGEST),
+                    "fixed_split.invariant": ArraySpec(("p", "j"), least=-LONGEST, most=LONGEST),
+                    "fixed_split.residual": ArraySpec(("p", "k"), least=-LONGEST, most=LONGEST),
                 }
             for part, windows in (("history.", "m"), ("recent.", 1)):
-                sums = described_sums(windows, "p", offered=offered, prefix=part)
-                arrays, laws = {**arrays, **sums.arrays}, laws + sums.laws
-        return Description(arrays, linear.settings, linear.sizes, laws=laws)
+                sums = sums_schema(windows, "p", offered=offered, prefix=part)
+                arrays, laws = {**arrays, **sums.arrays}, laws + sums.constraints
+        return StateSchema(arrays, linear.settings, linear.sizes, constraints=laws)
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given = dict(settings)
         given["memory"] = memory_from_settings(given["memory"])

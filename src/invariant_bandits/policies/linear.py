@@ -40,7 +40,7 @@ from invariant_bandits.policies.memory import (
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import Check, Description, counters, prefixed, under
+from invariant_bandits.storage import Check, StateSchema, counters, prefixed, under
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
 DEFAULT_RIDGE = 0.1
@@ -326,14 +326,14 @@ class LinearPolicy(BasePolicy):
             return {"counters": counters} | {f"memory.{k}": v.copy() for k, v in self._memory.arrays().items()}
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
         arrays, memory = {"counters": counters(2)}, cls._stored_memory(settings)
         if memory is not None:
             ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
-            arrays |= prefixed("memory.", memory.described("q", ridge))
+            arrays |= prefixed("memory.", memory.array_specs("q", ridge))
         sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
-        return Description(arrays, cls.stored_settings, sizes)
+        return StateSchema(arrays, cls.stored_settings, sizes)
 
     @classmethod
     def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory | None:
@@ -341,7 +341,7 @@ class LinearPolicy(BasePolicy):
         return memory_from_settings(settings["memory"]) if "memory" in settings else None
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         given = dict(settings)
         if "memory" in given:

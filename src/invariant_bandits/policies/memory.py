@@ -17,7 +17,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.policies import kernels
-from invariant_bandits.storage import ROUNDING, Numbers, sums_of_squares
+from invariant_bandits.storage import ROUNDING, ArraySpec, sums_of_squares
 
 LARGEST_NUMBER = 1e101
 """Features and rewards are smaller: the sum of their squares is below 1e200."""
@@ -30,24 +30,24 @@ def sums_of_window(window: int) -> int:
     return 1 + -(-window // stretch) + stretch
 
 
-def stored_factor(ridge: float, *shape: int | str) -> Numbers:
+def stored_factor(ridge: float, *shape: int | str) -> ArraySpec:
     """Factors [R | w] (..., q, q + 1) of A ⪰ λI, whose pivots are at least √λ."""
-    return Numbers(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT, law=partial(_wrong_pivots, ridge))
+    return ArraySpec(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT, constraint=partial(_wrong_pivots, ridge))
 
 
-def stored_sums(ridge: float, count: int, q: str) -> Numbers:
+def stored_sums(ridge: float, count: int, q: str) -> ArraySpec:
     """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
-    return Numbers((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, law=partial(_wrong_sums, ridge))
+    return ArraySpec((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM, constraint=partial(_wrong_sums, ridge))
 
 
-def stored_rows(window: int, q: str) -> Numbers:
+def stored_rows(window: int, q: str) -> ArraySpec:
     """The ring of rounds [z, r] (window, q + 1)."""
-    return Numbers((window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
+    return ArraySpec((window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
 
 
-def stored_clock(window: int) -> Numbers:
+def stored_clock(window: int) -> ArraySpec:
     """Where the ring stands, and whether it was filled before."""
-    return Numbers((2,), "int64", law=partial(_wrong_clock, window))
+    return ArraySpec((2,), "int64", constraint=partial(_wrong_clock, window))
 
 
 def _wrong_pivots(ridge: float, values: Array) -> str:
@@ -360,7 +360,7 @@ class Forever:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, None)
 
-    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+    def array_specs(self, q: str, ridge: float) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
         return {"factor": stored_factor(ridge, q, f"{q}+1")}
 
@@ -388,7 +388,7 @@ class SlidingWindow:
         """An empty memory of `dim` coordinates."""
         return WindowState(dim, ridge, self.window)
 
-    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+    def array_specs(self, q: str, ridge: float) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
         return {
             "factor": stored_factor(ridge, q, f"{q}+1"),
@@ -421,7 +421,7 @@ class Discount:
         """An empty memory of `dim` coordinates."""
         return DiscountedState(dim, ridge, self.discount)
 
-    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+    def array_specs(self, q: str, ridge: float) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
         return {"factor": stored_factor(ridge, f"2{q}", f"{q}+1"), "sums": stored_sums(ridge, 2, q)}
 
@@ -452,9 +452,9 @@ class Restart:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, self.every)
 
-    def described(self, q: str, ridge: float) -> dict[str, Numbers]:
+    def array_specs(self, q: str, ridge: float) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
-        return FOREVER.described(q, ridge)
+        return FOREVER.array_specs(q, ridge)
 
 
 Memory = Forever | SlidingWindow | Discount | Restart

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.locking import Shared
+from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
@@ -25,8 +25,8 @@ from invariant_bandits.policies.base import (
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
-from invariant_bandits.policies.state import description_of, stored_kind
-from invariant_bandits.storage import Description, under
+from invariant_bandits.policies.state import schema_of, stored_kind
+from invariant_bandits.storage import StateSchema, under
 
 UNIFORM, INVERSE_GAP = "uniform", "inverse-gap"
 DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
@@ -118,7 +118,7 @@ class Randomised(BasePolicy):
 
     def _share_lock(self) -> None:
         """One lock for both, so that nobody changes the wrapped policy between its answers and the draw."""
-        if isinstance(self.policy, Shared):
+        if isinstance(self.policy, ThreadSafe):
             self._lock = self.policy._lock
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -237,18 +237,18 @@ class Randomised(BasePolicy):
             return {f"{INNER}{name}": array for name, array in self.policy.arrays().items()}
 
     @classmethod
-    def described(cls, settings: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Nothing but the arrays of the wrapped policy, which its class describes."""
         _refuse_deep(settings)
         inside = [name.removeprefix(INNER) for name in names if name.startswith(INNER)]
-        inner = description_of(stored_kind(settings.get("policy")), settings.get("settings"), inside)
-        return Description(settings={"seed": seed_number}, parts={INNER: inner})
+        inner = schema_of(stored_kind(settings.get("policy")), settings.get("settings"), inside)
+        return StateSchema(settings={"seed": seed_number}, parts={INNER: inner})
 
     @classmethod
-    def rebuilt(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         own = dict(settings)
-        inner = stored_kind(own.pop("policy")).rebuilt(own.pop("settings"), under(arrays, INNER))
+        inner = stored_kind(own.pop("policy")).from_state(own.pop("settings"), under(arrays, INNER))
         return cls(inner, **own)
 
     def __repr__(self) -> str:

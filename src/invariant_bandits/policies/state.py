@@ -11,12 +11,12 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.locking import lock_of
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
-from invariant_bandits.storage import ANYTHING, Description, FileError
+from invariant_bandits.storage import ANYTHING, FileError, StateSchema
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
 LONGEST_NAME = 200
-STORING = ("arrays", "rebuilt", "described")
+STORING = ("arrays", "from_state", "state_schema")
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
@@ -46,15 +46,15 @@ def to_bytes(policy: Policy) -> bytes:
     with lock_of(policy):
         settings, arrays = policy.settings(), policy.arrays()
         try:
-            description_of(type(policy), settings, arrays).check(arrays)
-            type(policy).rebuilt(settings, arrays)
+            schema_of(type(policy), settings, arrays).check(arrays)
+            type(policy).from_state(settings, arrays)
         except Exception as error:
             broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
             raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
         return storage.encode(KIND, arrays, {"policy": name, "settings": settings})
 
 
-def description_of(kind: Any, settings: Any, names: Collection[str]) -> Description:
+def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
     """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
 
     What a class of somebody else's keeps beyond what it inherits may be any finite numbers; and all that a class keeps
@@ -62,8 +62,8 @@ def description_of(kind: Any, settings: Any, names: Collection[str]) -> Descript
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
-    told = getattr(kind, "described", None)
-    found: Description = ANYTHING if told is None or _stores_otherwise(kind) else told(settings, names)
+    told = getattr(kind, "state_schema", None)
+    found: StateSchema = ANYTHING if told is None or _stores_otherwise(kind) else told(settings, names)
     found.check_settings(settings)
     return found if kind.__module__.startswith(f"{PACKAGE}.") else found.with_others()
 
@@ -71,7 +71,7 @@ def description_of(kind: Any, settings: Any, names: Collection[str]) -> Descript
 def _stores_otherwise(kind: Any) -> bool:
     """Whether a class has arrays and a way back from them that are newer than the description it inherits."""
     depth = {name: next((n for n, one in enumerate(kind.__mro__) if name in vars(one)), -1) for name in STORING}
-    return max(depth["arrays"], depth["rebuilt"]) < depth["described"]
+    return max(depth["arrays"], depth["from_state"]) < depth["state_schema"]
 
 
 def stored_kind(name: Any) -> Any:
@@ -110,17 +110,17 @@ def from_bytes(content: bytes | bytearray, name: str) -> Policy:
     """The policy in the content of a file; `name` is for messages."""
     kind: Any = None
 
-    def described(about: Mapping[str, Any], names: Collection[str]) -> Description:
+    def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         nonlocal kind
         try:
             kind = stored_kind(about.get("policy"))
         except InputError as error:
             raise FileError(f"{name} holds a policy that is not known here: {error}") from None
-        return description_of(kind, about.get("settings"), names)
+        return schema_of(kind, about.get("settings"), names)
 
-    arrays, about = storage.decode(content, KIND, name, described)
+    arrays, about = storage.decode(content, KIND, name, state_schema)
     try:
-        result: Policy = kind.rebuilt(about["settings"], arrays)
+        result: Policy = kind.from_state(about["settings"], arrays)
     except Exception as error:
         raise FileError(f"{name} does not hold a whole {kind.__name__}: {' '.join(str(error).split())}") from None
     return result

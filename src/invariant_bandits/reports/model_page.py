@@ -15,7 +15,7 @@ from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.model.fit import arm_prior_of
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, theme
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.randomised import unwrapped
@@ -150,7 +150,7 @@ def chart(model: Model, *, theme_name: str = "light") -> Figure:
     edges = model.moments.edges
     time: Any = np.arange(1, mean.shape[1] + 1) if edges is None else edges[:-1]
     with theme(theme_name) as colours:
-        figure: Figure = needed("matplotlib.pyplot", "plot").figure(figsize=(8.4, 3.4), layout="constrained")
+        figure: Figure = require("matplotlib.pyplot", "plot").figure(figsize=(8.4, 3.4), layout="constrained")
         axis = figure.subplots()
         for order, place in enumerate(sorted(shown)):
             axis.errorbar(

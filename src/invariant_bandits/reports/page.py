@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape as without_markup
 from typing import TYPE_CHECKING, TypeAlias
 
-from invariant_bandits.checks import InputError, visible, visible_line
+from invariant_bandits.checks import InputError, escape_control_chars, escape_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ Cell: TypeAlias = "str | Mark"
 
 def escape(words: str) -> str:
     """Words as they are shown on a page: nothing in them is markup, nothing steers what follows."""
-    return without_markup(visible(words))
+    return without_markup(escape_control_chars(words))
 
 
 @dataclass(frozen=True)
@@ -254,9 +254,7 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
       policy               gain
       LinUCB  +0.2 [-0.1, +0.5]
     """
-    texts = [
-        [visible_line(cell.words if isinstance(cell, Mark) else cell) for cell in row] for row in (headings, *rows)
-    ]
+    texts = [[escape_line(cell.words if isinstance(cell, Mark) else cell) for cell in row] for row in (headings, *rows)]
     right = [bool(rows) and all(kind_of(row[j]) == "number" for row in rows) for j in range(len(headings))]
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
     for j in sorted(range(len(headings)), key=lambda j: -widths[j]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import visible_json
+from invariant_bandits.checks import escape_json
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
@@ -148,7 +148,7 @@ def of_quality(quality: QualityReport) -> dict[str, Any]:
 
 def as_json(values: dict[str, Any]) -> str:
     """One line of strict JSON: times in ISO 8601, what is not finite null, what steers terminals written out."""
-    return visible_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
+    return escape_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.optional import frame_of, needed
+from invariant_bandits.optional import frame_of, require
 
 if TYPE_CHECKING:
     import pandas
@@ -293,5 +293,5 @@ def _shared(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pyarrow(caller: str) -> Any:
-    needed("pyarrow.parquet", caller)
-    return needed("pyarrow", caller)
+    require("pyarrow.parquet", caller)
+    return require("pyarrow", caller)

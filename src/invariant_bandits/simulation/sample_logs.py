@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
-from invariant_bandits.storage import replacing
+from invariant_bandits.storage import atomic_write
 
 BEGINNING, DAYS = np.datetime64("2024-01-01", "us"), 56
 BANNERS = ("banner_A", "banner_B", "banner_C", "banner_D", "banner_E")
@@ -97,7 +97,7 @@ def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
 
 def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], LoggedRounds]:
     """(Arrow tables by name: chosen, lists and rows, the same rounds over 56 days; the rounds with their truth)."""
-    pa = needed("pyarrow", "paper_logs")
+    pa = require("pyarrow", "paper_logs")
     logs = PaperWorld().log(rounds, np.random.default_rng(seed))
     n, K, p = logs.offered.shape
     names = [f"x{j}" for j in range(p)]
@@ -131,8 +131,8 @@ def write_samples(folder: str | Path, rounds: int = 4000, seed: int = 0, *, repl
     replace : bool
         Whether files of the same names are replaced; InputError otherwise, and nothing is written.
     """
-    csv, parquet = needed("pyarrow.csv", "write_samples"), needed("pyarrow.parquet", "write_samples")
-    pa = needed("pyarrow", "write_samples")
+    csv, parquet = require("pyarrow.csv", "write_samples"), require("pyarrow.parquet", "write_samples")
+    pa = require("pyarrow", "write_samples")
     folder, rounds = Path(folder), whole_number("rounds", rounds, 200)
     paths = {name: folder / name for name in WORDS}
     there = [str(path) for path in paths.values() if path.exists()]
@@ -141,10 +141,10 @@ def write_samples(folder: str | Path, rounds: int = 4000, seed: int = 0, *, repl
     folder.mkdir(parents=True, exist_ok=True)
     banners = banner_log(rounds, seed).columns
     banners["age"] = pa.array(banners["age"], from_pandas=True)
-    with replacing(paths["banners.csv"]) as scratch:
+    with atomic_write(paths["banners.csv"]) as scratch:
         csv.write_csv(pa.table(banners), scratch)
     for name, table in paper_logs(rounds, seed)[0].items():
-        with replacing(paths[f"{name}.parquet"]) as scratch:
+        with atomic_write(paths[f"{name}.parquet"]) as scratch:
             parquet.write_table(table, scratch, row_group_size=ROWS_PER_GROUP)
     return {path: WORDS[name] for name, path in paths.items()}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_seed
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 
 FEATURES = ("price", "rating", "delivery_days", "discount", "novelty", "season", "colour")
 LASTING = np.array([-0.5, 0.6, -0.4, 0.3, 0.1, 0.0, 0.0])
@@ -72,7 +72,7 @@ class Shop:
 
     def log(self, rounds: int = 6000) -> Any:
         """The past: an Arrow table with a row per offered product, shown at random, over ten weeks."""
-        pa = needed("pyarrow", "Shop.log")
+        pa = require("pyarrow", "Shop.log")
         columns: dict[str, list[Any]] = {name: [] for name in ("round_id", "time", "chosen", "reward", "propensity")}
         features = []
         for visit in range(rounds):

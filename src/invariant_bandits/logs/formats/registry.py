@@ -22,7 +22,7 @@ from invariant_bandits.logs.sources import (
     keys_of,
     without_compression,
 )
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
 
@@ -183,7 +183,7 @@ def open_source(source: Any) -> Source:
     >>> open_source(pa.table({"reward": [1.0, 0.0], "x": [0.5, 2.0]})).total_rows
     2
     """
-    needed("pyarrow", "reading a log")
+    require("pyarrow", "reading a log")
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):

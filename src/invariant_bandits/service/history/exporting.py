@@ -17,7 +17,7 @@ from invariant_bandits.service.history.parquet import write_parquet
 from invariant_bandits.service.history.settled import Settled, settled
 from invariant_bandits.service.replaying import restored
 from invariant_bandits.service.served import Served
-from invariant_bandits.storage import FileError, replacing
+from invariant_bandits.storage import FileError, atomic_write
 
 EVENT_SUFFIXES = (".dsjson", ".jsonl", ".json")
 
@@ -70,7 +70,7 @@ def export(
     served = _served(store, model)
     last = store.head().seq
     decisions = partial(_between, partial(settled, store, served.name, last=last), since, until)
-    with replacing(target) as scratch:
+    with atomic_write(target) as scratch:
         if suffix in EVENT_SUFFIXES:
             return _write_events(scratch, decisions())
         layout = layout_of(decisions, served.learner)

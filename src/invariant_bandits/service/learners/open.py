@@ -20,7 +20,7 @@ from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, checked_labels
 from invariant_bandits.service.learners.naming import action_numbers, named_numbers
 from invariant_bandits.service.learners.telling import belief_of
-from invariant_bandits.storage import Check, Description, FileError, Numbers, truth_value
+from invariant_bandits.storage import ArraySpec, Check, FileError, StateSchema, truth_value
 
 LIMIT = 256
 """So many features get places of their own."""
@@ -70,13 +70,13 @@ SETTINGS: dict[str, Check] = {
 """Every setting of a stored open model."""
 
 
-def _described(about: Mapping[str, Any], names: Sequence[str]) -> Description:
+def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
     """What a file of an open model must hold."""
     settings = json.loads(about["said"])
     if set(about) != {"said"} or not isinstance(settings, dict) or set(settings) != set(SETTINGS):
         raise InputError(f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}")
-    Description(settings=SETTINGS).check_settings(settings)
-    return Description({"policy": Numbers(("n",), "uint8", 0.0, 255.0)})
+    StateSchema(settings=SETTINGS).check_settings(settings)
+    return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
 
 
 class OpenLearner(Learner, kind="open"):
@@ -230,7 +230,7 @@ class OpenLearner(Learner, kind="open"):
         wider = np.zeros((room, room + 1))
         wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
         wider[range(old, room), range(old, room)] = np.sqrt(self.policy.ridge)
-        return LinUCB.rebuilt({**self.policy.settings(), "dim": room}, {**arrays, "memory.factor": wider})
+        return LinUCB.from_state({**self.policy.settings(), "dim": room}, {**arrays, "memory.factor": wider})
 
     def means(self, round: Round) -> list[float]:
         """Expected rewards (K,)."""
@@ -320,7 +320,7 @@ class OpenLearner(Learner, kind="open"):
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
-        arrays, header = storage.decode(content, KIND, name, _described)
+        arrays, header = storage.decode(content, KIND, name, _schema)
         settings = json.loads(header["said"])
         places = {one: place for place, one in enumerate(settings.pop("places"))}
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 from invariant_bandits.service.store.chain import StoreError
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -39,7 +39,7 @@ def shown(address: str) -> str:
 
 def connected(address: str) -> Any:
     """A connection in which every statement is a transaction of its own, unless it says BEGIN."""
-    psycopg = needed("psycopg", "A store in PostgreSQL")
+    psycopg = require("psycopg", "A store in PostgreSQL")
     connection = psycopg.connect(**{**DEFAULTS, **_parts(address)}, autocommit=True)
     for statement in SESSION:
         connection.execute(statement)
@@ -47,7 +47,7 @@ def connected(address: str) -> Any:
 
 
 def _parts(address: str) -> dict[str, Any]:
-    psycopg = needed("psycopg", "A store in PostgreSQL")
+    psycopg = require("psycopg", "A store in PostgreSQL")
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(address))
     except psycopg.ProgrammingError as error:
@@ -59,7 +59,7 @@ class Reading:
 
     def __init__(self, address: str) -> None:
         self._name = shown(address)
-        self._errors = needed("psycopg", "A store in PostgreSQL").Error
+        self._errors = require("psycopg", "A store in PostgreSQL").Error
         try:
             self._connection = connected(address)
             self._connection.execute("SET idle_in_transaction_session_timeout = 0")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from invariant_bandits.optional import needed
+from invariant_bandits.optional import require
 from invariant_bandits.service.store.base import Head, UnavailableError
 from invariant_bandits.service.store.chain import START, Row, StoreError
 from invariant_bandits.service.store.parts import snapshot_digest
@@ -29,7 +29,7 @@ class PostgresReading:
 
     def __init__(self, address: str) -> None:
         self.path, self.name = address, shown(address)
-        self._errors = needed("psycopg", "A store in PostgreSQL").Error
+        self._errors = require("psycopg", "A store in PostgreSQL").Error
         self._mine = threading.local()
         self._readers: list[Any] = []
         self._is_closed = False

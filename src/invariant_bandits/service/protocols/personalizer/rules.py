@@ -145,7 +145,7 @@ async def _set(service: Service, request: Request, exploration: float, name: str
         if exploration != learner.policy.exploration:
             other = OpenLearner.from_bytes(learner.to_bytes(), "this model")
             settings = {**learner.policy.settings(), "exploration": exploration}
-            other.policy = LinUCB.rebuilt(settings, learner.policy.arrays())
+            other.policy = LinUCB.from_state(settings, learner.policy.arrays())
             note = f"learning settings {arguments_of(exploration)}"
             work.add_version(model, other, "given", note=note, by=request.state.who)(state, batch)
         batch.add(state, [Kept(batch.tick(), model, SETTINGS, {"name": name} if name else None, request.state.who)])
