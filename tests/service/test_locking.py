@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from invariant_bandits.cli.app import app
 from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.locking import FileLock
 from invariant_bandits.service.store.sqlite import SqliteStore
+from served_models import running, serve
 from started_service import PATIENCE, Started, service
 
 COMMAND = [sys.executable, "-c", "from invariant_bandits.cli import main; main()"]
@@ -164,18 +164,16 @@ FileLock(Path({str(tmp_path / "b")!r}))
 def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path: Path) -> None:
     """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the log."""
     path = tmp_path / "d.db"
-    store = SqliteStore(path)
-    store.append([("a", b"one")])
-    with pytest.raises(StoreError, match="in use"):
-        SqliteStore(path)
-    assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
-    script = (
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(c.execute('SELECT seq FROM head').fetchone())"
-    )
-    assert run(tmp_path, sys.executable, "-c", f"{script}; c.close()", str(path)).stdout == "(1,)\n"
-    assert (tmp_path / "d.db-wal").stat().st_size
-    store.append([("b", b"two")])
+    with running(path) as engine:
+        serve(engine)
+        with pytest.raises(StoreError, match="in use"):
+            SqliteStore(path)
+        assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
+        script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM head').fetchone()"
+        assert run(tmp_path, sys.executable, "-c", f"{script}; c.close()", str(path)).returncode == 0
+        assert (tmp_path / "d.db-wal").stat().st_size
+        serve(engine, name="other")
+        events = engine.state.seq
+    store = SqliteStore(path, writing=False)
+    assert len(list(store.rows())) == events
     store.close()
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
-    connection.close()
