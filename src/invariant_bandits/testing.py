@@ -45,7 +45,7 @@ def example_past(seed: int = 3, horizon: int = 300) -> Past:
     drifting = np.repeat([2.0, -1.0, 0.5, -2.0], 150)
     rewards = features @ [1.0, -1.0, 0.5, 0.0] + drifting * features[:, 3] + rng.normal(size=600)
     logs = Feedback.from_arrays(offered, np.zeros(600, dtype=np.int64), rewards)
-    return Past(logs=logs, windows=4, horizon=horizon, actions=ACTIONS, remembered=12)
+    return Past(logs=logs, windows=4, horizon=horizon, actions=ACTIONS, suggested_window=12)
 
 
 def registered_makers() -> dict[str, Make]:

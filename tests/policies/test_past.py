@@ -23,7 +23,7 @@ def test_bounds_and_noise_are_those_of_the_rounds_and_the_baseline_is_their_mean
     assert past.logs.rewards.mean() == pytest.approx(0.0, abs=1e-12)
     assert past.feature_bound == np.linalg.norm(log.offered, axis=1).max()
     assert past.noise_scale == pytest.approx(2.0, rel=0.05)  # standard error 0.011 of 2, relative
-    assert (past.confidence, past.remembered, past.actions) == (0.01, 800, 3)
+    assert (past.confidence, past.suggested_window, past.actions) == (0.01, 800, 3)
     assert past.moments.windows == 5
 
 
@@ -91,7 +91,7 @@ def test_a_warm_start_may_take_the_latest_rounds_only():
 @pytest.mark.parametrize(("kind", "option"), [(ib.SWLinUCB, "window"), (ib.RestartLinUCB, "every")])
 def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_horizon(kind, option):
     moments = feedback().moments(4)
-    remembering = ib.Past(moments=moments, horizon=70, remembered=30)
+    remembering = ib.Past(moments=moments, horizon=70, suggested_window=30)
     assert kind.from_past(remembering, **{option: 5}).settings()[option] == 5
     assert kind.from_past(remembering).settings()[option] == 30
     assert kind.from_past(ib.Past(moments=moments, horizon=70)).settings()[option] == 70
@@ -99,9 +99,11 @@ def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_h
 
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():
     moments = feedback().moments(4)
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=50), discount=0.5).settings()["discount"] == 0.5
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=50)).settings()["discount"] == 1.0 - 1.0 / 50
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, remembered=1)).settings()["discount"] == 0.5
+    assert (
+        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).settings()["discount"] == 0.5
+    )
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).settings()["discount"] == 1.0 - 1.0 / 50
+    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=1)).settings()["discount"] == 0.5
     assert ib.DLinUCB.from_past(ib.Past(moments=moments)).settings()["discount"] == 0.999
 
 

@@ -255,7 +255,7 @@ def model_of(
         noise_scale=max(fit.noise_scale_, 1e-12),
         confidence=confidence,
         horizon=horizon,
-        remembered=max(moments.rounds // moments.windows, 1),
+        suggested_window=max(moments.rounds // moments.windows, 1),
         offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
         decomposition=fit,
     )
@@ -351,7 +351,7 @@ def model_of_arms(
         noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
         confidence=asked.confidence,
         horizon=asked.horizon,
-        remembered=max(moments.rounds // moments.windows, 1),
+        suggested_window=max(moments.rounds // moments.windows, 1),
         offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
         arm_statistics=lambda: linear if odds is None else logit_statistics(features, moments, odds),
     )

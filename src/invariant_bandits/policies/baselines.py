@@ -407,7 +407,9 @@ class SWLinUCB(ForgettingPolicy):
     @classmethod
     def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
         """Without a `window` the rounds that the past says should be remembered, or the horizon, as in the paper."""
-        return super().from_past(past, window=window or past.remembered or needed_horizon(past, "window"), **options)
+        return super().from_past(
+            past, window=window or past.suggested_window or needed_horizon(past, "window"), **options
+        )
 
 
 @policy("d-linucb", label="discount")
@@ -427,7 +429,7 @@ class DLinUCB(ForgettingPolicy):
     def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
         """Without a `discount` one that remembers as many rounds as the past says, or 0.999, as in the paper."""
         if discount is None:
-            discount = 0.999 if past.remembered is None else 1.0 - 1.0 / max(past.remembered, 2)
+            discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
         return super().from_past(past, discount=discount, **options)
 
 
@@ -447,4 +449,4 @@ class RestartLinUCB(ForgettingPolicy):
     @classmethod
     def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
         """Without `every` the rounds that the past says should be remembered, or the horizon."""
-        return super().from_past(past, every=every or past.remembered or needed_horizon(past, "every"), **options)
+        return super().from_past(past, every=every or past.suggested_window or needed_horizon(past, "every"), **options)

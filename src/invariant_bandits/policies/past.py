@@ -157,7 +157,7 @@ class Past:
     noise_scale, feature_bound, confidence : float, optional
         Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where the
         caller knows or assumes them.
-    remembered : int, optional
+    suggested_window : int, optional
         How many rounds a policy that forgets should remember if it is not told.
     offered : OfferedSets, what OfferedSets.of takes, or a function that returns it or None, optional
         Actions that rounds to come may offer; the logs' if they are at hand row by row. A function is called if a
@@ -192,7 +192,7 @@ class Past:
         noise_scale: float | None = None,
         feature_bound: float | None = None,
         confidence: float | None = None,
-        remembered: int | None = None,
+        suggested_window: int | None = None,
         offered: Any = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
         truth: Truth | None = None,
@@ -202,7 +202,7 @@ class Past:
             raise InputError("a past needs logs or moments")
         self.logs, self.windows, self.truth = logs, windows, truth
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.actions, self.remembered, self.baseline = actions, remembered, baseline
+        self.actions, self.suggested_window, self.baseline = actions, suggested_window, baseline
         self.known_noise_scale, self.known_feature_bound = noise_scale, feature_bound
         self.known_confidence = confidence
         if moments is not None:
@@ -233,7 +233,7 @@ class Past:
             horizon=horizon,
             actions=most if least == most else None,
             baseline=baseline,
-            remembered=max(moments.rounds // moments.windows, 1),
+            suggested_window=max(moments.rounds // moments.windows, 1),
             feature_bound=max(*norms, 1e-6),
             arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
         )
@@ -251,7 +251,7 @@ class Past:
             noise_scale=self.known_noise_scale,
             feature_bound=self.known_feature_bound,
             confidence=self.known_confidence,
-            remembered=self.remembered,
+            suggested_window=self.suggested_window,
             offered=self._offered,
             truth=self.truth,
             arm_statistics=self._rewindowed(windows),
