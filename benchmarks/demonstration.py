@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import invariant_bandits as ib
-from invariant_bandits.demonstration import Plan
+from invariant_bandits.cli.demonstration import Plan
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.simulation.shop import FEATURES, Shop
 

@@ -16,7 +16,7 @@ import pytest
 
 import invariant_bandits as ib
 from browsers import until
-from invariant_bandits.demonstration import Plan
+from invariant_bandits.cli.demonstration import Plan
 from invariant_bandits.simulation.shop import FASHION, FEATURES, Shop
 
 

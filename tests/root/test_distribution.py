@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.licences import UNKNOWN, licences
+from invariant_bandits.cli.licences import UNKNOWN, installed_licences
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "invariant_bandits"
@@ -80,7 +80,7 @@ def test_the_versions_that_build_and_test_are_pinned():
 
 
 def test_every_package_that_is_needed_states_a_licence():
-    found = {one.package: one for one in licences()}
+    found = {one.package: one for one in installed_licences()}
     assert {"numpy", "scipy", "numba", "llvmlite", "safetensors"} <= {name for name in found if found[name].needed}
     assert not found["pytest"].needed
     assert all(one.words != UNKNOWN for one in found.values() if one.needed)

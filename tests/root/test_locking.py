@@ -1,10 +1,8 @@
-"""Models and ledgers that threads share, what copies and processes take along, and what a fork leaves locked."""
+"""Models and ledgers that threads share, and what copies and processes take along."""
 
 import copy
 import multiprocessing
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import sleep
 from types import SimpleNamespace
@@ -130,62 +128,3 @@ def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
         assert bits(other) == bits(twin)
         assert other.decide({"hour": 7.0}, ARMS, id="next") == twin.decide({"hour": 7.0}, ARMS, id="next")
         assert bits(model) == before
-
-
-FORK = """
-import os, sys, threading, time, warnings
-import numpy as np
-import invariant_bandits as ib
-from invariant_bandits import sharing
-from invariant_bandits.locking import ForkError
-warnings.simplefilter("ignore", DeprecationWarning)
-policy, idle = ib.SWLinUCB(20, window=50), ib.LinUCB(2)
-def in_child(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except ForkError:
-            os._exit(7)
-        except BaseException:
-            os._exit(9)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-def use(one):
-    one.update(np.ones(one.dim), 1.0)
-    one.select(np.eye(one.dim))
-    one.save(sys.argv[1])
-    assert (one.arrays()["counters"] == one.rounds).all() or one.rounds > 50
-stop = threading.Event()
-def learn():
-    while not stop.is_set():
-        policy.update(np.ones(20), 1.0)
-        time.sleep(1e-4)
-threads = [threading.Thread(target=learn, daemon=True) for _ in range(3)]
-[one.start() for one in threads]
-codes = [in_child(lambda: use(policy)) for _ in range(5)]
-stop.set()
-[one.join() for one in threads]
-assert codes == [0] * 5, codes
-sharing.SECONDS_BEFORE_FORK = 0.1
-holding = threading.Event()
-def hold():
-    with policy._lock:
-        holding.set()
-        time.sleep(1.0)
-threading.Thread(target=hold, daemon=True).start()
-holding.wait()
-assert in_child(lambda: use(policy)) == 7          # told, not left waiting for ever
-assert in_child(lambda: use(idle)) == 0
-policy.update(np.ones(20), 1.0)                     # nothing is locked in the parent
-print("done")
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
-def test_a_fork_leaves_nothing_locked_and_nothing_half_learned(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-c", FORK, str(tmp_path / "policy")], capture_output=True, text=True, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "done\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from browsers import Watched, chromium, demonstration, free_port, listening, opened, until
-from invariant_bandits.demonstration import Visitors
+from invariant_bandits.cli.demonstration import Visitors
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine

@@ -23,7 +23,7 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm rings."""
-    from invariant_bandits.demonstration import Plan, demonstrate
+    from invariant_bandits.cli.demonstration import Plan, demonstrate
 
     plan = Plan(rate=rate, break_after=break_after, seed=seed)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
