@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.optional import require
@@ -108,6 +108,7 @@ class Call:
     method: str
     path: str
     body: Any = None
+    content: bytes | None = None
 
 
 def base_address(url: str) -> str:
@@ -185,6 +186,12 @@ def looking_up(id: str) -> Call:
 def telling(model: str) -> Call:
     """The call for what a model believes."""
     return Call("GET", f"/v1/models/{quote(model, safe='')}")
+
+
+def uploading(content: bytes, model: str, activate: bool, allow_differences: bool, note: str) -> Call:
+    """The call that adds a version."""
+    asked = {"activate": str(activate).lower(), "allow_differences": str(allow_differences).lower(), "note": note}
+    return Call("POST", f"/v1/models/{quote(model, safe='')}/versions?{urlencode(asked)}", content=content)
 
 
 def refusal_of(status: int, body: Any) -> ServiceError:
@@ -294,12 +301,38 @@ class Client:
         """What a model is, believes and has seen."""
         return dict(self._ask(telling(name)))
 
+    def upload(
+        self,
+        content: bytes,
+        name: str = "default",
+        *,
+        activate: bool = False,
+        allow_differences: bool = False,
+        note: str = "",
+    ) -> str:
+        """Add a version from the bytes of a model file, and return its name.
+
+        Parameters
+        ----------
+        content : bytes
+            As `Model.to_bytes` gives them.
+        name : str
+            The model that gets the version.
+        activate : bool
+            Whether the version decides from now on.
+        allow_differences : bool
+            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
+        note : str
+            Kept with the version.
+        """
+        return str((self._ask(uploading(content, name, activate, allow_differences, note)))["version"])
+
     def _ask(self, call: Call) -> Any:
         tried = 0
         while True:
             tried += 1
             try:
-                response = self._http.request(call.method, call.path, json=call.body)
+                response = self._http.request(call.method, call.path, json=call.body, content=call.content)
             except self._httpx.TransportError as error:
                 if tried > self._patience.retries:
                     raise ServiceError(unreachable(self._http.base_url, error)) from error
@@ -383,12 +416,38 @@ class AsyncClient:
         """What a model is, believes and has seen."""
         return dict(await self._ask(telling(name)))
 
+    async def upload(
+        self,
+        content: bytes,
+        name: str = "default",
+        *,
+        activate: bool = False,
+        allow_differences: bool = False,
+        note: str = "",
+    ) -> str:
+        """Add a version from the bytes of a model file, and return its name.
+
+        Parameters
+        ----------
+        content : bytes
+            As `Model.to_bytes` gives them.
+        name : str
+            The model that gets the version.
+        activate : bool
+            Whether the version decides from now on.
+        allow_differences : bool
+            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
+        note : str
+            Kept with the version.
+        """
+        return str((await self._ask(uploading(content, name, activate, allow_differences, note)))["version"])
+
     async def _ask(self, call: Call) -> Any:
         tried = 0
         while True:
             tried += 1
             try:
-                response = await self._http.request(call.method, call.path, json=call.body)
+                response = await self._http.request(call.method, call.path, json=call.body, content=call.content)
             except self._httpx.TransportError as error:
                 if tried > self._patience.retries:
                     raise ServiceError(unreachable(self._http.base_url, error)) from error

@@ -147,7 +147,8 @@ def test_versions_are_uploaded_activated_and_rolled_back(client: TestClient, tmp
     first = client.get("/v1/models/shop").json()["version"]
     before = hash_of(client, "shop")
     content = (tmp_path / "shop.model").read_bytes()
-    second = client.post("/v1/models/shop/versions", content=content, params={"note": "again"}).json()["version"]
+    asked = {"note": "again", "activate": "true"}
+    second = client.post("/v1/models/shop/versions", content=content, params=asked).json()["version"]
     assert client.get("/v1/models/shop").json()["version"] == second != first
     assert client.post("/v1/models/shop/rollback").json()["version"] == first
     versions = client.get("/v1/models/shop/versions").json()["versions"]
@@ -192,3 +193,46 @@ def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
         statuses = [client.get("/v1/model").status_code for _ in range(20)]
     assert statuses[0] == 200
     assert 429 in statuses
+
+
+def test_a_version_decides_only_when_it_is_asked_to(client: TestClient, tmp_path: Path) -> None:
+    first = client.get("/v1/models/shop").json()["version"]
+    content = (tmp_path / "shop.model").read_bytes()
+    added = client.post("/v1/models/shop/versions", content=content)
+    assert (added.status_code, added.json()["active"]) == (201, False)
+    assert client.get("/v1/models/shop").json()["version"] == first
+    assert client.post("/v1/models/shop/versions?activate=maybe", content=content).status_code == 422
+    second = added.json()["version"]
+    assert client.post(f"/v1/models/shop/versions/{second}/activate").json()["version"] == second
+    third = client.post("/v1/models/shop/versions?activate=true", content=content).json()
+    assert third["active"]
+    assert client.get("/v1/models/shop").json()["version"] == third["version"]
+
+
+def test_a_version_that_takes_other_requests_is_refused_unless_differences_are_allowed(
+    client: TestClient, tmp_path: Path
+) -> None:
+    before = hash_of(client, "shop")
+    table = labelled_model(arms=4).to_bytes()
+    refused = client.post("/v1/models/shop/versions?activate=true", content=table)
+    assert refused.status_code == 409
+    assert refused.json()["error"]["differences"] == ["arm 'arm_3' is new"]
+    own = client.post("/v1/model/versions?activate=true", content=(tmp_path / "shop.model").read_bytes())
+    assert own.status_code == 409
+    assert {"kind: open is active, model was given", "arm 'a' is missing", "arm 'arm_0' is new"} <= set(
+        own.json()["error"]["differences"]
+    )
+    assert hash_of(client, "shop") == before
+    client.delete("/v1/models/shop/arms/arm_0")
+    retired = client.post("/v1/models/shop/versions", content=(tmp_path / "shop.model").read_bytes()).json()
+    assert retired["error"]["differences"] == ["arm 'arm_0' is active, was retired"]
+    asked = {"context": {"age": 1.0}, "model": "shop"}
+    assert client.post("/v1/decisions", json=asked).status_code == 200
+    allowed = client.post("/v1/models/shop/versions?activate=true&allow_differences=true", content=table)
+    assert allowed.status_code == 201
+    assert len(client.get("/v1/models/shop/arms").json()["arms"]) == 4
+
+
+def test_the_document_names_what_an_upload_can_say(client: TestClient) -> None:
+    upload = client.get("/openapi.json").json()["paths"]["/v1/model/versions"]["post"]
+    assert {"activate", "allow_differences", "note", "model"} == {one["name"] for one in upload["parameters"]}

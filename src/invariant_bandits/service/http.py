@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,7 +37,11 @@ class RefusedError(Exception):
         One line that names what is wrong.
     field : str or None
         The part of the request that is meant.
+    differences : list of str
+        From the active version, if that is why.
     """
+
+    differences: Sequence[str] = ()
 
     def __init__(
         self, status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
@@ -62,7 +66,9 @@ def refusal(error: BaseException) -> RefusedError:
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
         status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422
-        return RefusedError(status, str(error), field or None)
+        refused = RefusedError(status, str(error), field or None)
+        refused.differences = getattr(error, "differences", ())
+        return refused
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "something went wrong; it was logged")
 
@@ -73,6 +79,8 @@ def error_response(error: BaseException) -> Response:
     told: dict[str, Any] = {"code": CODES.get(refused.status, "error"), "message": printable(refused.message)}
     if refused.field:
         told["field"] = printable(refused.field)
+    if refused.differences:
+        told["differences"] = [printable(one) for one in refused.differences]
     response = answer({"error": told}, refused.status)
     for name, value in (refused.headers or {}).items():
         response.headers[name] = value

@@ -46,7 +46,18 @@ UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
 
 
 class ConflictError(InputError):
-    """A reward that contradicts what is settled."""
+    """A reward that contradicts what is settled, or a version that takes other requests than the active one.
+
+    Parameters
+    ----------
+    message : str
+    differences : sequence of str
+        From the active version, in words.
+    """
+
+    def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.differences = list(differences)
 
 
 class NotFoundError(InputError):

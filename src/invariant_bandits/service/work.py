@@ -20,7 +20,7 @@ from invariant_bandits.service.events import (
 )
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import NotFoundError, State
+from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
 
 def decide(asked: Asked) -> Work:
@@ -73,19 +73,25 @@ def add_version(
     by: str = "",
     active: bool = True,
     first: bool = False,
+    alike: bool = False,
     through: int | None = None,
     evaluation: dict[str, Any] | None = None,
     why: str = "new",
 ) -> Work:
     """Name of a new version with this state; to be done alone.
 
-    With `first` it must be the first one: a model of that name must not exist yet. `through` is the number of the event
+    With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take the same
+    requests as the active version: ConflictError lists the differences. `through` is the number of the event
     up to which decisions are part of its history; the present one if it is not given.
     """
 
     def work(state: State, batch: Batch) -> str:
         if first and model in state.models:
             raise InputError(f"model: {model!r} exists already")
+        differences = state.model(model).learner.differences(learner) if alike else []
+        if differences:
+            words = "; ".join(differences)
+            raise ConflictError(f"body: the model differs from the active version: {words}", differences)
         content = learner.to_bytes()
         digest = hashlib.sha256(content).hexdigest()
         known = state.models[model].versions if model in state.models else {}

@@ -15,6 +15,9 @@ Context = Mapping[str, Any] | None
 Actions = Sequence[Any] | None
 
 
+_ACTIVITY = {True: "active", False: "retired"}
+
+
 class Round(NamedTuple):
     """One round as a learner sees it.
 
@@ -111,6 +114,25 @@ class Learner(ABC):
     @abstractmethod
     def retire_arm(self, label: str) -> None:
         """Never choose an arm again."""
+
+    @property
+    @abstractmethod
+    def input_columns(self) -> dict[str, str] | None:
+        """Names of the columns it needs, and what each holds; None if it takes what comes."""
+
+    def differences(self, other: Learner) -> list[str]:
+        """In what another learner would take other requests than this one, in words."""
+        found = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
+        if (self.input_columns is None) != (other.input_columns is None):
+            found.append("columns: one takes any, the other only its own")
+        columns = (self.input_columns or {}, other.input_columns or {})
+        arms = ({label: _ACTIVITY[on] for label, on in one.arms.items()} for one in (self, other))
+        for what, (own, given) in (("column", columns), ("arm", tuple(arms))):
+            found += [f"{what} {name!r} is missing" for name in own if name not in given]
+            found += [f"{what} {name!r} is new" for name in given if name not in own]
+            both = [(name, was, given[name]) for name, was in own.items() if name in given]
+            found += [f"{what} {name!r} is {now}, was {was}" for name, was, now in both if was != now]
+        return found
 
     # -- telling and storing --
 

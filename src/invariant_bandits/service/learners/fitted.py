@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.features import FeatureMap
+from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.randomised import Randomised
@@ -119,6 +119,11 @@ class FittedLearner(Learner, kind="model"):
         """Known arms, and whether they are active."""
         return {} if self.model.arms is None else {arm.label: arm.active for arm in self.model.arms.arms}
 
+    @property
+    def input_columns(self) -> dict[str, str]:
+        """Names of the columns it needs, and what each holds."""
+        return {column.name: _content_of(column) for column in self.model.feature_map.columns}
+
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Make a new arm known."""
         self.model.add_arm(label, features)
@@ -156,3 +161,10 @@ class FittedLearner(Learner, kind="model"):
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
         return cls(Model.from_bytes(content[8:], name), int.from_bytes(content[:8], "little"))
+
+
+def _content_of(column: Column) -> str:
+    """What a column holds, in a word."""
+    if column.categories is not None:
+        return "categories"
+    return "numbers" if column.width is None else f"{column.width} numbers"

@@ -271,6 +271,11 @@ class OpenLearner(Learner, kind="open"):
         """Registered arms, and whether they are active."""
         return dict(self._arms)
 
+    @property
+    def input_columns(self) -> dict[str, str] | None:
+        """Names that a context must have, if it must."""
+        return None if self.columns is None else dict.fromkeys(self.columns, "any")
+
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
         if _label("label", label) in self._arms:

@@ -70,27 +70,36 @@ async def make(request: Request) -> Response:
         service.audit(request.state.who, f"made the empty model {asked.name}")
         return answer({"model": asked.name, "version": version}, 201)
     name = _name(request)
-    version = await _uploaded(request, service, name, first=True)
+    version = await _uploaded(request, service, name, first=True, active=True)
     return answer({"model": name, "version": version}, 201)
 
 
 async def add_version(request: Request) -> Response:
-    """A new version from an uploaded model file, active at once unless activate=false."""
+    """A new version from an uploaded model file; it decides with activate=true, or once it is activated."""
     service, name = service_of(request, "admin"), _name(request)
-    version = await _uploaded(request, service, name, first=False)
-    return answer({"model": name, "version": version}, 201)
+    active = _flag(request, "activate")
+    version = await _uploaded(request, service, name, first=False, active=active)
+    return answer({"model": name, "version": version, "active": active}, 201)
 
 
-async def _uploaded(request: Request, service: Service, name: str, *, first: bool) -> str:
+def _flag(request: Request, name: str) -> bool:
+    """A query parameter that is true or false; false if it is not given."""
+    given = request.query_params.get(name, "false")
+    if given not in ("true", "false"):
+        raise RefusedError(422, f"{name}: must be true or false, got {given[:80]!r}", name)
+    return given == "true"
+
+
+async def _uploaded(request: Request, service: Service, name: str, *, first: bool, active: bool) -> str:
+    alike = not first and not _flag(request, "allow_differences")
     content = await read_body(request, service.limits.for_upload())
     try:
         model = await service.aside(Model.from_bytes, content, "the uploaded file")
     except FileError as error:
         raise RefusedError(422, f"body: {error}", "body") from None
     learner = FittedLearner(model, service.engine.store.seed)
-    active = request.query_params.get("activate", "true") != "false"
-    note = request.query_params.get("note", "")[:200]
-    task = work.add_version(name, learner, "given", note=note, by=request.state.who, active=active, first=first)
+    note, by = request.query_params.get("note", "")[:200], request.state.who
+    task = work.add_version(name, learner, "given", note=note, by=by, active=active, first=first, alike=alike)
     if not first:
         await service.engine.submit(work.inspect(lambda state: state.model(name).name))
     version: str = await service.engine.submit(task, alone=True)

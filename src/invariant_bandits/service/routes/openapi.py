@@ -55,7 +55,10 @@ ERROR = {
         "error": {
             "type": "object",
             "required": ["code", "message"],
-            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "field": {"type": "string"}},
+            "properties": {
+                **{name: {"type": "string"} for name in ("code", "message", "field")},
+                "differences": {"type": "array", "items": {"type": "string"}},
+            },
         }
     },
 }
@@ -105,6 +108,20 @@ def _either(one: str, many: str) -> dict[str, Any]:
 
 
 MODEL = {"name": "model", "in": "query", "required": False, "schema": {"type": "string"}}
+NOTE = {**MODEL, "name": "note"}
+ACTIVATE, ALLOW_DIFFERENCES = (
+    {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "description": about,
+        "schema": {"type": "boolean", "default": False},
+    }
+    for name, about in (
+        ("activate", "Whether the new version decides from now on"),
+        ("allow_differences", "Whether kind, columns and arms may differ from the active version's"),
+    )
+)
 _ANSWERS = {"anyOf": [_ref("DecisionAnswer"), {"type": "object", "required": ["decisions"]}]}
 _FATES = {"anyOf": [_ref("RewardAnswer"), {"type": "object", "required": ["rewards"]}]}
 PATHS: dict[str, Any] = {
@@ -126,7 +143,17 @@ PATHS: dict[str, Any] = {
     "/v1/model/arms/{label}": {"delete": _call("Retire an arm", None, None, _in_path("label"), MODEL)},
     "/v1/model/versions": {
         "get": _call("Versions", None, None, MODEL),
-        "post": _call("Upload a model file as a new version", None, None, MODEL, status="201", binary=True),
+        "post": _call(
+            "Upload a model file as a new version",
+            None,
+            None,
+            MODEL,
+            NOTE,
+            ACTIVATE,
+            ALLOW_DIFFERENCES,
+            status="201",
+            binary=True,
+        ),
     },
     "/v1/model/versions/{version}/activate": {
         "post": _call("Activate a version", None, None, _in_path("version"), MODEL)

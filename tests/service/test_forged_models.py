@@ -1,0 +1,311 @@
+"""Forged models are refused, and a store with an event that cannot be applied starts, names it and sets it aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from containers import put_together, taken_apart
+from forging import forged
+from invariant_bandits.cli.app import app
+from invariant_bandits.service import work
+from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encoded, key_of
+from invariant_bandits.service.learners import OpenLearner
+from invariant_bandits.service.replaying import replayed, restored
+from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.serving import Settings, application, opened
+from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.storage import FileError
+from served_models import Clock, labelled_model, running, serve
+
+FORGED = 200
+WRONG_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "limit": (-40, 0, 2**70, 1.5, True, "256", None, [256], {}, 10**6),
+    "seed": (-1, 2**64, 0.5, "7", None, False, [7]),
+    "arms": ([], "ab", {"a": 1}, {"": True}, {"x" * 300: True}, {"a": {"b": True}}, None, 3),
+    "columns": ("age", ["age", "age"], [1], [["age"]], {"age": 1}, [""], ["x" * 300], 7),
+    "places": (None, "ab", [1], [["a"]], ["a", "a"], [f"n{n}" for n in range(300)], {"a": 0}),
+}
+"""Values that no setting of an open model has."""
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["store", *map(str, words)])
+
+
+def with_settings(content: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """The stored open model with other settings, its checksum right."""
+    kind, arrays, about = taken_apart(content)
+    settings = json.loads(about["said"])
+    changed = change(settings)
+    return put_together((kind, arrays, {"said": json.dumps(settings if changed is None else changed)}))
+
+
+def with_state(content: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """The exported model around another state of its learner."""
+    kind, arrays, about = taken_apart(content)
+    changed = change(arrays["state"].tobytes())
+    return put_together((kind, {**arrays, "state": np.frombuffer(changed, np.uint8)}, about))
+
+
+def wrong_setting(content: bytes, rng: np.random.Generator) -> bytes:
+    """A setting with a value that it cannot have, or one that is missing, new or nested."""
+    name = str(rng.choice(list(WRONG_SETTINGS)))
+    value = WRONG_SETTINGS[name][rng.integers(len(WRONG_SETTINGS[name]))]
+    how = rng.integers(6)
+
+    def change(settings: dict[str, Any]) -> Any:
+        if how == 0:
+            del settings[name]
+        elif how == 1:
+            settings["policy"] = value
+        elif how == 2:
+            return [settings]
+        else:
+            settings[name] = value
+        return None
+
+    return with_state(content, lambda state: with_settings(state, change))
+
+
+def nested(content: bytes, rng: np.random.Generator) -> bytes:
+    """Settings nested so deeply that reading them fails."""
+    deep = int(rng.integers(2_000, 200_000))
+    kind, arrays, _ = taken_apart(taken_apart(content)[1]["state"].tobytes())
+    said = put_together((kind, arrays, {"said": "[" * deep + "]" * deep}))
+    return with_state(content, lambda state: said)
+
+
+def wrong_size(content: bytes, rng: np.random.Generator) -> bytes:
+    """A policy of another size than the names, cut short, of another kind, or of a learner that does not exist."""
+    how = rng.integers(4)
+    if how == 0:
+        kind, arrays, _ = taken_apart(content)
+        return put_together((kind, arrays, {"learner": str(rng.choice(["model", "closed", "", "open "]))}))
+    if how == 1:
+        return with_state(content, lambda state: state[: int(rng.integers(len(state)))])
+    if how == 2:
+        return with_state(content, lambda state: with_settings(state, lambda said: said.update(limit=1)))
+    kind, arrays, about = taken_apart(content)
+    dtype = str(rng.choice(["float64", "int64", "bool"]))
+    return put_together((kind, {"state": arrays["state"][:8].astype(dtype)}, about))
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Any bytes changed in the file; never all of them right."""
+    for _ in range(100):
+        changed = forged(content, "any bytes", rng)
+        if changed != content:
+            return changed
+    raise AssertionError
+
+
+def missing_part(content: bytes, rng: np.random.Generator) -> bytes:
+    """Of a fitted model, one of the arrays or of what it says of itself gone or renamed."""
+    kind, arrays, about = taken_apart(content)
+    if rng.random() < 0.5:
+        name = sorted(arrays)[rng.integers(len(arrays))]
+        arrays[f"{name}_"] = arrays.pop(name)
+    else:
+        name = str(rng.choice(["policy_name", "features", "schema", "quality", "arms", "baseline"]))
+        about[name] = [[[None]]] if rng.random() < 0.5 else -1.5e308
+        about[name] = {"x": about[name]}
+    return put_together((kind, arrays, about))
+
+
+FORGERIES = (wrong_setting, wrong_setting, nested, wrong_size, damaged, missing_part)
+
+
+def versions_of(client: TestClient) -> list[tuple[str, str, bool]]:
+    return [
+        (model["model"], version["version"], version["active"])
+        for model in client.get("/v1/models").json()["models"]
+        for version in client.get(f"/v1/models/{model['model']}/versions").json()["versions"]
+    ]
+
+
+def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> None:
+    path, store = tmp_path / "shop.model", tmp_path / "d.db"
+    labelled_model().save(path)
+    service = opened(Settings(store=str(store), models={"shop": path}))
+    with TestClient(application(service), raise_server_exceptions=False) as client:
+        made = client.post("/v1/models", json={"name": "default", "arms": ["a", "b"], "columns": ["age"]})
+        assert made.status_code == 201
+
+        def play(model: str) -> None:
+            decided = client.post("/v1/decisions", json={"context": {"age": 0.5}, "model": model})
+            assert decided.status_code == 200, decided.text
+            rewarded = client.post("/v1/rewards", json={"id": decided.json()["id"], "value": 1.0})
+            assert (rewarded.status_code, rewarded.json()["status"]) == (200, "learned")
+
+        for _ in range(20):
+            play("default")
+        exported = client.get("/personalizer/v1.0/model").content
+        assert client.put("/personalizer/v1.0/model", content=exported).status_code == 204
+        versions = versions_of(client)
+        statuses = []
+        for number in range(FORGED):
+            rng = np.random.default_rng((0, number))
+            forge = FORGERIES[number % len(FORGERIES)]
+            content = forge(path.read_bytes() if forge is missing_part else exported, rng)
+            put = client.put("/personalizer/v1.0/model", content=content).status_code
+            posted = client.post("/v1/models/shop/versions?activate=true&allow_differences=true", content=content)
+            named = client.post("/v1/models", params={"model": f"new-{number}"}, content=content).status_code
+            statuses += [(number, forge.__name__, put, posted.status_code, named)]
+            if number % 20 == 0:
+                play("default")
+                play("shop")
+        assert [one for one in statuses if not all(400 <= status < 500 for status in one[2:])] == []
+        assert versions_of(client) == versions
+        live = {one: client.get(f"/v1/models/{one}").json()["state_hash"] for one in ("default", "shop")}
+    assert run("verify", store).exit_code == 0
+    assert json.loads(run("replay", store, "--json").stdout)["state_hashes"] == live
+    again = opened(Settings(store=str(store)))
+    assert again.engine.state.hashes() == live
+    again.engine.stop()
+
+
+@pytest.mark.parametrize("name", sorted(WRONG_SETTINGS))
+def test_every_setting_of_an_open_model_has_a_type_and_a_range(name: str) -> None:
+    content = OpenLearner({"a": True}, ["age"], seed=3).to_bytes()
+    assert OpenLearner.from_bytes(with_settings(content, lambda settings: None), "it").to_bytes() == content
+    for value in WRONG_SETTINGS[name]:
+        with pytest.raises(FileError, match="it does not hold a whole"):
+            OpenLearner.from_bytes(with_settings(content, lambda settings: settings.update({name: value})), "it")  # noqa: B023
+
+
+def poisoned(address: str) -> tuple[dict[str, str], int]:
+    """A store into which an open model with a limit of −40 came, and decided; the state before, and its event."""
+    with running(address) as engine:
+        serve(engine)
+        for n in range(6):
+            decided = engine.call(work.decide(Asked("default", {"x": float(n)}, [], None)))
+            engine.call(work.reward(Given(decided.id, 1.0)))
+        before = engine.state.hashes()
+        served, now = engine.state.models["default"], engine.clock() + 60.0
+        bad = with_settings(served.learner.to_bytes(), lambda settings: settings.update(limit=-40))
+        digest = hashlib.sha256(bad).hexdigest()
+    store = open_store(address)
+    seq = store.head().seq
+    events = [
+        VersionAdded(now, "default", f"2-{digest[:8]}", "open", digest, "given"),
+        VersionActivated(now, "default", f"2-{digest[:8]}"),
+        Decided(now, "by the bad one", "default", f"2-{digest[:8]}", 6, None, ["a", "b"], None, 0, [0.5, 0.5]),
+    ]
+    store.append([(key_of(event), encoded(event)) for event in events], [bad])
+    store.close()
+    return before, seq
+
+
+def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -> None:
+    _, seq = poisoned(address)
+    refused = run("verify", address)
+    assert refused.exit_code != 0
+    assert f"event {seq} cannot be applied: version, model default" in str(refused.exception)
+    service = opened(Settings(store=address))
+    with TestClient(application(service), raise_server_exceptions=False) as client:
+        assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2}
+        listed = client.get("/v1/model").json()["set_aside"]
+        assert [one["event"] for one in listed] == [seq, seq + 1]
+        assert "limit" in listed[0]["why"]
+        decided = client.post("/v1/decisions", json={"context": {"x": 1.0}}).json()
+        assert client.post("/v1/rewards", json={"id": decided["id"], "value": 1.0}).json()["status"] == "learned"
+        assert client.post("/v1/rewards", json={"id": "by the bad one", "value": 1.0}).json()["status"] == "learned"
+        live = service.engine.state.hashes()
+    told = json.loads(run("repair", address, "--json").stdout)
+    assert sorted(map(int, told["set_aside"])) == [seq, seq + 1]
+    assert json.loads(run("repair", address, "--json").stdout) == {"set_aside": {}}
+    verified = json.loads(run("verify", address, "--json").stdout)
+    assert sorted(map(int, verified["set_aside"])) == [seq, seq + 1]
+    assert json.loads(run("replay", address, "--json").stdout)["state_hashes"] == live
+    with running(address) as engine:
+        assert engine.state.hashes() == live
+
+
+def test_a_snapshot_with_a_model_that_cannot_be_used_does_not_keep_the_service_down(tmp_path: Path) -> None:
+    path = tmp_path / "d.db"
+    with running(path) as engine:
+        serve(engine)
+        before = engine.state.hashes()
+        content = engine.state.to_bytes()
+    store = SqliteStore(path)
+    assert b"limit" in content
+    store.save_snapshot(store.head().seq, content.replace(b"limit", b"timil"))
+    store.close()
+    with running(path) as engine:
+        assert engine.state.hashes() == before
+
+
+class Fault:
+    """Makes a learner fail at one reward, half changed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, value: float = -1.0) -> None:
+        honest = OpenLearner.learn
+
+        def learn(self: OpenLearner, *given: Any) -> None:
+            honest(self, *given)
+            if given[-1] == value:
+                self.places["half changed"] = 10**6
+                raise IndexError("out of bounds")
+
+        monkeypatch.setattr(OpenLearner, "learn", learn)
+
+
+def test_a_learner_that_fails_costs_its_own_request_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fault(monkeypatch)
+    with running(address) as engine:
+        serve(engine)
+        decided = [engine.call(work.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(6)]
+        engine.call(work.reward(Given(decided[0].id, 1.0)))
+        before = engine.state.hashes()
+        with pytest.raises(IndexError, match="out of bounds"):
+            engine.call(work.reward(Given(decided[1].id, -1.0)))
+        assert engine.state.hashes() == before
+        both = work.all_or_none(
+            [work.reward(Given(one.id, value)) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
+        )
+        with pytest.raises(IndexError):
+            engine.call(both)
+        assert engine.state.hashes() == before
+        assert engine.call(work.reward(Given(decided[1].id, 1.0))) == "learned"
+        assert engine.call(work.reward(Given(decided[2].id, 1.0))) == "learned"
+        live = engine.state.hashes()
+    monkeypatch.undo()  # what was set aside stays so, whatever a learner can do later
+    store = open_store(address, writing=False)
+    assert replayed(store).hashes() == restored(store).hashes() == live
+    assert len(restored(store).aside) == 6
+    store.close()
+
+
+def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fault(monkeypatch)
+    clock = Clock()
+    with running(tmp_path / "d.db", clock) as engine:
+        serve(engine)
+        engine.call(work.configure("default", Configuration(reward_wait=10.0)), alone=True)
+        decided = [engine.call(work.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(4)]
+        for one, value in zip(decided, (1.0, -1.0, 1.0, 1.0), strict=True):
+            assert engine.call(work.reward(Given(one.id, value))) == "waiting"
+        clock.now += 60.0
+        engine.call(work.decide(Asked("default", {"x": 0.0}, [], None)))
+        counts = engine.call(work.inspect(lambda state: state.models["default"].counts.learned))
+        while engine.state.next_due() <= clock.now:
+            engine.call(work.inspect(lambda state: None))
+        counts = engine.state.models["default"].counts
+        assert (counts.learned, len(engine.state.aside), engine.failure) == (3, 1, None)
+        live = engine.state.hashes()
+    store = SqliteStore(tmp_path / "d.db", writing=False)
+    assert restored(store).hashes() == live
+    store.close()
