@@ -18,7 +18,8 @@ from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
-from served_models import running, serve
+from invariant_bandits.service.learners import FittedLearner
+from served_models import labelled_model, running, serve
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ class Unlucky(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
         answered = self.inside.request(request.method, request.url.raw_path.decode(), content=body)
-        self.seen.append(json.loads(body) if body else None)
+        self.seen.append(json.loads(body) if body.startswith(b"{") else None)
         if len(self.seen) <= self.failures:
             if self.status:
                 return httpx.Response(self.status, headers={"Retry-After": "0"})
@@ -139,3 +140,17 @@ def test_the_awaited_client_does_the_same(engine: Engine) -> None:
 def test_an_address_that_is_none_is_refused(url: Any) -> None:
     with pytest.raises(ib.InputError, match="url must begin with http"):
         ib.Client(url)
+
+
+def test_a_model_is_uploaded_and_decides_only_if_asked_to(engine: Engine) -> None:
+    model = labelled_model()
+    serve(engine, FittedLearner(labelled_model()), "shop")
+    with client_of(Unlucky(engine, 0)) as client:
+        first = client.model("shop")["version"]
+        second = client.upload(model.to_bytes(), "shop", note="by the client")
+        assert client.model("shop")["version"] == first != second
+        with pytest.raises(ib.ServiceError, match="kind: open is active") as refused:
+            client.upload(model.to_bytes(), activate=True)
+        assert refused.value.status == 409
+        third = client.upload(model.to_bytes(), activate=True, allow_differences=True)
+        assert client.model()["version"] == third
