@@ -86,6 +86,27 @@ def described(environment: Any) -> dict[str, Any]:
     return {"kind": f"{kind.__module__}.{kind.__qualname__}", **asdict(environment)}
 
 
+class SimulatedPast(Past):
+    """What a policy may know before the first online round, and beside it the truth, for oracles only.
+
+    Parameters
+    ----------
+    truth : Episode
+        The whole episode, or another object with the true `split` and `component`.
+    **known :
+        As in Past.
+    """
+
+    def __init__(self, truth: Any, **known: Any) -> None:
+        super().__init__(**known)
+        self.truth = truth
+        self._known = known
+
+    def in_windows(self, windows: int) -> Past:
+        """The same past with its logged rounds in another number of windows."""
+        return SimulatedPast(self.truth, **self._known | {"windows": windows})
+
+
 ONLINE = ("constant", "rotating", "abrupt", "recurring")
 BREACH = ("jump", "creep")
 
@@ -136,7 +157,8 @@ class Episode:
     @cached_property
     def past(self) -> Past:
         """What a policy may know before the first online round. Noise scale and bounds are the paper's, 1."""
-        return Past(
+        return SimulatedPast(
+            self,
             logs=self.logs,
             windows=self.windows,
             horizon=self.horizon,
@@ -144,7 +166,6 @@ class Episode:
             noise_scale=1.0,
             feature_bound=1.0,
             confidence=1.0 / self.horizon if self.horizon > 1 else None,
-            truth=self,
         )
 
     @property

@@ -12,7 +12,7 @@ from invariant_bandits.checks import Array, InputError, one_of, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
-from invariant_bandits.simulation.episodes import Episode, environment
+from invariant_bandits.simulation.episodes import Episode, SimulatedPast, environment
 
 LATER = ("nothing new", "drift", "a new arm is best", "a new arm is worst")
 LOGGING = ("uniform", "greedy", "deterministic")
@@ -86,14 +86,14 @@ class ArmEpisode(Episode):
     @cached_property
     def past(self) -> Past:
         """What a policy may know before the first online round."""
-        return Past(
+        return SimulatedPast(
+            self,
             logs=self.logs,
             windows=int(self.logs.windows.max()) + 1,
             horizon=self.horizon,
             actions=int(self.offered.shape[1]),
             confidence=0.01,
             offered=self.offered[:1],
-            truth=self,
             arm_statistics=self.logs.statistics,
         )
 
