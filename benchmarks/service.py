@@ -144,6 +144,9 @@ def forgetful() -> Any:
         def of_key(self, key: str) -> list[Row]:
             return []
 
+        def keys_from(self, prefix: str) -> set[str]:
+            return set()
+
         def content(self, digest: str) -> bytes:
             return self.contents[digest]
 

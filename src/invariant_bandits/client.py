@@ -145,10 +145,25 @@ def question(
     return body
 
 
-def reward_of(decision: ServedDecision | str, value: float, key: str | None = None) -> dict[str, Any]:
+def reward_of(
+    decision: ServedDecision | str, value: float, key: str | None = None, model: str | None = None
+) -> dict[str, Any]:
     """The body that reports one reward, under a key of its own, so that reporting again is reporting it once."""
-    id = decision if isinstance(decision, str) else decision.id
-    return {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
+    id, model = _meant(decision, model)
+    body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
+    return body if model is None else {**body, "model": model}
+
+
+def _meant(decision: ServedDecision | str, model: str | None) -> tuple[str, str | None]:
+    """Id and model of a decision; of an id alone, the model that was named, if any."""
+    return (decision, model) if isinstance(decision, str) else (decision.id, decision.model)
+
+
+def _about(decision: ServedDecision | str, model: str | None, call: str = "") -> str:
+    """The path of a call about one decision."""
+    id, model = _meant(decision, model)
+    query = "" if model is None else f"?model={quote(model, safe='')}"
+    return f"/v1/decisions/{quote(id, safe='')}{call}{query}"
 
 
 def asking(body: dict[str, Any]) -> Call:
@@ -172,15 +187,14 @@ def rewarding_all(rewards: Mapping[str, float] | Iterable[tuple[ServedDecision |
     return Call("POST", "/v1/rewards", {"rewards": [reward_of(one, value) for one, value in pairs]})
 
 
-def activating(decision: ServedDecision | str) -> Call:
+def activating(decision: ServedDecision | str, model: str | None = None) -> Call:
     """The call that says a deferred decision was shown."""
-    id = decision if isinstance(decision, str) else decision.id
-    return Call("POST", f"/v1/decisions/{quote(id, safe='')}/activate")
+    return Call("POST", _about(decision, model, "/activate"))
 
 
-def looking_up(id: str) -> Call:
+def looking_up(id: str, model: str | None = None) -> Call:
     """The call for everything that is known of a decision."""
-    return Call("GET", f"/v1/decisions/{quote(id, safe='')}")
+    return Call("GET", _about(id, model))
 
 
 def telling(model: str) -> Call:
@@ -281,21 +295,27 @@ class Client:
         """Several decisions at once, all or none; each question holds what `decide` takes, by name."""
         return [ServedDecision(**one) for one in self._ask(asking_all(questions))["decisions"]]
 
-    def reward(self, decision: ServedDecision | str, value: float, *, key: str | None = None) -> str:
-        """Report the reward of a decision, or of its id; what became of it: "learned", "waiting", "late" and so on."""
-        return str(self._ask(rewarding(reward_of(decision, value, key)))["status"])
+    def reward(
+        self, decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
+    ) -> str:
+        """Report the reward of a decision, or of its id; what became of it: "learned", "waiting", "late" and so on.
+
+        An id alone means the only model that has decided under it, or the one that is named. The same holds for
+        `activate` and `decision`.
+        """
+        return str(self._ask(rewarding(reward_of(decision, value, key, model)))["status"])
 
     def reward_many(self, rewards: Rewards) -> dict[str, str]:
         """Report several rewards, id -> value or pairs, all or none; id -> what became of it."""
         return {one["id"]: one["status"] for one in self._ask(rewarding_all(rewards))["rewards"]}
 
-    def activate(self, decision: ServedDecision | str) -> str:
+    def activate(self, decision: ServedDecision | str, *, model: str | None = None) -> str:
         """Say that a deferred decision was shown: "activated", or "unchanged" if that was said before."""
-        return str(self._ask(activating(decision))["status"])
+        return str(self._ask(activating(decision, model))["status"])
 
-    def decision(self, id: str) -> dict[str, Any]:
+    def decision(self, id: str, *, model: str | None = None) -> dict[str, Any]:
         """Everything that is known of a decision."""
-        return dict(self._ask(looking_up(id)))
+        return dict(self._ask(looking_up(id, model)))
 
     def model(self, name: str = "default") -> dict[str, Any]:
         """What a model is, believes and has seen."""
@@ -396,21 +416,23 @@ class AsyncClient:
         """Several decisions at once, all or none."""
         return [ServedDecision(**one) for one in (await self._ask(asking_all(questions)))["decisions"]]
 
-    async def reward(self, decision: ServedDecision | str, value: float, *, key: str | None = None) -> str:
+    async def reward(
+        self, decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
+    ) -> str:
         """Report the reward of a decision; what became of it."""
-        return str((await self._ask(rewarding(reward_of(decision, value, key))))["status"])
+        return str((await self._ask(rewarding(reward_of(decision, value, key, model))))["status"])
 
     async def reward_many(self, rewards: Rewards) -> dict[str, str]:
         """Report several rewards, all or none; id -> what became of it."""
         return {one["id"]: one["status"] for one in (await self._ask(rewarding_all(rewards)))["rewards"]}
 
-    async def activate(self, decision: ServedDecision | str) -> str:
+    async def activate(self, decision: ServedDecision | str, *, model: str | None = None) -> str:
         """Say that a deferred decision was shown."""
-        return str((await self._ask(activating(decision)))["status"])
+        return str((await self._ask(activating(decision, model)))["status"])
 
-    async def decision(self, id: str) -> dict[str, Any]:
+    async def decision(self, id: str, *, model: str | None = None) -> dict[str, Any]:
         """Everything that is known of a decision."""
-        return dict(await self._ask(looking_up(id)))
+        return dict(await self._ask(looking_up(id, model)))
 
     async def model(self, name: str = "default") -> dict[str, Any]:
         """What a model is, believes and has seen."""

@@ -13,8 +13,8 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service import work
 from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.sqlite import SqliteStore
-from invariant_bandits.service.store.verifying import verify
 from served_models import running, serve
 
 
@@ -71,12 +71,14 @@ def test_what_to_remove_must_be_said_once_and_clearly(path: Path, arguments: tup
     assert not path.with_name("none.db").exists()
 
 
-def test_a_store_of_the_first_tables_is_brought_up_to_date(path: Path) -> None:
+@pytest.mark.parametrize(("version", "release"), [(2, "earlier"), (99, "newer")])
+def test_a_store_of_another_layout_is_refused_and_left_alone(path: Path, version: int, release: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("DROP TABLE head")
-    connection.execute("ALTER TABLE cut DROP COLUMN base")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    store = SqliteStore(path, check=verify)
-    assert store.head().seq == 62
-    store.close()
+    before = path.read_bytes()
+    for writing in (True, False):
+        with pytest.raises(StoreError, match=f"written by an? {release} release"):
+            SqliteStore(path, writing=writing)
+    assert path.read_bytes() == before

@@ -206,3 +206,22 @@ def test_what_was_stored_although_the_answer_was_lost_is_followed_and_not_done_t
     store = open_store(address, writing=False)
     assert replayed(store).hashes() == live
     store.close()
+
+
+def test_a_decision_is_made_again_if_what_was_thought_lost_turns_up_before_it(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("invariant_bandits.service.engine.TRY_EVERY", float("inf"))  # the next request finds out
+    with running(address) as engine:
+        serve(engine)
+        for n in range(5):
+            engine.call(work.decide(Asked(context={"hour": "1"}, id=str(n))))
+            with monkeypatch.context() as broken:
+                broken.setattr(engine.store, "append", answer_lost(engine.store.append))
+                with pytest.raises(UnavailableError):
+                    engine.call(work.reward(Given(str(n), 1.0)))
+            engine.call(work.decide(Asked(context={"hour": "1"}, id=f"after {n}")))
+        live = engine.state.hashes()
+    store = open_store(address, writing=False)
+    assert replayed(store).hashes() == live
+    store.close()

@@ -13,6 +13,7 @@ import pytest
 from invariant_bandits.service import work
 from invariant_bandits.service.compacting import compact
 from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replaying import replayed, restored
 from invariant_bandits.service.requests import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError
@@ -161,7 +162,7 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
         engine.call(work.decide(Asked(id="later")))
     store = SqliteStore(tmp_path / "d.db")
     compact(store, clock.now + 1e9)
-    assert ([len(store.of_key(id)) for id in ("gone", "waits", "later")]) == [0, 1, 1]
+    assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [0, 1, 1]
     store.close()
     clock.now += 1e7
     with running(tmp_path / "d.db", clock) as engine:

@@ -79,7 +79,7 @@ def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(a
     with running(address) as engine:
         serve(engine)
         first = engine.call(work.decide(Asked(context={"hour": "1"}, id="x")))
-        assert engine.call(work.decide(Asked(context={"hour": "2"}, id="x"))) == first
+        assert engine.call(work.decide(Asked(context={"hour": "1"}, id="x"))) == first
         assert engine.call(work.reward(Given("x", 1.0))) == "learned"
         before, seq = engine.state.hashes(), engine.state.seq
         assert engine.call(work.reward(Given("x", 1.0))) == "unchanged"
@@ -87,9 +87,13 @@ def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(a
             engine.call(work.reward(Given("x", 0.0)))
         with pytest.raises(InputError, match="value"):
             engine.call(work.reward(Given("x", float("nan"))))
+        with pytest.raises(ConflictError, match="another context"):
+            engine.call(work.decide(Asked(context={"hour": "2"}, id="x")))
         assert (engine.state.hashes(), engine.state.seq) == (before, seq)
     with running(address) as engine:  # also from the store alone
-        assert engine.call(work.decide(Asked(context={"hour": "2"}, id="x"))) == first
+        assert engine.call(work.decide(Asked(context={"hour": "1"}, id="x"))) == first
+        with pytest.raises(ConflictError, match="another context"):
+            engine.call(work.decide(Asked(context={"hour": "2"}, id="x")))
         assert engine.call(work.reward(Given("x", 1.0))) == "unchanged"
 
 

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from invariant_bandits.cli.app import app
+from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.locking import FileLock
 from invariant_bandits.service.store.sqlite import SqliteStore
@@ -35,7 +36,7 @@ def missing(path: Path, ids: list[str]) -> list[str]:
     """Ids that a store does not know."""
     store = SqliteStore(path, writing=False)
     try:
-        return [id for id in ids if not store.of_key(id)]
+        return [id for id in ids if not store.of_key(decision_key(id, "default"))]
     finally:
         store.close()
 

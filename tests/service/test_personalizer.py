@@ -24,7 +24,9 @@ def test_rank_reward_and_the_same_event_again(loops: TestClient, prefix: str) ->
     assert chances["Sport"] == 0.0
     assert sum(chances.values()) == pytest.approx(1.0)
     assert told["rewardActionId"] in ("News", "Film")
-    assert rank(loops, prefix, eventId="a/b c", actions=ACTIONS[:1]) == told
+    assert rank(loops, prefix, eventId="a/b c", excludedActions=["Sport"]) == told
+    other = {"contextFeatures": CONTEXT, "actions": ACTIONS[:1], "eventId": "a/b c"}
+    refused(loops.post(f"{prefix}/rank", json=other), 409, "InvalidRankRequest")
     assert reward(loops, "a%2Fb%20c", 1.0, prefix=prefix) == 204
     assert decision(loops, "a%2Fb%20c")["settled"]["value"] == 1.0
     assert loops.get("/v1/model").json()["rounds"] == 1
@@ -74,7 +76,10 @@ def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -
     assert list(chosen) == ["top", "side"]
     assert chosen["top"] in ("Sport", "Film")
     assert chosen["side"] != chosen["top"]
-    assert loops.post(f"{V1}/multislot/rank", json=asked | {"slots": SLOTS[:1]}).json() == told
+    assert loops.post(f"{V1}/multislot/rank", json=asked).json() == told
+    for other in ({"slots": SLOTS[:1]}, {"actions": ACTIONS[1:]}, {"contextFeatures": []}):
+        refused(loops.post(f"{V1}/multislot/rank", json=asked | other), 409, "InvalidRankRequest")
+    refused(loops.post(f"{V1}/rank", json={"actions": ACTIONS, "eventId": "m/1"}), 409, "InvalidRankRequest")
     rewards = {"reward": [{"slotId": "top", "value": 1.0}, {"slotId": "side", "value": -0.5}]}
     assert loops.post(f"{V1}/multislot/events/m%2F1/reward", json=rewards).status_code == 204
     assert loops.post(f"{V1}/multislot/events/m%2F1/activate").status_code == 204

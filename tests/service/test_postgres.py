@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from invariant_bandits.service import work
-from invariant_bandits.service.events import decoded
+from invariant_bandits.service.events import decision_key, decoded
 from invariant_bandits.service.replaying import replayed
 from invariant_bandits.service.store.base import UnavailableError
 from invariant_bandits.service.store.chain import StoreError
@@ -48,7 +48,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
     closed = 0
     for player in players:
         for id, place in player.decided.items():
-            kinds = [decoded(row.event) for row in store.of_key(id)]
+            kinds = [decoded(row.event) for row in store.of_key(decision_key(id, "default"))]
             assert [one.place for one in kinds if isinstance(one, work.Decided)] == [place]
             settled = [one for one in kinds if type(one).__name__ == "Closed"]
             assert len(settled) <= 1
@@ -94,7 +94,7 @@ def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres:
 
 
 def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: PostgresServer) -> None:
-    foreign, newer = postgres.fresh(), postgres.fresh()
+    foreign, newer, earlier = postgres.fresh(), postgres.fresh(), postgres.fresh()
     with psycopg.connect(foreign, autocommit=True) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
     with pytest.raises(StoreError, match="something else"):
@@ -106,6 +106,11 @@ def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: Postgre
         connection.execute("INSERT INTO invariant_bandits_steps VALUES (99, now())")
     with pytest.raises(StoreError, match="newer release"):
         PostgresStore(newer)
+    PostgresStore(earlier).close()
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        connection.execute("UPDATE invariant_bandits_steps SET step = 1")
+    with pytest.raises(StoreError, match="earlier release"):
+        PostgresStore(earlier)
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:

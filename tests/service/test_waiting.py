@@ -30,7 +30,7 @@ def settled(engine: Engine, *ids: str) -> list[str | None]:
     """Why each decision was settled, after whatever is due."""
 
     def look(state: State) -> list[str | None]:
-        closed = [state.records.find(id).closed for id in ids]  # type: ignore[union-attr]
+        closed = [state.record(id, "default", {}).closed for id in ids]  # type: ignore[union-attr]
         return [None if one is None else one.why for one in closed]
 
     for _ in range(3):  # what is due is settled after a step
@@ -95,7 +95,7 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
     clock.now -= 3_600.0
     with running(tmp_path / "d.db", clock) as engine:
         decide(engine, "after")
-        times = [engine.call(work.inspect(lambda state, id=id: state.records.find(id).decided.time)) for id in
+        times = [engine.call(work.inspect(lambda state, id=id: state.record(id, "default", {}).decided.time)) for id in
                  ("before", "after")]  # fmt: skip
         assert times[0] <= times[1] < times[0] + 60.0
 

@@ -38,7 +38,7 @@ class Batch:
 
     def copy(self) -> Batch:
         """A batch of its own, to try several works that are all wanted or none."""
-        near = {id: record.copy() for id, record in self.near.items()}
+        near = {key: record.copy() for key, record in self.near.items()}
         return Batch(self.now, list(self.events), list(self.stored), list(self.contents), near, dict(self.drawn))
 
     def become(self, other: Batch) -> None:

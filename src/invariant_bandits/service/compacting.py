@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from invariant_bandits.service.events import decoded
+from invariant_bandits.service.events import decision_key, decoded
 from invariant_bandits.service.replaying import restored
 from invariant_bandits.service.state import State
 
@@ -55,5 +55,5 @@ def _oldest_needed(store: Any, state: State, end: int) -> int:
     oldest = end
     for served in state.models.values():
         for _, id in served.waiting:
-            oldest = min([oldest, *(row.batch for row in store.of_key(id)[:1])])
+            oldest = min([oldest, *(row.batch for row in store.of_key(decision_key(id, served.name))[:1])])
     return oldest

@@ -235,12 +235,15 @@ class Engine:
         return batch, answers
 
     def _committed(self, batch: Batch) -> bool:
-        """Make what was proposed durable, and so; False if others were first, who are followed then."""
+        """Make what was proposed durable, and so; False if there were events before it that it does not know of yet."""
         if not self.available:
+            known = self.state.seq
             self._recover()
             self.available = True
             if self._doubtful:
                 self._set_aside_for_good()
+                return False
+            if self.state.seq != known:
                 return False
         self._time.reach(batch.now)
         try:

@@ -111,6 +111,8 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
         By how much less reward is expected of this draw than of the most probable action; None if it was not measured.
     at : int or None
         So many events the state knew that decided; None: all before its batch.
+    all_arms : bool
+        Whether the request named no arms, so that all active ones were offered.
     """
 
     id: str
@@ -129,6 +131,7 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
     extra: dict[str, Any] | None = None
     chance_cost: float | None = None
     at: int | None = None
+    all_arms: bool = False
 
 
 class Activated(Event, frozen=True, array_like=True, tag="activated"):
@@ -219,6 +222,18 @@ def id_in_group(id: str, slot: str) -> str:
     return f"{id}|{name if len(name) <= LONGEST_SLOT else hashlib.sha256(slot.encode()).hexdigest()}"
 
 
+def decision_key(id: str, model: str = "") -> str:
+    """The key of a decision in memory and in the index of a store; without a model, what all keys of the id begin with.
+
+    Ids are printable, so the first line break ends the id whatever the model is called. The id comes first: ids that
+    the service makes begin with their time, and neighbours in time stay neighbours in the index.
+    """
+    return f"{id}\n{model}"
+
+
 def key_of(event: AnyEvent) -> str | None:
-    """The id of the decision that an event belongs to, if any."""
-    return ASIDE if isinstance(event, SetAside) else getattr(event, "id", None)
+    """The key of the decision that an event belongs to, if any."""
+    if isinstance(event, SetAside):
+        return ASIDE
+    id = getattr(event, "id", None)
+    return None if id is None else decision_key(id, event.model)

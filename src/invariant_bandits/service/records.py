@@ -17,6 +17,7 @@ from invariant_bandits.service.events import (
     Rewarded,
     SetAside,
     decoded,
+    key_of,
 )
 from invariant_bandits.service.store.chain import Row
 
@@ -69,48 +70,50 @@ class Record:
 
 
 class Records:
-    """Records by id: the latest at hand, the others from the store."""
+    """Records by key (see `decision_key`): the latest at hand, the others from the store."""
 
     def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
         self._of_key = of_key
         self._near: OrderedDict[str, Record] = OrderedDict()
 
-    def find(self, id: str) -> Record | None:
-        """What is known under an id."""
-        if id in self._near:
-            self._near.move_to_end(id)
-            return self._near[id]
-        found = record_of(decoded(row.event) for row in self._of_key(id))
+    def find(self, key: str) -> Record | None:
+        """What is known under a key."""
+        if key in self._near:
+            self._near.move_to_end(key)
+            return self._near[key]
+        found = record_of(decoded(row.event) for row in self._of_key(key))
         if found is not None:
-            self._keep(id, found)
+            self._keep(key, found)
         return found
 
-    def at_hand(self, id: str) -> Record | None:
+    def at_hand(self, key: str) -> Record | None:
         """What is known without asking the store."""
-        return self._near.get(id)
+        return self._near.get(key)
 
     def forget(self) -> None:
         """Ask the store from now on: others have added to it."""
         self._near.clear()
 
-    def take(self, id: str, event: AnyEvent, *, fresh: bool = False) -> None:
-        """Follow an event; `fresh` if nothing can be known under its id yet."""
-        record = self._near.get(id) or (None if fresh else self.find(id))
+    def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
+        """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
+        key = key_of(event)
+        assert key is not None
+        record = self._near.get(key) or (None if fresh else self.find(key))
         if record is None:
             record = Record()
-            self._keep(id, record)
+            self._keep(key, record)
             record.take(event)
         elif not _has(record, event):
             record.take(event)
 
-    def _keep(self, id: str, record: Record) -> None:
-        self._near[id] = record
+    def _keep(self, key: str, record: Record) -> None:
+        self._near[key] = record
         while len(self._near) > MOST_REMEMBERED:
             self._near.popitem(last=False)
 
 
 def record_of(events: Iterable[AnyEvent]) -> Record | None:
-    """The record that these events of one id make; None without any."""
+    """The record that these events of one decision make; None without any."""
     record: Record | None = None
     for event in events:
         record = record or Record()

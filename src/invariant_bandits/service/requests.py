@@ -20,7 +20,7 @@ class Asked:
     actions : sequence or None
         What is known of each offered action.
     id : str or None
-        The same id again has the same answer.
+        The same id again has the same answer, and must be asked with the same context and actions.
     scores : bool
         Whether expected rewards are wanted.
     deferred : bool
@@ -42,9 +42,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Given:
-    """A reward that came; `request` tells a repeated call from another reward."""
+    """A reward that came; `request` tells a repeated call from another reward.
+
+    Without a model it is for the only one that has decided under the id, see `State.owner`.
+    """
 
     id: str
     value: float
     request: str | None = None
-    model: str = "default"
+    model: str | None = None

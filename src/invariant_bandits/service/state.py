@@ -29,6 +29,8 @@ from invariant_bandits.service.events import (
     SetAside,
     VersionActivated,
     VersionAdded,
+    decision_key,
+    key_of,
 )
 from invariant_bandits.service.learners.base import Choice, Round, learner_from_bytes
 from invariant_bandits.service.records import Record, Records
@@ -46,7 +48,7 @@ UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
 
 
 class ConflictError(InputError):
-    """A reward that contradicts what is settled, or a version that takes other requests than the active one.
+    """A request that contradicts an earlier one or could mean several models, or a version that takes other requests.
 
     Parameters
     ----------
@@ -92,9 +94,9 @@ class State:
         """Numbers of events that could not be applied, and why."""
         self.seq = 0
 
-    def _rows_of(self, id: str) -> list[Row]:
+    def _rows_of(self, key: str) -> list[Row]:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
-        rows: list[Row] = self._store.of_key(id)
+        rows: list[Row] = self._store.of_key(key)
         return [row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)]
 
     def model(self, name: str) -> Served:
@@ -146,7 +148,7 @@ class State:
         self.models[event.model].learner.retire_arm(event.label)
 
     def _decided(self, event: Decided) -> None:
-        self.records.take(event.id, event, fresh=True)
+        self.records.take(event, fresh=True)
         served = self.models[event.model]
         served.counts.decisions += 1
         served.counts.explored += event.explored
@@ -162,7 +164,7 @@ class State:
             served.waiting.add(event.time + wait, event.id)
 
     def _grouped(self, event: Grouped) -> None:
-        self.records.take(event.id, event)
+        self.records.take(event)
 
     def _kept(self, event: Kept) -> None:
         kept = self.models[event.model].kept
@@ -172,11 +174,11 @@ class State:
             kept[event.name] = event.value
 
     def _activated(self, event: Activated) -> None:
-        self.records.take(event.id, event)
+        self.records.take(event)
         self._ripen(event)
 
     def _rewarded(self, event: Rewarded) -> None:
-        self.records.take(event.id, event)
+        self.records.take(event)
         counts = self.models[event.model].counts
         counts.rewards += event.fate == "joined"
         counts.late += event.fate == "late"
@@ -186,13 +188,13 @@ class State:
 
     def _ripen(self, event: Activated | Rewarded) -> None:
         """A decision that nobody waits for any longer is due at once, unless the next event settles it."""
-        record, waiting = self.records.find(event.id), self.models[event.model].waiting
+        record, waiting = self.records.find(decision_key(event.id, event.model)), self.models[event.model].waiting
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
     def _closed(self, event: Closed) -> None:
-        record = self.records.find(event.id)
-        self.records.take(event.id, event)
+        record = self.records.find(decision_key(event.id, event.model))
+        self.records.take(event)
         served = self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
@@ -211,6 +213,30 @@ class State:
 
     # -- what should happen --
 
+    def record(self, id: str, model: str, near: dict[str, Record]) -> Record | None:
+        """What is known of a decision of a model, after what was proposed in this batch."""
+        key = decision_key(id, model)
+        return near.get(key) or self.records.find(key)
+
+    def owner(self, id: str, model: str | None, near: dict[str, Record]) -> Served:
+        """The model whose decision an id means.
+
+        Without a name it is the only model that has decided under the id. If none has, it is "default", or the only
+        model that is served. ConflictError names the models that could be meant if there are several.
+        """
+        if model is not None or len(self.models) < 2:
+            return self.model(model or next(iter(self.models), "default"))
+        keys = self._store.keys_from(decision_key(id))
+        named = {name: decision_key(id, name) for name in self.models}
+        records = {name: self.record(id, name, near) for name, key in named.items() if key in keys or key in near}
+        names = [name for name, record in records.items() if record is not None and record.decided is not None]
+        if not names and "default" in self.models:
+            return self.models["default"]
+        if len(names) != 1:
+            several = ", ".join(sorted(names or self.models))
+            raise ConflictError(f"model: the id {id!r} could be one of {several}; name the model")
+        return self.models[names[0]]
+
     def decision(self, asked: Asked, now: float, near: dict[str, Record], drawn: int) -> tuple[list[AnyEvent], Decided]:
         """Events of a decision that is asked for, and the decision; no events if its id was decided before.
 
@@ -219,21 +245,24 @@ class State:
         asked : Asked
         now : float
         near : dict of str to Record
-            Records as they will be after what was proposed in this batch.
+            Records by key as they will be after what was proposed in this batch.
         drawn : int
             Decisions of this model that were proposed in this batch.
         """
         earlier: list[Rewarded] = []
+        served = self.model(asked.model)
         if asked.id is not None:
-            known = near.get(asked.id) or self.records.find(asked.id)
-            if known is not None and known.decided is not None:
+            known = self.record(asked.id, asked.model, near)
+            if known is not None and (known.decided is not None or known.grouped is not None):
+                if known.decided is None or not _is_same(asked, known.decided):
+                    before = f"{asked.model!r} has decided under {asked.id!r} already"
+                    raise ConflictError(f"id: {before}, with another context or other arms")
                 return [], known.decided
             earlier = [] if known is None else known.rewards
-        served = self.model(asked.model)
         if len(served.waiting) >= MOST_WAITING:
             raise InputError(f"model: {asked.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
         id = asked.id or _new_id(now)
-        draw = served.counts.decisions + drawn if self.at is None else _draw_of(id)
+        draw = served.counts.decisions + drawn if self.at is None else _draw_of(decision_key(id, served.name))
         round, choice = self.chosen(served, asked, draw)
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if asked.scores or measured else None
@@ -255,6 +284,7 @@ class State:
             asked.extra,
             choice.cost(means) if means is not None and measured else None,
             self.at,
+            not asked.labels and asked.actions is None,
         )
         events: list[AnyEvent] = [event]
         if earlier:  # rewards that were here before their decision
@@ -277,10 +307,11 @@ class State:
     def reward(self, given: Given, now: float, near: dict[str, Record]) -> tuple[list[AnyEvent], str]:
         """Events of a reward that came, and its status."""
         value = _reward_value(given.value)
-        record = near.get(given.id) or self.records.find(given.id)
+        served = self.owner(given.id, given.model, near)
+        record = self.record(given.id, served.name, near)
         if record is None or record.decided is None:
-            return self._without_decision(given, value, now, record)
-        served, decided = self.models[record.decided.model], record.decided
+            return self._without_decision(given, value, now, served, record)
+        decided = record.decided
         if self._is_repeated(served, record, given, value):
             return [], "unchanged"
         single = served.configuration.aggregation == "earliest"
@@ -300,14 +331,11 @@ class State:
         return [*events, closed], "learned" if closed.value is not None else "kept"
 
     def _without_decision(
-        self, given: Given, value: float, now: float, record: Record | None
+        self, given: Given, value: float, now: float, served: Served, record: Record | None
     ) -> tuple[list[AnyEvent], str]:
         if record is not None and any(one.value == value and one.request == given.request for one in record.rewards):
             return [], "unchanged"
-        if not self.models:
-            raise NotFoundError("model: none is served yet")
-        model = given.model if given.model in self.models else next(iter(self.models))
-        return [Rewarded(now, given.id, model, value, "unknown", given.request)], "unknown"
+        return [Rewarded(now, given.id, served.name, value, "unknown", given.request)], "unknown"
 
     @staticmethod
     def _is_waiting(served: Served, decided: Decided) -> bool:
@@ -338,15 +366,15 @@ class State:
         value = aggregated(values, configuration.aggregation)
         return value, "reward" if configuration.reward_wait is None or len(values) == 1 else "aggregate"
 
-    def activation(self, id: str, now: float, near: dict[str, Record]) -> list[AnyEvent]:
+    def activation(self, id: str, model: str | None, now: float, near: dict[str, Record]) -> list[AnyEvent]:
         """Events of a deferred decision that is shown."""
-        record = near.get(id) or self.records.find(id)
+        served = self.owner(id, model, near)
+        record = self.record(id, served.name, near)
         if record is None or record.decided is None:
             raise NotFoundError(f"id: decision {id!r} is not known")
         if record.activated or record.closed is not None:
             return []
         decided = record.decided
-        served = self.models[decided.model]
         events: list[AnyEvent] = [Activated(now, id, decided.model)]
         if record.joined() and not self._is_waiting(served, decided) and self.at is None:
             events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
@@ -359,7 +387,7 @@ class State:
 
     def settlement(self, model: str, id: str, now: float) -> list[AnyEvent]:
         """Events of a decision whose wait has ended; none if it was settled meanwhile."""
-        served, record = self.models[model], self.records.find(id)
+        served, record = self.models[model], self.records.find(decision_key(id, model))
         if id not in served.waiting:
             return []
         if record is None or record.decided is None:
@@ -394,9 +422,20 @@ class State:
         return {name: served.state_hash() for name, served in self.models.items()}
 
 
-def _draw_of(id: str) -> int:
+def _is_same(asked: Asked, decided: Decided) -> bool:
+    """Whether what is asked is what was decided about; expected rewards do not count, they are only told."""
+    if asked.labels or asked.actions is not None:
+        actions = None if asked.actions is None else list(asked.actions)
+        if decided.all_arms or decided.labels != list(asked.labels) or decided.actions != actions:
+            return False
+    elif not decided.all_arms:
+        return False
+    return (decided.context, decided.deferred, decided.extra) == (asked.context, asked.deferred, asked.extra)
+
+
+def _draw_of(key: str) -> int:
     """A number for the random draw that processes which know nothing of each other do not share, but by chance."""
-    return int.from_bytes(hashlib.sha256(id.encode(errors="surrogatepass")).digest()[:7], "little")
+    return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:7], "little")
 
 
 def _new_id(now: float) -> str:
@@ -429,10 +468,10 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
 def follow(near: dict[str, Record], state: State, events: Sequence[AnyEvent]) -> None:
     """Take events of this batch into `near`."""
     for event in events:
-        id = getattr(event, "id", None)
-        if id is None:
+        key = key_of(event)
+        if key is None or isinstance(event, SetAside):
             continue
-        if id not in near:
-            known = state.records.at_hand(id) if isinstance(event, Decided) else state.records.find(id)
-            near[id] = Record() if known is None else known.copy()
-        near[id].take(event)
+        if key not in near:
+            known = state.records.at_hand(key) if isinstance(event, Decided) else state.records.find(key)
+            near[key] = Record() if known is None else known.copy()
+        near[key].take(event)

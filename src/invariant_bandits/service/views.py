@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated
+from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated, decision_key
 from invariant_bandits.service.outcomes import Estimate, Stretches
 from invariant_bandits.service.records import Record
 from invariant_bandits.service.served import Served
@@ -94,7 +94,7 @@ class Chapter:
         if isinstance(event, Decided):
             self.latest.append(event)
         elif isinstance(event, Closed):
-            self._settle(event, state.records.find(event.id))
+            self._settle(event, state.records.find(decision_key(event.id, event.model)))
         elif isinstance(event, VersionActivated):
             self._mark("version", event.version)
 

@@ -48,11 +48,11 @@ def reward(given: Given) -> Work:
     return work
 
 
-def activate(id: str) -> Work:
+def activate(id: str, model: str | None = None) -> Work:
     """Whether a deferred decision was shown for the first time."""
 
     def work(state: State, batch: Batch) -> bool:
-        events = state.activation(id, batch.tick(), batch.near)
+        events = state.activation(id, model, batch.tick(), batch.near)
         batch.add(state, events)
         return bool(events)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from invariant_bandits.service.configuration import Configuration, aggregated
-from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decoded
+from invariant_bandits.service.events import Closed, Configured, Decided, decision_key, decoded
 from invariant_bandits.service.records import Record, Records, record_of, set_aside_in
 from invariant_bandits.service.store.chain import Row
 
@@ -72,9 +72,9 @@ def settled(
         if record is not None:
             record.take(event)
         while waiting and (len(waiting) > MOST_OPEN or next(iter(waiting.values())).closed is not None):
-            yield from _told(waiting.popitem(last=False), store, end, rules)
+            yield from _told(waiting.popitem(last=False)[1], store, end, rules)
     while waiting:
-        yield from _told(waiting.popitem(last=False), store, end, rules)
+        yield from _told(waiting.popitem(last=False)[1], store, end, rules)
 
 
 def in_order_of_settling(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, Settled]]:
@@ -83,18 +83,17 @@ def in_order_of_settling(store: Any, model: str, first: int, last: int) -> Itera
     for row in rows_in_pieces(store, max(first, store.start().seq), last):
         event = decoded(row.event)
         if isinstance(event, Decided) and event.model == model:
-            records.take(event.id, event, fresh=True)
+            records.take(event, fresh=True)
         elif isinstance(event, Closed) and event.model == model and event.value is not None:
-            record = records.find(event.id)
+            record = records.find(decision_key(event.id, model))
             if record is not None and record.decided is not None:  # else it was removed with the first events
                 yield row.seq, Settled(record.decided, event.value)
 
 
-def _told(one: tuple[str, Record], store: Any, end: int, rules: Configuration) -> Iterator[Settled]:
-    id, record = one
-    if record.closed is None:
-        events: list[AnyEvent] = [decoded(row.event) for row in store.of_key(id) if row.seq < end]
-        record = record_of(events) or record
+def _told(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[Settled]:
+    if record.closed is None and record.decided is not None:
+        rows = store.of_key(decision_key(record.decided.id, record.decided.model))
+        record = record_of(decoded(row.event) for row in rows if row.seq < end) or record
     if record.decided is None or record.closed is None:
         return
     reward = record.closed.value

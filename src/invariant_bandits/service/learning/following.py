@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decoded
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decoded
 from invariant_bandits.service.history.settled import rows_in_pieces
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.records import Records
@@ -33,12 +33,12 @@ def follow(learner: Learner, store: Any, model: str, first: int, last: int, watc
         if getattr(event, "model", None) != model:
             continue
         if isinstance(event, Decided):
-            records.take(event.id, event, fresh=True)
+            records.take(event, fresh=True)
             if watcher is not None:
                 watcher.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
         elif isinstance(event, Closed) and event.value is not None:
-            record = records.find(event.id)
+            record = records.find(decision_key(event.id, model))
             if record is None or record.decided is None:
                 continue
             if watcher is not None:

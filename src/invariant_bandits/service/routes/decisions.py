@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from invariant_bandits.service import work
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.events import Decided, decoded
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.events import Decided, decision_key, decoded
 from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, has_field, parsed, read_body
 from invariant_bandits.service.records import Record, record_of
 from invariant_bandits.service.requests import Asked, Given
@@ -57,7 +58,7 @@ async def activate(request: Request) -> Response:
     """A deferred decision was shown."""
     service = service_of(request, "decide")
     id = check_id(request.path_params["id"])
-    first = await service.engine.submit(work.activate(id))
+    first = await service.engine.submit(work.activate(id, request.query_params.get("model")))
     return answer({"id": id, "status": "activated" if first else "unchanged"})
 
 
@@ -65,11 +66,25 @@ async def look_up(request: Request) -> Response:
     """A decision and everything that became of it."""
     service = service_of(request, "read")
     id = check_id(request.path_params["id"])
-    rows = await service.aside(service.engine.store.of_key, id)
-    record = record_of(decoded(row.event) for row in rows)
-    if record is None or record.decided is None:
+    model = request.query_params.get("model")
+    if model is not None:
+        service.engine.state.model(model)
+    found = await service.aside(_decisions, service.engine, id, model)
+    if len(found) > 1:
+        names = ", ".join(sorted(one["model"] for one in found))
+        raise RefusedError(409, f"model: the id {id!r} could be one of {names}; name the model", "model")
+    if not found:
         raise RefusedError(404, f"id: decision {id!r} is not known", "id")
-    return answer(_whole(record, record.decided))
+    return answer(found[0])
+
+
+def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
+    """What the store tells of decisions under an id: that of a model, or those of all."""
+    store, aside = engine.store, engine.state.aside
+    keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
+    rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
+    records = [record_of(decoded(row.event) for row in those) for those in rows]
+    return [_whole(one, one.decided) for one in records if one is not None and one.decided is not None]
 
 
 def _asked(one: DecisionRequest, service: Service) -> Asked:
@@ -102,7 +117,7 @@ def offered(arms: list[Arm] | None, service: Service) -> tuple[list[str], list[A
 
 
 def _given(one: RewardRequest) -> Given:
-    return Given(check_id(one.id), one.value, one.key)
+    return Given(check_id(one.id), one.value, one.key, one.model)
 
 
 def _check_batch(count: int, service: Service, field: str) -> None:

@@ -128,8 +128,8 @@ PATHS: dict[str, Any] = {
     "/v1/decisions": {
         "post": _call("Decide, once or many times", _either("DecisionRequest", "DecisionBatch"), _ANSWERS)
     },
-    "/v1/decisions/{id}": {"get": _call("A decision and what became of it", None, None, _in_path("id"))},
-    "/v1/decisions/{id}/activate": {"post": _call("A deferred decision was shown", None, None, _in_path("id"))},
+    "/v1/decisions/{id}": {"get": _call("A decision and what became of it", None, None, _in_path("id"), MODEL)},
+    "/v1/decisions/{id}/activate": {"post": _call("A deferred decision was shown", None, None, _in_path("id"), MODEL)},
     "/v1/rewards": {"post": _call("Report rewards", _either("RewardRequest", "RewardBatch"), _FATES)},
     "/v1/models": {
         "get": _call("All models"),

@@ -42,11 +42,15 @@ class DecisionAnswer(msgspec.Struct, omit_defaults=True):
 
 
 class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The reward of a decision; `key` tells a repeated call from a further reward where several are added up."""
+    """The reward of a decision; `key` tells a repeated call from a further reward where several are added up.
+
+    Without a model, the only one that has decided under the id is meant.
+    """
 
     id: Id
     value: float
     key: Id | None = None
+    model: Name | None = None
 
 
 class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):

@@ -54,7 +54,10 @@ class Store(Protocol):
         """Rows from number `first` to before `last`, in order."""
 
     def of_key(self, key: str) -> list[Row]:
-        """Rows that belong to the decision with this id, in order."""
+        """Rows that belong to the decision with this key, in order."""
+
+    def keys_from(self, prefix: str) -> set[str]:
+        """All keys that begin so."""
 
     def content(self, digest: str) -> bytes:
         """Content by its SHA-256 in hexadecimal digits."""

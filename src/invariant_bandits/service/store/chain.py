@@ -39,7 +39,7 @@ class Row(NamedTuple):
     batch : int
         Number of the first event that was committed with it: decisions of a batch see the state before it.
     key : str or None
-        Id of the decision it belongs to.
+        Of the decision it belongs to, see `decision_key`.
     body : bytes
         The event, and after it the digest of the chain up to here.
     """
@@ -58,6 +58,11 @@ class Row(NamedTuple):
     def digest(self) -> bytes:
         """Of the chain up to this row."""
         return self.body[-SIZE:]
+
+
+def after(prefix: str) -> str:
+    """The first text, in the order of an index, that comes after all that begin with a prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def chained(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> Row:

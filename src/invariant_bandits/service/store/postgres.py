@@ -106,7 +106,7 @@ class PostgresStore(PostgresReading):
             if wait is None and time.monotonic() > end:
                 raise StoreError(f"{self.name} is in use by another process")
             (wait or _shortly)()
-        tables.bring_up_to_date(self._connection, self.name)
+        tables.make(self._connection, self.name)
         (self._epoch,) = self._connection.execute("UPDATE head SET epoch = epoch + 1 RETURNING epoch").fetchone()
 
     def _locked(self) -> bool:

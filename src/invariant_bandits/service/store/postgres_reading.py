@@ -9,7 +9,7 @@ from typing import Any
 
 from invariant_bandits.optional import require
 from invariant_bandits.service.store.base import Head, UnavailableError
-from invariant_bandits.service.store.chain import START, Row, StoreError
+from invariant_bandits.service.store.chain import START, Row, StoreError, after
 from invariant_bandits.service.store.parts import snapshot_digest
 from invariant_bandits.service.store.postgres_connection import connected, first_line, shown
 
@@ -58,8 +58,13 @@ class PostgresReading:
             first = found[-1][0] + 1
 
     def of_key(self, key: str) -> list[Row]:
-        """Rows that belong to the decision with this id, in order."""
+        """Rows that belong to the decision with this key, in order."""
         return [Row(*found) for found in self._read(f"{ROW} WHERE key = %s ORDER BY seq", key)]
+
+    def keys_from(self, prefix: str) -> set[str]:
+        """All keys that begin so."""
+        asked = "SELECT DISTINCT key FROM events WHERE key >= %s AND key < %s"
+        return {key for (key,) in self._read(asked, prefix, after(prefix))}
 
     def content(self, digest: str) -> bytes:
         """Content by its SHA-256 in hexadecimal digits."""

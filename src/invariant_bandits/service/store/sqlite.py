@@ -14,7 +14,7 @@ from pathlib import Path
 
 from invariant_bandits.service.store import migrations
 from invariant_bandits.service.store.base import Head, UnavailableError
-from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, extended, seal
+from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, after, extended, seal
 from invariant_bandits.service.store.journal import check_journal, what_is_left
 from invariant_bandits.service.store.locking import FileLock
 from invariant_bandits.service.store.parts import snapshot_digest
@@ -92,7 +92,7 @@ class SqliteStore:
             raise StoreError(f"{error}; {what_is_left(self.path)}") from None
         connection = self._connect()
         try:
-            migrations.bring_up_to_date(connection, self.path)
+            migrations.make(connection, self.path)
         finally:
             connection.close()
         if check is not None:
@@ -225,10 +225,16 @@ class SqliteStore:
                 yield Row(*found)
 
     def of_key(self, key: str) -> list[Row]:
-        """Rows that belong to the decision with this id, in order."""
+        """Rows that belong to the decision with this key, in order."""
         asked = "SELECT seq, batch, key, body FROM events WHERE key = ? ORDER BY seq"
         with self._answering():
             return [Row(*found) for found in self._reader.execute(asked, (key,))]
+
+    def keys_from(self, prefix: str) -> set[str]:
+        """All keys that begin so."""
+        asked = "SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?"
+        with self._answering():
+            return {key for (key,) in self._reader.execute(asked, (prefix, after(prefix)))}
 
     # -- contents and snapshots --
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from invariant_bandits.checks import InputError
@@ -13,9 +12,8 @@ from invariant_bandits.service.batches import Batch, Work
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.protocols.personalizer.shapes import Action, Features, RankRequest, Slot, SlotsRequest
-from invariant_bandits.service.records import Record
 from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import ConflictError, NotFoundError, State
+from invariant_bandits.service.state import ConflictError, State
 
 PROTOCOL = "personalizer"
 
@@ -48,10 +46,8 @@ def rank(model: str, request: RankRequest) -> Work:
         offered = _without(request.actions, request.excluded_actions or ())
         if not offered:
             raise InputError("excludedActions: nothing is left to choose from")
-        asked = _asked(state, model, merged(request.context_features), offered, ids)
-        asked = replace(asked, id=request.event_id or None, deferred=bool(request.defer_activation))
-        decided: Decided = works.decide(asked)(state, batch)
-        return decided
+        id, deferred = request.event_id or None, bool(request.defer_activation)
+        return _decided(state, batch, _Asking(model, id, merged(request.context_features), offered, ids, deferred))
 
     return work
 
@@ -61,21 +57,24 @@ def rank_slots(model: str, request: SlotsRequest) -> Work:
 
     def work(state: State, batch: Batch) -> Filled:
         id = request.event_id or secrets.token_hex(12)
-        known = _record(state, batch, id)
-        if known is not None and known.grouped is not None:
-            return _filled_before(state, batch, id, known.grouped)
-        slots = checked_labels([one.id for one in request.slots])
+        state.model(model)
+        known = state.record(id, model, batch.near)
+        grouped = None if known is None else known.grouped
+        slots = list(checked_labels([one.id for one in request.slots]))
+        if known is not None and (known.decided is not None or (grouped is not None and grouped.slots != slots)):
+            raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
         ids = checked_labels([one.id for one in request.actions])
         trial, left, filled = batch.copy(), list(request.actions), []
         for slot in request.slots:
             own = [{"slot": merged(slot.features)}] if slot.features else []
             context = merged([*(request.context_features or []), *own])
-            asked = _asked(state, model, context, _for_slot(slot, left, ids), ids)
-            asked = replace(asked, id=id_in_group(id, slot.id), deferred=bool(request.defer_activation))
-            decided = works.decide(asked)(state, trial)
+            offered, deferred = _for_slot(slot, left, ids), bool(request.defer_activation)
+            asking = _Asking(model, id_in_group(id, slot.id), context, offered, ids, deferred)
+            decided = _decided(state, trial, asking)
             left = _without(left, [chosen_id(decided)])
             filled.append((slot.id, decided))
-        trial.add(state, [Grouped(trial.tick(), id, model, list(slots))])
+        if grouped is None:
+            trial.add(state, [Grouped(trial.tick(), id, model, slots)])
         batch.become(trial)
         return Filled(id, filled)
 
@@ -97,30 +96,39 @@ def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]
     return [one for one in actions if one.id not in left_out]
 
 
-def _asked(state: State, model: str, context: dict[str, Any], offered: Sequence[Action], ids: Sequence[str]) -> Asked:
-    """What is asked, told in the way that the model takes; ids that it is not told are kept beside."""
-    takes = state.model(model).learner.takes
-    rows = [merged(one.features) for one in offered] if takes != "labels" else []
-    labels = [one.id for one in offered]
-    extra = {"ranking": list(ids)} if len(labels) < len(ids) or takes == "rows" else None
-    if extra is not None and takes == "rows":
-        extra["offered"] = labels
-    told = rows if takes == "rows" or any(rows) else None
-    return Asked(model, context, labels if takes != "rows" else (), told, protocol=PROTOCOL, extra=extra)
+class _Asking(NamedTuple):
+    """A decision that is asked for, before it is known how its model takes actions."""
+
+    model: str
+    id: str | None
+    context: dict[str, Any]
+    offered: Sequence[Action]
+    ids: Sequence[str]
+    deferred: bool
+
+    def of(self, takes: str) -> Asked:
+        """What is asked, told in the way that a learner takes; ids that it is not told are kept beside."""
+        rows = [merged(one.features) for one in self.offered] if takes != "labels" else []
+        labels = [one.id for one in self.offered]
+        extra = {"ranking": list(self.ids)} if len(labels) < len(self.ids) or takes == "rows" else None
+        if extra is not None and takes == "rows":
+            extra["offered"] = labels
+        told = rows if takes == "rows" or any(rows) else None
+        named = labels if takes != "rows" else ()
+        return Asked(self.model, self.context, named, told, self.id, False, self.deferred, PROTOCOL, extra)
 
 
-def _record(state: State, batch: Batch, id: str) -> Record | None:
-    return batch.near.get(id) or state.records.find(id)
-
-
-def _filled_before(state: State, batch: Batch, id: str, grouped: Grouped) -> Filled:
-    slots = []
-    for slot in grouped.slots:
-        known = _record(state, batch, id_in_group(id, slot))
+def _decided(state: State, batch: Batch, asking: _Asking) -> Decided:
+    """Decide, or find the decision that was made about the same; its version may have taken actions in another way."""
+    try:
+        decided: Decided = works.decide(asking.of(state.model(asking.model).learner.takes))(state, batch)
+    except ConflictError:
+        known = state.record(asking.id or "", asking.model, batch.near)
         if known is None or known.decided is None:
-            raise NotFoundError(f"eventId: the decisions of {id!r} are no longer kept")
-        slots.append((slot, known.decided))
-    return Filled(id, slots)
+            raise
+        took = "rows" if "offered" in (known.decided.extra or {}) else "both" if known.decided.actions else "labels"
+        decided = works.decide(asking.of(took))(state, batch)
+    return decided
 
 
 def offered_ids(decided: Decided) -> list[str]:
@@ -155,13 +163,14 @@ def reward(given: Given) -> Work:
     return work
 
 
-def activate(id: str) -> Work:
-    """Activate an event: its decision, or those of all its slots."""
+def activate(id: str, model: str) -> Work:
+    """Activate an event of a model: its decision, or those of all its slots."""
 
     def work(state: State, batch: Batch) -> None:
-        known = _record(state, batch, id)
+        state.model(model)
+        known = state.record(id, model, batch.near)
         slots = [] if known is None or known.grouped is None else known.grouped.slots
         for one in [id_in_group(id, slot) for slot in slots] or [id]:
-            works.activate(one)(state, batch)
+            works.activate(one, model)(state, batch)
 
     return work

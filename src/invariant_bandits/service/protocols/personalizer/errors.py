@@ -18,6 +18,7 @@ NAMES = {
     403: "OperationNotAllowed",
     404: "ResourceNotFound",
     405: "OperationNotAllowed",
+    409: "Conflict",
     413: "PayloadSizeExceeded",
     429: "TooManyRequests",
     500: "InternalServerError",
@@ -43,7 +44,7 @@ def not_here(message: str) -> ProtocolError:
 def error_body(error: BaseException) -> Response:
     """The answer to a request that failed."""
     refused = refusal(error)
-    status = 400 if refused.status in INVALID else refused.status
+    status = 400 if refused.status == 422 else refused.status
     name = refused.name if isinstance(refused, ProtocolError) else NAMES.get(status, "BadRequest")
     told: dict[str, Any] = {"code": name, "message": printable(refused.message)}
     if refused.field:
@@ -66,7 +67,8 @@ def invalid_as(name: str) -> Callable[[Handler], Handler]:
                 refused = refusal(error)
                 if isinstance(refused, ProtocolError) or refused.status not in INVALID:
                     raise
-                raise ProtocolError(400, name, refused.message, refused.field) from None
+                status = 409 if refused.status == 409 else 400
+                raise ProtocolError(status, name, refused.message, refused.field) from None
 
         return told
 

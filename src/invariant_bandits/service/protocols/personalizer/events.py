@@ -87,10 +87,9 @@ async def reward_slots(request: Request) -> Response:
 
 async def activate(request: Request) -> Response:
     """An event, or all slots of one, were shown."""
-    service, id = service_of(request, "decide"), _event(request)
-    loop_of(request)
+    service, model, id = service_of(request, "decide"), loop_of(request), _event(request)
     try:
-        await service.engine.submit(deciding.activate(id))
+        await service.engine.submit(deciding.activate(id, model))
     except NotFoundError as error:
         raise ProtocolError(400, "InvalidEventIdToActivate", str(error), "eventId") from None
     return Response(status_code=204)
