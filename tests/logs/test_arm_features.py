@@ -42,7 +42,7 @@ def test_every_feature_is_an_entry_of_the_context_times_a_number_of_the_arm(feat
     whole = np.column_stack([np.ones(5), np.random.default_rng(0).normal(size=(5, 3))])
     codes = np.array([0, 1, 2, 1, 0])
     gathered = np.take_along_axis(whole, features.entries[codes], axis=1) * features.factors[codes]
-    np.testing.assert_array_equal(features.crossed_with(whole, codes), gathered)
+    np.testing.assert_array_equal(features.cross(whole, codes), gathered)
     assert features.dim == gathered.shape[1] == len(set(features.names))
 
 
@@ -122,6 +122,6 @@ def test_statistics_come_from_features_whose_catalogue_has_no_products():
     features = ArmFeatures(CONTEXT, ("a", "b", "c"), "shared", CATALOGUE, ("price", "size"))
     codes = np.arange(60) % 3
     z = np.column_stack([np.ones(60), np.random.default_rng(0).normal(size=(60, 3))])
-    statistics = ArmStatistics.from_features(features, features.crossed_with(z, codes), (codes == 1) * 1.0, 2)
+    statistics = ArmStatistics.from_features(features, features.cross(z, codes), (codes == 1) * 1.0, 2)
     np.testing.assert_array_equal(statistics.rounds.sum(axis=0), [20, 20, 20])
     assert statistics.layout.dim == features.dim == 6

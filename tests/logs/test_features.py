@@ -55,11 +55,11 @@ def test_centring_leaves_only_differences_within_the_round():
 def test_finishing_moments_or_rows_is_the_same(seed, standardise):
     columns = raw(80, seed)
     start = FeatureMap(COLUMNS, ("price:country",))
-    expanded, rewards = start.expand(columns), np.arange(80.0)
+    expanded, rewards = start.encode(columns), np.arange(80.0)
     moments = WindowedMoments.from_arrays(expanded, rewards, windows=2)
     learned, _ = start.learned(moments, FeatureOptions(standardise=standardise))
     direct = WindowedMoments.from_arrays(learned.apply(columns), rewards, windows=2)
-    assert_same_moments(learned.finish_moments(moments), direct)
+    assert_same_moments(learned.standardise_moments(moments), direct)
     if standardise != "none":
         np.testing.assert_allclose(learned.apply(columns).std(axis=0), 1.0, rtol=1e-9)
     if standardise == "scale and shift":
@@ -69,7 +69,7 @@ def test_finishing_moments_or_rows_is_the_same(seed, standardise):
 def test_a_stored_map_gives_the_same_bits():
     columns = raw(60)
     start = FeatureMap(COLUMNS, ("price:country",), centre=True)
-    moments = WindowedMoments.from_arrays(start.expand(columns), np.zeros(60), windows=1)
+    moments = WindowedMoments.from_arrays(start.encode(columns), np.zeros(60), windows=1)
     learned, _ = start.learned(moments, FeatureOptions(standardise="scale", centre=True))
     again = FeatureMap.from_state(json.loads(json.dumps(learned.describe())), learned.arrays())
     assert again.names == learned.names
@@ -106,7 +106,7 @@ def test_a_feature_that_varies_only_among_the_offered_is_left_out():
 def test_all_categories_of_a_column_sum_to_a_constant_so_the_last_is_left_out():
     columns = raw(300)
     start = FeatureMap((Column("country", ("DE", "FR", "IT")),))
-    moments = WindowedMoments.from_arrays(start.expand(columns), np.zeros(300), windows=2)
+    moments = WindowedMoments.from_arrays(start.encode(columns), np.zeros(300), windows=2)
     learned, (last,) = start.learned(moments, FeatureOptions())
     assert learned.names == ("country=DE", "country=FR")
     np.testing.assert_allclose([last.combination[name] for name in learned.names], -1.0, rtol=1e-9)

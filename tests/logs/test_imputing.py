@@ -66,7 +66,7 @@ def test_gaps_that_begin_after_the_first_rows_are_marked_all_the_same(in_files, 
     late, _ = gappy(first_gap=3000)
     pq.write_table(late, tmp_path / "log.parquet", row_group_size=700)
     read = ib.read_moments(tmp_path / "log.parquet" if in_files else late, windows=2)
-    assert {"price missing", "age missing"} <= set(read.feature_map.expanded_names)
+    assert {"price missing", "age missing"} <= set(read.feature_map.encoded_names)
     assert read.quality.rows == ROUNDS
 
 
@@ -86,7 +86,7 @@ def test_a_missing_value_when_serving_is_the_stored_one(tmp_path):
     model = ib.Model.load(tmp_path / "model")
     price = next(column for column in model.feature_map.columns if column.name == "price")
     offered = {"price": [None, price.filler[0]], "age": [40.0, float("nan")], "country": [None, "DE"]}
-    features = dict(zip(model.names, model.feature_map.expand(offered).T, strict=False))
+    features = dict(zip(model.names, model.feature_map.encode(offered).T, strict=False))
     np.testing.assert_array_equal(features["price"], [price.filler[0]] * 2)
     np.testing.assert_array_equal(features["price missing"], [1.0, 0.0])
     assert abs(features["country=DE"][0] - 0.5) < 0.05  # the share of DE, not the category that was left out
@@ -100,7 +100,7 @@ def test_a_map_of_a_whole_log_has_a_value_for_a_gap_too():
     whole = ib.fit_logs(gappy(first_gap=ROUNDS)[0], policy="linucb", windows=4)
     assert whole.quality.clean
     assert whole.names == ("price", "age", "country=DE")
-    (filled,) = whole.feature_map.expand({"price": [None], "age": [40.0], "country": ["DE"]})
+    (filled,) = whole.feature_map.encode({"price": [None], "age": [40.0], "country": ["DE"]})
     assert abs(filled[0] - 50.0) < 1.5  # the mean of the first 1,000 rows, whose standard error is 0.32
 
 

@@ -116,7 +116,7 @@ BAD_CALLS = {
         lambda: FEW + WindowedMoments.empty(3, 2, offered=True),
     ),
     "coarsening to more": ("windows must be at most the present 2, got 3", lambda: FEW.coarsen(3)),
-    "an empty stretch": ("start and stop must satisfy", lambda: FEW.stretch(1, 1)),
+    "an empty range of windows": ("start and stop must satisfy", lambda: FEW.between(1, 1)),
     "a transformation of other size": (r"change must have shape \(3, 3\)", lambda: FEW.transformed(np.eye(2))),
     "a component of other size": (r"component must have shape \(3,\)", lambda: FEW.residual_after([1.0])),
 }

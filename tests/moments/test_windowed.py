@@ -118,8 +118,8 @@ def test_later_windows_follow_earlier_ones():
     early = WindowedMoments.from_arrays(features[:60], rewards[:60], windows=2, offered=offered[:60])
     late = WindowedMoments.from_arrays(features[60:], rewards[60:], windows=1, offered=offered[60:])
     assert early.followed_by(late) == whole
-    assert whole.stretch(0, 2) == early
-    assert whole.stretch(2, 3) == late
+    assert whole.between(0, 2) == early
+    assert whole.between(2, 3) == late
 
 
 def test_edges_continue_where_the_earlier_windows_end():
@@ -262,7 +262,7 @@ def test_the_rewards_a_component_leaves_unexplained_have_the_moments_of_the_diff
 
 DERIVED = {
     "sum with nothing": lambda moments: moments + WindowedMoments.empty(P, moments.windows, offered=True),
-    "stretch": lambda moments: moments.stretch(0, 2),
+    "between": lambda moments: moments.between(0, 2),
     "coarsened": lambda moments: moments.coarsen(moments.windows),
     "followed": lambda moments: moments.followed_by(moments),
     "transformed": lambda moments: moments.transformed(np.eye(P)),

@@ -152,7 +152,7 @@ def read_feedback(
         return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes), gathered.positions, arms)
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
-        raw.mapped(pruned.feature_map.finish),
+        raw.mapped(pruned.feature_map.standardise),
         log.schema,
         pruned.feature_map,
         quality,

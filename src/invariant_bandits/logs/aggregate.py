@@ -41,7 +41,7 @@ class LogitWeights:
         """(√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
         if ((rewards != 0.0) & (rewards != 1.0)).any():
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        whole = self.features.finish(contexts)
+        whole = self.features.standardise(contexts)
         linear = np.einsum("ij,ij->i", whole, self.weights[codes])
         chance = 0.5 * (1.0 + np.tanh(0.5 * linear))
         root = np.sqrt(np.maximum(chance * (1.0 - chance), SMALLEST_WEIGHT))
@@ -77,7 +77,7 @@ class Plan:
 
     def empty_moments(self) -> WindowedMoments:
         """Moments of no rounds; of labelled arms, one window per window and arm."""
-        dim = len(self.reader.feature_map.expanded_names)
+        dim = len(self.reader.feature_map.encoded_names)
         if self.arms:
             width = dim if self.logit is None else self.logit.features.context.dim
             return WindowedMoments.empty(1 + width, self.windows.count * self.arms)
@@ -182,7 +182,7 @@ def summarise(task: Task, plan: Plan) -> Part:
     used = np.flatnonzero(moments.counts)
     if len(used):
         part.first_window = int(used[0])
-        part.moments = moments.stretch(int(used[0]), int(used[-1]) + 1)
+        part.moments = moments.between(int(used[0]), int(used[-1]) + 1)
     return part
 
 

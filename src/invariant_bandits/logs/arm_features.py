@@ -148,9 +148,9 @@ class ArmFeatures:
             return with_level(self.context.apply(columns))
         return np.ones((1 if rows is None else rows, 1))
 
-    def finish(self, expanded: Array) -> Array:
+    def standardise(self, expanded: Array) -> Array:
         """Whole contexts [1, x] from [1, what the context map expands to]: features left out, shifted and scaled."""
-        return with_level(self.context.finish(expanded[:, 1:])) if self.columns else expanded
+        return with_level(self.context.standardise(expanded[:, 1:])) if self.columns else expanded
 
     def own_contexts(self, contexts: Array, codes: Array) -> Array:
         """z (n, d) of arms `codes` (n,) from whole contexts (n, 1 + q)."""
@@ -158,7 +158,7 @@ class ArmFeatures:
             return contexts
         return np.asarray(np.take_along_axis(contexts, self.own_entries[codes], axis=1))
 
-    def crossed_with(self, contexts: Array, codes: Array) -> Array:
+    def cross(self, contexts: Array, codes: Array) -> Array:
         """φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
         n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
         if self.coding == "own":
@@ -174,7 +174,7 @@ class ArmFeatures:
     def apply(self, columns: Mapping[str, Any], labels: Sequence[str]) -> Array:
         """φ (rows, p) of raw columns with one value per row, and the label of every row."""
         codes = np.array([self.index(label) for label in labels], dtype=np.int64)
-        return self.crossed_with(self.contexts(columns, len(codes)), codes)
+        return self.cross(self.contexts(columns, len(codes)), codes)
 
     def rows(self, context: Mapping[str, Any], labels: Sequence[str] | None = None) -> Array:
         """φ (K, p) of some arms, or of all, in one context of scalars; InputError for an unknown label."""
@@ -184,7 +184,7 @@ class ArmFeatures:
         if missing:
             raise InputError(f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}")
         whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
-        return self.crossed_with(np.repeat(whole, len(codes), axis=0), codes)
+        return self.cross(np.repeat(whole, len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
         """Place of an arm; InputError names the known ones."""

@@ -316,7 +316,7 @@ class FeatureMap:
     centre : bool
         Whether the mean of the round's offered actions is subtracted.
     kept : array of int, shape (q,), or None
-        Which of the expanded features (`expanded_names`) remain; None stands for all.
+        Which of the expanded features (`encoded_names`) remain; None stands for all.
     shift : array, shape (q,), or None
         What is subtracted from them.
     scale : array, shape (q,), or None
@@ -363,7 +363,7 @@ class FeatureMap:
         return [name for column in self.columns for name in column.features]
 
     @property
-    def expanded_names(self) -> tuple[str, ...]:
+    def encoded_names(self) -> tuple[str, ...]:
         """Names of all features before any is left out."""
         single = self._single_names
         products = []
@@ -375,7 +375,7 @@ class FeatureMap:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features (q,)."""
-        names = self.expanded_names
+        names = self.encoded_names
         return names if self.kept is None else tuple(names[index] for index in self.kept)
 
     @property
@@ -396,12 +396,12 @@ class FeatureMap:
         counts : array of int, shape (rounds,), optional
             For centring: rows per round; None if all are the offered actions of one round.
         """
-        return self.finish(self.expand(columns, counts))
+        return self.standardise(self.encode(columns, counts))
 
-    def expand(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
-        """All features (rows, len(expanded_names)), centred within rounds if that is asked for, not yet scaled."""
+    def encode(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
+        """All features (rows, len(encoded_names)), centred within rounds if that is asked for, not yet scaled."""
         rows = self._rows(columns)
-        features = np.empty((rows, len(self.expanded_names)))
+        features = np.empty((rows, len(self.encoded_names)))
         for column in self.columns:
             features[:, self._blocks[column.name]] = column.expanded(columns[column.name], rows)
         start = len(self._single_names)
@@ -425,7 +425,7 @@ class FeatureMap:
         ----------
         numbers : array of float, shape (rows, columns)
         """
-        return self.finish(centred(numbers, None) if self.centre else numbers)
+        return self.standardise(centred(numbers, None) if self.centre else numbers)
 
     def _product(self, interaction: str, features: Array) -> Array:
         """All products of the features of the columns that an interaction joins."""
@@ -435,15 +435,15 @@ class FeatureMap:
             block = (block[:, :, None] * factor[:, None, :]).reshape(len(features), -1)
         return block
 
-    def finish(self, expanded: Array) -> Array:
-        """Features (rows, q): what `expand` gave, (rows, len(expanded_names)), left out, shifted and scaled."""
+    def standardise(self, expanded: Array) -> Array:
+        """Features (rows, q): what `encode` gave, (rows, len(encoded_names)), left out, shifted and scaled."""
         features = expanded if self.kept is None else expanded[:, self.kept]
         if self.shift is not None:
             features = features - self.shift
         return features if self.scale is None else features / self.scale
 
-    def finish_moments(self, moments: WindowedMoments) -> WindowedMoments:
-        """The same for moments of what `expand` gave."""
+    def standardise_moments(self, moments: WindowedMoments) -> WindowedMoments:
+        """The same for moments of what `encode` gave."""
         if self.kept is None and self.scale is None and self.shift is None:
             return moments
         kept = np.arange(moments.dim) if self.kept is None else self.kept
@@ -463,7 +463,7 @@ class FeatureMap:
 
     # -- learning --
 
-    def marking(self, missing: Collection[str]) -> FeatureMap:
+    def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
         """This map, nothing learned yet, with a mark of missing values for the columns of these names, too."""
         columns = tuple(replace(one, marks_missing=True) if one.name in missing else one for one in self.columns)
         return FeatureMap(columns, self.interactions, self.centre)
@@ -478,9 +478,9 @@ class FeatureMap:
         options : FeatureOptions
             What to learn from them.
         """
-        dropped = collinear_features(moments, self.expanded_names) if options.drop_collinear else []
+        dropped = collinear_features(moments, self.encoded_names) if options.drop_collinear else []
         gone = {one.name for one in dropped}
-        kept = np.array([i for i, name in enumerate(self.expanded_names) if name not in gone], dtype=np.int64)
+        kept = np.array([i for i, name in enumerate(self.encoded_names) if name not in gone], dtype=np.int64)
         if not len(kept):
             raise InputError("features: none is left, all are constant within every window of the logs")
         shift, scale = _standardisation(moments, kept, options.standardise)
@@ -491,7 +491,7 @@ class FeatureMap:
         stays = np.array([name not in gone for name in self.names])
         if not stays.any():
             raise InputError("features: none is left")
-        kept = np.arange(len(self.expanded_names)) if self.kept is None else self.kept
+        kept = np.arange(len(self.encoded_names)) if self.kept is None else self.kept
         shift = None if self.shift is None else self.shift[stays]
         return replace(self, kept=kept[stays], shift=shift, scale=None if self.scale is None else self.scale[stays])
 
@@ -613,7 +613,7 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
     dropped: list[Dropped] = []
     if options is not None:
         feature_map, dropped = feature_map.learned(joined, options)
-        joined = feature_map.finish_moments(joined)
+        joined = feature_map.standardise_moments(joined)
     unusable = {one.name: one for one in collinear_features(joined, feature_map.names)}
     if unusable:
         joined, feature_map = _without(unusable, joined, feature_map)

@@ -67,8 +67,8 @@ class Pass:
         unmarked = often_missing(reader.feature_map, total.report) if isinstance(features, FeatureOptions) else []
         if not unmarked:
             return reader, total
-        marking = reader.feature_map.marking(unmarked)
-        reader = reader_of(self.log, marking, offered=not self.log.schema.labelled)
+        marked = reader.feature_map.with_missing_indicators(unmarked)
+        reader = reader_of(self.log, marked, offered=not self.log.schema.labelled)
         return reader, self.over(reader)
 
 
@@ -180,7 +180,7 @@ def _learned_reading_arms(
     log: Log, expanding: FeatureMap, options: FeatureOptions, cells: WindowedMoments
 ) -> tuple[ArmFeatures, list[Dropped], str]:
     """(features, what was left out of the context, why arms share slopes or not), from cells of [1, expanded]."""
-    labels, names = log.arms.labels, expanding.expanded_names
+    labels, names = log.arms.labels, expanding.encoded_names
     matched = matched_features(names, labels, str(log.schema.arm))
     owned = {name for group in matched.values() for name in group}
     pooled = cells.regrouped(np.arange(0, cells.windows, len(labels)))
@@ -292,7 +292,7 @@ def read_arm_sample(
         for rounds in reader.rounds(task, report):
             taken = rounds.where(lots(task.position - task.first_row + rounds.rows) < share)
             assert taken.arm is not None
-            z = features.own_contexts(features.finish(taken.features), taken.arm)
+            z = features.own_contexts(features.standardise(taken.features), taken.arm)
             parts.append((z, taken.arm, taken.rewards))
     report.require_rounds()
     contexts, arms, rewards = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -306,13 +306,13 @@ def with_features(rounds: Rounds, features: ArmFeatures) -> Iterator[Rounds]:
     step = max(1, CELLS_AT_ONCE // (features.dim * most))
     for start in range(0, len(rounds), step):
         part = rounds.between(start, min(start + step, len(rounds)))
-        whole = features.finish(part.features)
+        whole = features.standardise(part.features)
         assert part.arm is not None
-        phi = features.crossed_with(whole, part.arm)
+        phi = features.cross(whole, part.arm)
         if part.offered_counts is None or part.offered_arms is None:
             yield replace(part, features=phi)
             continue
-        offered = features.crossed_with(np.repeat(whole, part.offered_counts, axis=0), part.offered_arms)
+        offered = features.cross(np.repeat(whole, part.offered_counts, axis=0), part.offered_arms)
         yield replace(part, features=phi, offered=offered)
 
 
@@ -457,7 +457,7 @@ def read_moments(
     total.report.require_rounds(keep_going)
     total.report.require_choices(keep_going)
     feature_map, dropped = _learned(told, reader.feature_map, total.moments)
-    moments = feature_map.finish_moments(total.moments)
+    moments = feature_map.standardise_moments(total.moments)
     return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
 
 
@@ -522,8 +522,8 @@ def read_rounds(
         return
     for task in log.survey().tasks:
         for rounds in reader.rounds(task, report):
-            offered = None if rounds.offered is None else reader.feature_map.finish(rounds.offered)
-            yield replace(rounds, features=reader.feature_map.finish(rounds.features), offered=offered)
+            offered = None if rounds.offered is None else reader.feature_map.standardise(rounds.offered)
+            yield replace(rounds, features=reader.feature_map.standardise(rounds.features), offered=offered)
 
 
 def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int) -> list[Array]:

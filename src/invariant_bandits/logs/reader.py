@@ -191,7 +191,7 @@ class ChosenOnly(Form):
         problems = RowProblems(len(batch))
         raw = self._raw_columns(batch, problems)
         rewards = self._rewards(batch, problems)
-        rounds = Rounds(file, row + np.arange(len(batch)), self.feature_map.expand(raw), rewards)
+        rounds = Rounds(file, row + np.arange(len(batch)), self.feature_map.encode(raw), rewards)
         return self._with_optional(rounds, batch, problems), problems
 
 
@@ -224,8 +224,8 @@ class OfferedLists(Form):
             batch.column(name), column.width or 1, name, problems, impute=column.imputes
         )
         if not len(raw):
-            return np.zeros((0, len(self.feature_map.expanded_names))), counts
-        return self.feature_map.expand({name: raw}, counts[counts > 0]), counts
+            return np.zeros((0, len(self.feature_map.encoded_names))), counts
+        return self.feature_map.encode({name: raw}, counts[counts > 0]), counts
 
     def _actions(self, batch: Any, counts: Array, problems: RowProblems) -> Array:
         """Index of the chosen action among the offered (n,); −1 where it is none of them."""
@@ -277,7 +277,7 @@ class RowPerAction(Form):
         counts = np.diff(np.append(starts, len(batch)))
         raw, all_rewards, problems = self._per_row(batch, starts)
         at = self._chosen_rows(batch, starts, problems)
-        offered = self.feature_map.expand(raw, counts)
+        offered = self.feature_map.encode(raw, counts)
         of_chosen = batch.take(at)
         rounds = Rounds(
             file,
@@ -347,7 +347,7 @@ class Labelled(Form):
         """[1, what the context map expands to] (n, 1 + q)."""
         if not self.feature_map.columns:
             return np.ones((len(batch), 1))
-        return with_level(self.feature_map.expand(self._raw_columns(batch, problems)))
+        return with_level(self.feature_map.encode(self._raw_columns(batch, problems)))
 
     def _codes(self, batch: Any, problems: RowProblems) -> Array:
         """Places (n,) of the labels in the table; the first, and a problem, where a label is missing or not known."""

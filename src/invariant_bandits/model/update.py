@@ -377,7 +377,7 @@ def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityRep
     quality.require_rounds()
     if new.windows > old.windows:
         return
-    end = old.stretch(old.windows - new.windows, old.windows)
+    end = old.between(old.windows - new.windows, old.windows)
     if np.array_equal(end.counts, new.counts) and np.allclose(end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0):
         raise InputError("the new log holds the rounds that the model ends with: they must not be counted twice")
 
@@ -386,6 +386,6 @@ def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:
     """The windows of both; new rounds within the last old window are added to it."""
     if old.edges is None or new.edges is None or new.edges[0] == old.edges[-1]:
         return old.followed_by(new)
-    last = old.stretch(old.windows - 1, old.windows) + new.stretch(0, 1)
-    both = last if old.windows == 1 else old.stretch(0, old.windows - 1).followed_by(last)
-    return both if new.windows == 1 else both.followed_by(new.stretch(1, new.windows))
+    last = old.between(old.windows - 1, old.windows) + new.between(0, 1)
+    both = last if old.windows == 1 else old.between(0, old.windows - 1).followed_by(last)
+    return both if new.windows == 1 else both.followed_by(new.between(1, new.windows))

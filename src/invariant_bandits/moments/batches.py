@@ -37,7 +37,7 @@ class OfferedRows:
             return np.arange(0, len(self.rows) + 1, self.per_round)
         return np.concatenate([[0], np.cumsum(self.per_round)])
 
-    def stretch(self, rounds: slice) -> OfferedRows:
+    def between(self, rounds: slice) -> OfferedRows:
         """The rounds from rounds.start up to rounds.stop."""
         if isinstance(self.per_round, int):
             return OfferedRows(self.rows[rounds.start * self.per_round : rounds.stop * self.per_round], self.per_round)
@@ -107,7 +107,7 @@ class Batch:
             chosen = power_sums_of_rows(self.features[rounds], self.rewards[rounds], 1)
             if self.offered is None:
                 return chosen, None
-            part = self.offered.stretch(rounds)
+            part = self.offered.between(rounds)
             return chosen, power_sums_of_rows(part.rows, None, part.per_round)
 
 
@@ -211,7 +211,7 @@ def _in_time_order(cls: type[WindowedMoments], batches: Iterator[Mapping[str, An
     if filled < windows:
         raise InputError(f"windows must be at most the number of rounds, {filled}, got {windows}")
     used = -(-filled // length)
-    return moments.stretch(0, used).coarsen(windows)
+    return moments.between(0, used).coarsen(windows)
 
 
 def _rows_of(batch: Mapping[str, Any]) -> dict[str, Any]:

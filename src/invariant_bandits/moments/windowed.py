@@ -340,7 +340,7 @@ class WindowedMoments(NamedMoments):
     def merge_windows(self, first: int, part: WindowedMoments) -> None:
         """Add, in place, moments of some of these windows, the first of them being window `first`."""
         last = whole_number("first", first, 0) + part.windows
-        merged = named_arrays(self.stretch(first, last) + part)
+        merged = named_arrays(self.between(first, last) + part)
         for name, array in named_arrays(self).items():
             array[first:last] = merged[name]
 
@@ -373,7 +373,7 @@ class WindowedMoments(NamedMoments):
 
     # -- choosing and joining windows --
 
-    def stretch(self, start: int, stop: int) -> WindowedMoments:
+    def between(self, start: int, stop: int) -> WindowedMoments:
         """The windows from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.windows:
             raise InputError(f"start and stop must satisfy 0 <= start < stop <= {self.windows}, got {start}, {stop}")
