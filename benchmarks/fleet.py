@@ -30,7 +30,7 @@ from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decoded
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.postgres import PostgresStore
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service.store.verify import verify
 from postgres_server import PostgresServer
 from started_service import Started, start
 

@@ -33,14 +33,14 @@ BATCH = 30_000
 
 EXPORT = """
 import resource, sys
-from invariant_bandits.service.history.exporting import export
+from invariant_bandits.service.history.export import export
 from invariant_bandits.service.store.sqlite import SqliteStore
 print(export(SqliteStore(sys.argv[1], writing=False), sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 """
 LEARN = """
 import resource, sys
-from invariant_bandits.service.learning.refitting import learn_from_history
+from invariant_bandits.service.background.refit import learn_from_history
 from invariant_bandits.service.store.sqlite import SqliteStore
 found = learn_from_history(SqliteStore(sys.argv[1], writing=False), "default")
 print(found.words, found.evaluation)
@@ -64,7 +64,7 @@ def events(count: int) -> Iterator[AnyEvent]:
 
 def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
-    from invariant_bandits.service.replaying import restored
+    from invariant_bandits.service.replay import restored
 
     store, learner = SqliteStore(path), OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
     import hashlib

@@ -119,8 +119,7 @@ def load(port: int, connections: int, seconds: float, kind: str, processes: int)
 
 def forgetful() -> Any:
     """A store that keeps nothing: what the same application would do without one."""
-    from invariant_bandits.service.store.base import Head
-    from invariant_bandits.service.store.chain import START, Row
+    from invariant_bandits.service.store.base import START, Head, Row
 
     class Nothing:
         seed, seq = 7, 0
@@ -165,13 +164,13 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
     """Serve two models until killed; count the seconds that deciding takes."""
     import uvicorn
 
-    from invariant_bandits.service import work
+    from invariant_bandits.service import commands
     from invariant_bandits.service.application import Service
     from invariant_bandits.service.engine import Engine
     from invariant_bandits.service.learners.fitted import FittedLearner
     from invariant_bandits.service.learners.open import OpenLearner
-    from invariant_bandits.service.serving import application
-    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.serve import application
+    from invariant_bandits.service.store.open_store import open_store
 
     engine = Engine(forgetful() if path is None else open_store(path))
     for place, name in enumerate(("decide", "round_of")):
@@ -179,7 +178,7 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
     engine.start()
     arms = {f"arm {k}": True for k in range(ROWS)}
     for name, learner in (("rows", fitted_rows()), ("labels", OpenLearner(arms, seed=7))):
-        engine.call(work.add_version(name, learner, "given"), alone=True)
+        engine.call(commands.add_version(name, learner, "given"), alone=True)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     config = uvicorn.Config(application(Service(engine)), log_level="warning", access_log=False, server_header=False)

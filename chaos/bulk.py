@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from invariant_bandits.service import work
-from invariant_bandits.service.batches import Batch, Work
+from invariant_bandits.service import commands
+from invariant_bandits.service.commands import Batch, Work
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import State
+from invariant_bandits.service.state import Asked, Given, State
 from invariant_bandits.service.store.sqlite import SqliteStore
 
 TOGETHER = 500
@@ -34,7 +33,7 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
             state.apply(event)
         return answers
 
-    commit([work.add_version("default", OpenLearner(dict.fromkeys("abc", True), seed=7), "given")])
+    commit([commands.add_version("default", OpenLearner(dict.fromkeys("abc", True), seed=7), "given")])
     saved = False
     while state.seq < events:
         if not saved and state.seq > events - 2_000:
@@ -43,9 +42,9 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
         hours, ages = rng.integers(3, size=TOGETHER), rng.random(TOGETHER)
         now += TOGETHER * 1e-3
         decided = commit(
-            [work.decide(Asked("default", {"hour": str(hours[n]), "age": float(ages[n])})) for n in range(TOGETHER)]
+            [commands.decide(Asked("default", {"hour": str(hours[n]), "age": float(ages[n])})) for n in range(TOGETHER)]
         )
-        commit([work.reward(Given(one.id, float(rng.random() < 0.4))) for one in decided])
+        commit([commands.reward(Given(one.id, float(rng.random() < 0.4))) for one in decided])
     if not closed:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()

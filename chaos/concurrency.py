@@ -43,8 +43,8 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
 
 def final_hash(store: str) -> str:
     """Of the model "default", from the events alone."""
-    from invariant_bandits.service.replaying import replayed
-    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.replay import replayed
+    from invariant_bandits.service.store.open_store import open_store
 
     opened = open_store(store, writing=False)
     try:

@@ -22,9 +22,9 @@ import numpy as np
 
 from bulk import fill
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.replaying import restored
-from invariant_bandits.service.store.opening import open_store
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service.replay import restored
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.verify import verify
 
 TABLES = ("events", "seals", "contents", "snapshots", "cut", "head", "meta")
 

@@ -162,10 +162,10 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
 def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
     """Hold a store that nobody writes to against what clients were told; the state against the replay."""
     from invariant_bandits.service.events import decoded
-    from invariant_bandits.service.records import record_of
-    from invariant_bandits.service.replaying import replayed, restored
-    from invariant_bandits.service.store.opening import open_store
-    from invariant_bandits.service.store.verifying import verify
+    from invariant_bandits.service.replay import replayed, restored
+    from invariant_bandits.service.state import record_of
+    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.store.verify import verify
 
     store = open_store(store_address, check=verify)
     lost, doubled = 0, 0

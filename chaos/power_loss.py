@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from harness import Server, ask
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.store.opening import open_store
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.verify import verify
 
 HEAD = struct.Struct("<B3xIqQd")
 WRITE, SYNC, TRUNCATE, UNLINK = 1, 2, 3, 4

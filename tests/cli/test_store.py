@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import work
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service import commands
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.base import StoreError
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import running, serve
 
@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         for n in range(20):
-            engine.call(work.decide(Asked(id=str(n))))
-            engine.call(work.reward(Given(str(n), 1.0)))
+            engine.call(commands.decide(Asked(id=str(n))))
+            engine.call(commands.reward(Given(str(n), 1.0)))
     return tmp_path / "d.db"
 
 

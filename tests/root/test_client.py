@@ -13,12 +13,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import invariant_bandits as ib
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learners import FittedLearner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.settings import Configuration
 from served_models import labelled_model, running, serve
 
 
@@ -74,7 +74,7 @@ def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(engin
 
 
 def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(engine: Engine) -> None:
-    engine.call(work.configure("default", Configuration(reward_wait=60.0, aggregation="sum")), alone=True)
+    engine.call(commands.configure("default", Configuration(reward_wait=60.0, aggregation="sum")), alone=True)
     decided = client_of(Unlucky(engine, 0)).decide()
     with client_of(Unlucky(engine, failures=2)) as client:
         assert client.reward(decided, 1.0) == "unchanged"  # the answer to the first try was lost

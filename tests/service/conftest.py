@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serving import Settings, application, opened
+from invariant_bandits.service.serve import Settings, application, opened
 from postgres_server import PostgresServer
 from served_models import labelled_model
 

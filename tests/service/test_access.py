@@ -16,8 +16,8 @@ from starlette.routing import Match
 from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.serving import Settings, application, opened
-from invariant_bandits.service.tokens import SHORTEST, read_tokens
+from invariant_bandits.service.access import SHORTEST, read_tokens
+from invariant_bandits.service.serve import Settings, application, opened
 from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}

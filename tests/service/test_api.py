@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.limits import Limits
-from invariant_bandits.service.serving import Settings, application, opened
+from invariant_bandits.service.responses import Limits
+from invariant_bandits.service.serve import Settings, application, opened
 from served_models import labelled_model
 
 

@@ -18,24 +18,22 @@ import invariant_bandits as ib
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.service import serving, work
+from invariant_bandits.service import commands
+from invariant_bandits.service import serve as serving
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.background import schedule
+from invariant_bandits.service.background.refit import Judge, Learned, follow, in_words, learn_from_history
+from invariant_bandits.service.background.schedule import Learning, Plan
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.learning import background
-from invariant_bandits.service.learning.background import Learning, Plan
-from invariant_bandits.service.learning.following import follow
-from invariant_bandits.service.learning.judging import Judge, in_words
-from invariant_bandits.service.learning.refitting import Learned, learn_from_history
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.requests import Asked
-from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, ConflictError
+from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import fitted, play_together, running, serve
 
@@ -120,7 +118,7 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
     world, path = World(6_000), tmp_path / "d.db"
     with running(path) as engine:
         first = serve(engine)
-        engine.call(work.configure("default", Configuration(floor=0.2)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=0.2)), alone=True)
         world.play(engine, 4_000)
         answers: list[Decided] = []
         with learning_of(engine, path) as learning:
@@ -139,10 +137,10 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         assert isinstance(learner, OpenLearner)
         assert isinstance(learner.policy, AutoISD)
         assert world.earned_by(learner, 500) > world.earned_by(served.learners[first], 500) + 0.05
-        engine.call(work.decide(Asked(context={"age": 0.5, "new": "word"})))  # what was not fitted is left out
+        engine.call(commands.decide(Asked(context={"age": 0.5, "new": "word"})))  # what was not fitted is left out
         live = engine.state.hashes()
         left = served.learners[first].to_bytes()
-        assert engine.call(work.roll_back("default"), alone=True) == first
+        assert engine.call(commands.roll_back("default"), alone=True) == first
         assert served.learner.to_bytes() == left
         assert engine.state.hashes() != live
         live = engine.state.hashes()
@@ -180,7 +178,7 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
     world, path = World(2_000, seed=1), tmp_path / "d.db"
     with running(path) as engine:
         running_version = serve(engine)
-        engine.call(work.configure("default", Configuration(floor=FLOOR)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=FLOOR)), alone=True)
         world.play(engine, 1_000)
         middle, first = engine.state.seq, world.now
         world.play(engine, 600)
@@ -219,7 +217,7 @@ def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: py
     world = World(2_000, seed=2)
     with running(address) as engine:
         first = serve(engine)
-        engine.call(work.configure("default", Configuration(floor=FLOOR)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=FLOOR)), alone=True)
         world.play(engine, 800)
         cut = engine.state.seq
         world.play(engine, 400)
@@ -263,8 +261,8 @@ def test_following_the_events_gives_the_bits_of_having_served(tmp_path: Path) ->
         )
         first = engine.state.seq
         world.play(engine, 30, size=10)
-        engine.call(work.change_arms("default", "d", add=True), alone=True)
-        engine.call(work.change_arms("default", "d", add=False), alone=True)
+        engine.call(commands.change_arms("default", "d", add=True), alone=True)
+        engine.call(commands.change_arms("default", "d", add=False), alone=True)
         world.play(engine, 40, size=7)
         end = engine.state.seq
         for start in range(first, end, 13):
@@ -283,21 +281,21 @@ def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_pa
         serve(engine, fitted())
         before = fitted().model.moments
         play_together(engine, asked[:800], click)
-        engine.call(work.change_arms("default", "arm_9", add=True), alone=True)
-        engine.call(work.change_arms("default", "arm_2", add=False), alone=True)
+        engine.call(commands.change_arms("default", "arm_9", add=True), alone=True)
+        engine.call(commands.change_arms("default", "arm_2", add=False), alone=True)
         one = learned(path)
         assert isinstance(one.learner, FittedLearner)
         assert one.learner.model.moments.rounds == before.rounds + 500
         assert one.learner.model.moments.windows > before.windows
         assert one.learner.rounds == 300  # the latest, as they came
         assert one.learner.arms == {"arm_0": True, "arm_1": True, "arm_2": False, "arm_9": True}
-        task = work.add_version("default", one.learner, "background", through=one.through)
+        task = commands.add_version("default", one.learner, "background", through=one.through)
         engine.call(task, alone=True)
         play_together(engine, asked[800:], click)
         two = learned(path)
         assert isinstance(two.learner, FittedLearner)
         assert two.learner.model.moments.rounds + two.learner.rounds == before.rounds + 1_600
-        engine.call(work.add_version("default", two.learner, "background"), alone=True)
+        engine.call(commands.add_version("default", two.learner, "background"), alone=True)
         with pytest.raises(InputError, match="are settled, more than"):
             learned(path)
 
@@ -359,7 +357,7 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
         told = waited(service.learning)
         assert told["status"] == "not learned"
         assert "decisions are settled" in told["why"]
-        monkeypatch.setattr(background.sys, "executable", "/bin/false")
+        monkeypatch.setattr(schedule.sys, "executable", "/bin/false")
         assert client.post("/v1/model/learn").status_code == 202
         assert waited(service.learning)["status"] == "failed"
         assert client.post("/v1/decisions", json={"context": {}}).status_code == 200
@@ -418,7 +416,7 @@ def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.Mon
     service = serving.opened(settings)
     assert list(service.engine.state.models) == ["shop"]
     assert service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin == "logs"
-    assert service.engine.call(work.decide(Asked("shop", {"age": 0.0}))).labels == ["a", "b"]
+    assert service.engine.call(commands.decide(Asked("shop", {"age": 0.0}))).labels == ["a", "b"]
     stopped(service)
     (tmp_path / "clicks.csv").unlink()  # it is not needed again
     stopped(serving.opened(settings))

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from invariant_bandits.service import work
-from invariant_bandits.service.compacting import compact
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.base import UnavailableError
-from invariant_bandits.service.store.chain import SEALED, START, StoreError, checked
-from invariant_bandits.service.store.opening import open_store
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service import commands
+from invariant_bandits.service.replay import compact, replayed, restored
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.base import SEALED, START, StoreError, UnavailableError, checked
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
 
 
@@ -142,7 +140,7 @@ def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, remov
     with running(address) as engine:
         serve(engine)
         for id in "xyzuv":
-            engine.call(work.decide(Asked(id=id)))
+            engine.call(commands.decide(Asked(id=id)))
         path = engine.store.path
     open_store(address, check=verify).close()
     change(address, *[f"DELETE {removed}"] * 2)
@@ -159,8 +157,8 @@ def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(addr
         serve(engine)
         for number in range(40):
             clock.now += 1.0
-            engine.call(work.decide(Asked(context={"hour": str(number % 3)}, id=str(number))))
-            engine.call(work.reward(Given(str(number), 1.0)))
+            engine.call(commands.decide(Asked(context={"hour": str(number % 3)}, id=str(number))))
+            engine.call(commands.reward(Given(str(number), 1.0)))
     store = open_store(address, check=verify)
     before, whole = restored(store).hashes(), store.head()
     done = compact(store, clock.now - 10.0)
@@ -170,8 +168,8 @@ def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(addr
     store.close()
     assert verify(store.path) == verify(store.path, every_row=True) == whole.seq
     with running(address, clock) as engine:
-        assert engine.call(work.reward(Given("39", 1.0))) == "unchanged"
-        engine.call(work.decide(Asked(id="new")))
+        assert engine.call(commands.reward(Given("39", 1.0))) == "unchanged"
+        engine.call(commands.decide(Asked(id="new")))
         live = engine.state.hashes()
     store = open_store(address, writing=False)
     assert replayed(store).hashes() == live
@@ -194,13 +192,13 @@ def test_what_was_stored_although_the_answer_was_lost_is_followed_and_not_done_t
     with running(address) as engine:
         serve(engine)
         for id in ("x", "y"):
-            engine.call(work.decide(Asked(context={"hour": "1"}, id=id)))
+            engine.call(commands.decide(Asked(context={"hour": "1"}, id=id)))
         with monkeypatch.context() as broken:
             broken.setattr(engine.store, "append", answer_lost(engine.store.append))
             with pytest.raises(UnavailableError):
-                engine.call(work.reward(Given("x", 1.0)))
-        assert engine.call(work.reward(Given("y", 1.0))) == "learned"
-        assert engine.call(work.reward(Given("x", 1.0))) == "unchanged"
+                engine.call(commands.reward(Given("x", 1.0)))
+        assert engine.call(commands.reward(Given("y", 1.0))) == "learned"
+        assert engine.call(commands.reward(Given("x", 1.0))) == "unchanged"
         assert engine.state.models["default"].counts.learned == 2
         live = engine.state.hashes()
     store = open_store(address, writing=False)
@@ -215,12 +213,12 @@ def test_a_decision_is_made_again_if_what_was_thought_lost_turns_up_before_it(
     with running(address) as engine:
         serve(engine)
         for n in range(5):
-            engine.call(work.decide(Asked(context={"hour": "1"}, id=str(n))))
+            engine.call(commands.decide(Asked(context={"hour": "1"}, id=str(n))))
             with monkeypatch.context() as broken:
                 broken.setattr(engine.store, "append", answer_lost(engine.store.append))
                 with pytest.raises(UnavailableError):
-                    engine.call(work.reward(Given(str(n), 1.0)))
-            engine.call(work.decide(Asked(context={"hour": "1"}, id=f"after {n}")))
+                    engine.call(commands.reward(Given(str(n), 1.0)))
+            engine.call(commands.decide(Asked(context={"hour": "1"}, id=f"after {n}")))
         live = engine.state.hashes()
     store = open_store(address, writing=False)
     assert replayed(store).hashes() == live

@@ -10,18 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from invariant_bandits.service import work
-from invariant_bandits.service.compacting import compact
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
 from invariant_bandits.service.events import decision_key
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.base import UnavailableError
-from invariant_bandits.service.store.chain import StoreError
-from invariant_bandits.service.store.journal import check_journal
-from invariant_bandits.service.store.opening import open_store
-from invariant_bandits.service.store.sqlite import SqliteStore
-from invariant_bandits.service.store.verifying import verify
+from invariant_bandits.service.replay import compact, replayed, restored
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.base import StoreError, UnavailableError
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sqlite import SqliteStore, check_journal
+from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
 
 
@@ -30,8 +27,8 @@ def play(path: Path, rounds: int, clock: Clock | None = None) -> dict[str, str]:
         if not engine.state.models:
             serve(engine)
         for n in range(rounds):
-            decided = engine.call(work.decide(Asked(context={"hour": str(n % 3)})))
-            engine.call(work.reward(Given(decided.id, float(n % 2))))
+            decided = engine.call(commands.decide(Asked(context={"hour": str(n % 3)})))
+            engine.call(commands.reward(Given(decided.id, float(n % 2))))
         return engine.state.hashes()
 
 
@@ -145,7 +142,7 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     store.close()
     assert verify(tmp_path / "d.db") == verify(tmp_path / "d.db", every_row=True) == 962
     with running(tmp_path / "d.db", clock) as engine:
-        assert engine.call(work.reward(Given(str(old), 1.0))) == "unknown"
+        assert engine.call(commands.reward(Given(str(old), 1.0))) == "unknown"
     play(tmp_path / "d.db", 5, clock)
     store = SqliteStore(tmp_path / "d.db")
     assert replayed(store).hashes() == restored(store).hashes()
@@ -156,10 +153,10 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
-        engine.call(work.decide(Asked(id="gone")))
-        engine.call(work.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
-        engine.call(work.decide(Asked(id="waits")))
-        engine.call(work.decide(Asked(id="later")))
+        engine.call(commands.decide(Asked(id="gone")))
+        engine.call(commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
+        engine.call(commands.decide(Asked(id="waits")))
+        engine.call(commands.decide(Asked(id="later")))
     store = SqliteStore(tmp_path / "d.db")
     compact(store, clock.now + 1e9)
     assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [0, 1, 1]
@@ -167,7 +164,7 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
     clock.now += 1e7
     with running(tmp_path / "d.db", clock) as engine:
         for _ in range(3):
-            engine.call(work.inspect(lambda state: None))
+            engine.call(commands.inspect(lambda state: None))
         assert engine.state.models["default"].counts.defaulted == 2
 
 
@@ -178,7 +175,7 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         for n in range(20):
-            engine.call(work.decide(Asked(id=str(n))))
+            engine.call(commands.decide(Asked(id=str(n))))
         real, full = engine.store._connect, True
 
         def small() -> sqlite3.Connection:
@@ -193,7 +190,7 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         before, refused = engine.state.seq, 0
         for n in range(200):
             try:
-                engine.call(work.decide(Asked(context={"text": "x" * 900}, id=f"more {n}")))
+                engine.call(commands.decide(Asked(context={"text": "x" * 900}, id=f"more {n}")))
             except UnavailableError:
                 refused += 1
         accepted = engine.state.seq - before
@@ -202,14 +199,14 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         assert not engine.available
         full = False
         for _ in range(60):
-            engine.call(work.inspect(lambda state: None))
+            engine.call(commands.inspect(lambda state: None))
             if engine.available:
                 break
             import time
 
             time.sleep(0.05)
         assert engine.available
-        engine.call(work.decide(Asked(id="after")))
+        engine.call(commands.decide(Asked(id="after")))
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db", check=verify)
     assert replayed(store).hashes() == live
@@ -221,7 +218,7 @@ def test_a_store_that_is_taken_away_stops_the_engine_and_nothing_is_acknowledged
         serve(engine)
         os.rename(tmp_path / "d.db", tmp_path / "elsewhere.db")
         with pytest.raises((StoreError, UnavailableError)):
-            engine.call(work.decide(Asked()))
+            engine.call(commands.decide(Asked()))
         assert isinstance(engine.failure, StoreError)
 
 

@@ -12,18 +12,17 @@ import pytest
 from scipy.stats import chi2
 
 import invariant_bandits as ib
-from invariant_bandits.service import work
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
+from invariant_bandits.service.dashboard import exploration_of
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replaying import replayed
-from invariant_bandits.service.requests import Asked
-from invariant_bandits.service.state import State
+from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, State
 from invariant_bandits.service.store.sqlite import SqliteStore
-from invariant_bandits.service.views import exploration_of
 from served_models import all_of, labelled_model, play_together, running, serve
 
 RARELY = 1e-6
@@ -68,10 +67,10 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
     with running(tmp_path / "d.db") as engine:
         serve(engine, kind.from_bytes(content, which))
         taught(engine)
-        engine.call(work.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
         total, freedom = 0.0, 0
         for age in (-1.0, 0.4):
-            decided = engine.call(all_of([work.decide(Asked(context={"age": age}))] * 800))
+            decided = engine.call(all_of([commands.decide(Asked(context={"age": age}))] * 800))
             assert len({tuple(one.propensities) for one in decided}) == 1
             one_total, one_freedom = misfit(decided)
             total, freedom = total + one_total, freedom + one_freedom
@@ -92,9 +91,9 @@ def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         taught(engine)
-        decided = engine.call(all_of([work.decide(Asked(context={"age": 0.0}))] * 200))
+        decided = engine.call(all_of([commands.decide(Asked(context={"age": 0.0}))] * 200))
         assert min(min(one.propensities) for one in decided) == pytest.approx(0.05 / 3)
-        told = engine.call(work.inspect(lambda state: exploration_of(state.model("default"))))
+        told = engine.call(commands.inspect(lambda state: exploration_of(state.model("default"))))
         assert told["floor"] == 0.05
         assert 0.0 < told["share"] < 1.0
 
@@ -103,7 +102,7 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
     """Arm b earns 1, a and c 0: a floor of 0.3 gives up 0.3·2/3 per decision once that is known."""
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        engine.call(work.configure("default", Configuration(floor=0.3)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=0.3)), alone=True)
 
         def played(rounds: int) -> None:
             play_together(engine, [Asked(context={})] * rounds, lambda one: float(one.place == 1))
@@ -113,9 +112,9 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
             return one.chance_measured, one.chance_cost
 
         played(400)
-        before = engine.call(work.inspect(counts))
+        before = engine.call(commands.inspect(counts))
         played(400)
-        after = engine.call(work.inspect(counts))
+        after = engine.call(commands.inspect(counts))
         assert after[0] - before[0] == 50
         assert (after[1] - before[1]) / 50 == pytest.approx(0.2, abs=0.01)
         live = engine.state.hashes()

@@ -17,16 +17,16 @@ import invariant_bandits as ib
 from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import work
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.history import exporting
-from invariant_bandits.service.history import settled as past
-from invariant_bandits.service.history.exporting import Exported
+from invariant_bandits.service.history import decisions as past
+from invariant_bandits.service.history import export as exporting
+from invariant_bandits.service.history.export import Exported
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.open_store import open_store
 from served_models import Clock, all_of, labelled_model, play_together, running, serve
 
 ROUNDS = 1_500
@@ -45,7 +45,7 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
     ]
     with running(path) as engine:
         serve(engine)
-        engine.call(work.configure("default", Configuration(floor=0.5)), alone=True)
+        engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
         return play_together(
             engine, asked, lambda one: noisy(rng, SLOPES[one.labels[one.place]] * (one.context or {})["age"])
         )
@@ -123,7 +123,7 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine, OpenLearner(seed=3), "rows")
-        engine.call(work.configure("rows", Configuration(floor=0.5)), alone=True)
+        engine.call(commands.configure("rows", Configuration(floor=0.5)), alone=True)
         play_together(engine, asked, earned)
     with pytest.raises(InputError, match="default, rows"):
         export(tmp_path / "d.db", tmp_path / "log.parquet")
@@ -182,15 +182,15 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
     clock = Clock()
     with running(address, clock) as engine:
         serve(engine)
-        engine.call(all_of(work.decide(Asked(id=f"{number:02d}")) for number in range(40)))
+        engine.call(all_of(commands.decide(Asked(id=f"{number:02d}")) for number in range(40)))
         for number in reversed(range(0, 40, 2)):
-            engine.call(work.reward(Given(f"{number:02d}", float(number))))
+            engine.call(commands.reward(Given(f"{number:02d}", float(number))))
         clock.now += 3_600.0
-        engine.call(work.decide(Asked(id="later")))
-        engine.call(work.reward(Given("later", 0.5)))
-        engine.call(work.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
-        engine.call(work.decide(Asked(id="logged")))
-        engine.call(work.reward(Given("logged", 7.0)))
+        engine.call(commands.decide(Asked(id="later")))
+        engine.call(commands.reward(Given("later", 0.5)))
+        engine.call(commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
+        engine.call(commands.decide(Asked(id="logged")))
+        engine.call(commands.reward(Given("logged", 7.0)))
     with reading(address) as store:
         found = [(one.decided.id, one.reward) for one in past.settled(store, "default")]
     assert found == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]

@@ -15,16 +15,14 @@ import numpy as np
 import pytest
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import work
-from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.decider import Decider
+from invariant_bandits.service import commands
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Closed, Decided, decoded
-from invariant_bandits.service.replaying import check, replayed
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.roles import engine_for
-from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.replay import check, replayed
+from invariant_bandits.service.serve import Decider, engine_for
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, ConflictError, Given
+from invariant_bandits.service.store.base import StoreError
 from invariant_bandits.service.store.postgres import PostgresStore
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
@@ -67,9 +65,9 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
     rng, rewards = np.random.default_rng(seed), []
     for _ in range(rounds):
         hour = int(rng.integers(3))
-        decided = engine.call(work.decide(Asked(context={"hour": str(hour)})))
+        decided = engine.call(commands.decide(Asked(context={"hour": str(hour)})))
         value = float(rng.random() < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2))
-        assert engine.call(work.reward(Given(decided.id, value))) == "waiting"
+        assert engine.call(commands.reward(Given(decided.id, value))) == "waiting"
         rewards.append(value)
     return rewards
 
@@ -116,7 +114,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
             answers = []
             for number in range(40):
                 barrier.wait(PATIENCE)
-                decided = engine.call(work.decide(Asked(context={"hour": "1"}, id=f"visit {number}")))
+                decided = engine.call(commands.decide(Asked(context={"hour": "1"}, id=f"visit {number}")))
                 answers.append((decided.place, decided.time))
             return answers
 
@@ -130,32 +128,32 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
     address, clock = postgres.fresh(), Clock()
     with fleet(address, clock=clock) as (learner, (one, other)):
         counts = learner.state.models["default"].counts
-        one.call(work.decide(Asked(id="x")))
-        assert other.call(work.reward(Given("x", 1.0))) == "waiting"
-        assert one.call(work.reward(Given("x", 1.0))) == "unchanged"
+        one.call(commands.decide(Asked(id="x")))
+        assert other.call(commands.reward(Given("x", 1.0))) == "waiting"
+        assert one.call(commands.reward(Given("x", 1.0))) == "unchanged"
         with pytest.raises(ConflictError, match="contradicts"):
-            one.call(work.reward(Given("x", 0.0)))
+            one.call(commands.reward(Given("x", 0.0)))
         until(lambda: counts.learned == 1)
-        assert other.call(work.reward(Given("early", 1.0))) == "unknown"
-        one.call(work.decide(Asked(id="early")))
+        assert other.call(commands.reward(Given("early", 1.0))) == "unknown"
+        one.call(commands.decide(Asked(id="early")))
         until(lambda: counts.learned == 2)
-        one.call(work.decide(Asked(id="later", deferred=True)))
-        assert other.call(work.reward(Given("later", 1.0))) == "waiting"
-        assert other.call(work.activate("later"))
-        assert not one.call(work.activate("later"))
+        one.call(commands.decide(Asked(id="later", deferred=True)))
+        assert other.call(commands.reward(Given("later", 1.0))) == "waiting"
+        assert other.call(commands.activate("later"))
+        assert not one.call(commands.activate("later"))
         until(lambda: counts.learned == 3)
         rules = Configuration(reward_wait=60.0, default_reward=0.0, aggregation="sum")
-        learner.call(work.configure("default", rules), alone=True)
+        learner.call(commands.configure("default", rules), alone=True)
         until(lambda: one.state.models["default"].configuration == rules)
         for id in ("none", "two"):
-            one.call(work.decide(Asked(id=id)))
+            one.call(commands.decide(Asked(id=id)))
         for value in (1.0, 2.0):
-            assert other.call(work.reward(Given("two", value, request=str(value)))) == "waiting"
+            assert other.call(commands.reward(Given("two", value, request=str(value)))) == "waiting"
         until(lambda: counts.decisions == 5)
         clock.now += 61.0
         until(lambda: counts.learned == 5)
         assert (counts.defaulted, counts.reward_sum) == (1, 6.0)
-        assert one.call(work.reward(Given("none", 1.0))) == "late"
+        assert one.call(commands.reward(Given("none", 1.0))) == "late"
         until(lambda: counts.late == 1)
         live = learner.state.hashes()
     store = PostgresStore(address, writing=False)
@@ -195,13 +193,13 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
 
 def test_versions_reach_deciders_which_change_nothing_themselves(postgres: PostgresServer) -> None:
     with fleet(postgres.fresh(), deciders=1) as (learner, (decider,)):
-        first = decider.call(work.decide(Asked())).version
+        first = decider.call(commands.decide(Asked())).version
         second = serve(learner)
-        until(lambda: decider.call(work.decide(Asked())).version == second)
-        learner.call(work.roll_back("default"), alone=True)
-        until(lambda: decider.call(work.decide(Asked())).version == first)
+        until(lambda: decider.call(commands.decide(Asked())).version == second)
+        learner.call(commands.roll_back("default"), alone=True)
+        until(lambda: decider.call(commands.decide(Asked())).version == first)
         with pytest.raises(ConflictError, match="only decides"):
-            decider.call(work.roll_back("default"), alone=True)
+            decider.call(commands.roll_back("default"), alone=True)
 
 
 def test_roles_need_a_shared_store(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from containers import put_together, taken_apart
 from forging import forged
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import work
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
 from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encoded, key_of
-from invariant_bandits.service.learners import OpenLearner
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.serving import Settings, application, opened
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from invariant_bandits.storage import FileError
 from served_models import Clock, labelled_model, running, serve
@@ -189,8 +189,8 @@ def poisoned(address: str) -> tuple[dict[str, str], int]:
     with running(address) as engine:
         serve(engine)
         for n in range(6):
-            decided = engine.call(work.decide(Asked("default", {"x": float(n)}, [], None)))
-            engine.call(work.reward(Given(decided.id, 1.0)))
+            decided = engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None)))
+            engine.call(commands.reward(Given(decided.id, 1.0)))
         before = engine.state.hashes()
         served, now = engine.state.models["default"], engine.clock() + 60.0
         bad = with_settings(served.learner.to_bytes(), lambda settings: settings.update(limit=-40))
@@ -265,20 +265,20 @@ def test_a_learner_that_fails_costs_its_own_request_only(address: str, monkeypat
     Fault(monkeypatch)
     with running(address) as engine:
         serve(engine)
-        decided = [engine.call(work.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(6)]
-        engine.call(work.reward(Given(decided[0].id, 1.0)))
+        decided = [engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(6)]
+        engine.call(commands.reward(Given(decided[0].id, 1.0)))
         before = engine.state.hashes()
         with pytest.raises(IndexError, match="out of bounds"):
-            engine.call(work.reward(Given(decided[1].id, -1.0)))
+            engine.call(commands.reward(Given(decided[1].id, -1.0)))
         assert engine.state.hashes() == before
-        both = work.all_or_none(
-            [work.reward(Given(one.id, value)) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
+        both = commands.all_or_none(
+            [commands.reward(Given(one.id, value)) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
         )
         with pytest.raises(IndexError):
             engine.call(both)
         assert engine.state.hashes() == before
-        assert engine.call(work.reward(Given(decided[1].id, 1.0))) == "learned"
-        assert engine.call(work.reward(Given(decided[2].id, 1.0))) == "learned"
+        assert engine.call(commands.reward(Given(decided[1].id, 1.0))) == "learned"
+        assert engine.call(commands.reward(Given(decided[2].id, 1.0))) == "learned"
         live = engine.state.hashes()
     monkeypatch.undo()  # what was set aside stays so, whatever a learner can do later
     store = open_store(address, writing=False)
@@ -294,15 +294,15 @@ def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
-        engine.call(work.configure("default", Configuration(reward_wait=10.0)), alone=True)
-        decided = [engine.call(work.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(4)]
+        engine.call(commands.configure("default", Configuration(reward_wait=10.0)), alone=True)
+        decided = [engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(4)]
         for one, value in zip(decided, (1.0, -1.0, 1.0, 1.0), strict=True):
-            assert engine.call(work.reward(Given(one.id, value))) == "waiting"
+            assert engine.call(commands.reward(Given(one.id, value))) == "waiting"
         clock.now += 60.0
-        engine.call(work.decide(Asked("default", {"x": 0.0}, [], None)))
-        counts = engine.call(work.inspect(lambda state: state.models["default"].counts.learned))
+        engine.call(commands.decide(Asked("default", {"x": 0.0}, [], None)))
+        counts = engine.call(commands.inspect(lambda state: state.models["default"].counts.learned))
         while engine.state.next_due() <= clock.now:
-            engine.call(work.inspect(lambda state: None))
+            engine.call(commands.inspect(lambda state: None))
         counts = engine.state.models["default"].counts
         assert (counts.learned, len(engine.state.aside), engine.failure) == (3, 1, None)
         live = engine.state.hashes()

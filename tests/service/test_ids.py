@@ -13,18 +13,16 @@ import pytest
 from starlette.testclient import TestClient
 
 import invariant_bandits as ib
-from invariant_bandits.service import work
-from invariant_bandits.service.compacting import compact
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
 from invariant_bandits.service.events import Decided, decision_key, decoded
-from invariant_bandits.service.history.exporting import export
-from invariant_bandits.service.history.settled import in_order_of_settling, settled
-from invariant_bandits.service.learners import OpenLearner
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.serving import Settings, application, opened
-from invariant_bandits.service.state import ConflictError, NotFoundError
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.history.decisions import in_order_of_settling, settled
+from invariant_bandits.service.history.export import export
+from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.replay import compact, replayed, restored
+from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, ConflictError, Given, NotFoundError
+from invariant_bandits.service.store.open_store import open_store
 from personalizer_calls import ACTIONS, CONTEXT, SLOTS, refused
 from personalizer_calls import reward as personalizer_reward
 from served_models import Clock, running, serve
@@ -280,25 +278,25 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
     with running(address, clock) as engine:
         for name, arms in MODELS.items():
             serve(engine, OpenLearner(dict.fromkeys(arms, True), seed=7), name)
-        engine.call(work.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True)
+        engine.call(commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True)
         for n in range(20):
             for name in MODELS:
-                engine.call(work.decide(Asked(name, {"n": str(n)}, id=str(n))))
+                engine.call(commands.decide(Asked(name, {"n": str(n)}, id=str(n))))
         for n in range(20):
-            assert engine.call(work.reward(Given(str(n), 1.0, model="default"))) == "learned"
+            assert engine.call(commands.reward(Given(str(n), 1.0, model="default"))) == "learned"
         with pytest.raises(ConflictError, match="default, shop, teaser"):
-            engine.call(work.reward(Given("1", 1.0)))
+            engine.call(commands.reward(Given("1", 1.0)))
         with pytest.raises(NotFoundError, match="'none' is not served"):
-            engine.call(work.reward(Given("1", 1.0, model="none")))
-        assert engine.call(work.reward(Given("1", 1.0, model="shop"))) == "waiting"
+            engine.call(commands.reward(Given("1", 1.0, model="none")))
+        assert engine.call(commands.reward(Given("1", 1.0, model="shop"))) == "waiting"
         clock.now += 61.0
         for _ in range(5):
-            engine.call(work.inspect(lambda state: None))
+            engine.call(commands.inspect(lambda state: None))
         counts = {name: served.counts for name, served in engine.state.models.items()}
         assert [(one.learned, one.reward_sum) for one in counts.values()] == [(20, 20.0), (20, 1.0), (0, 0.0)]
         clock.now += 1_000.0
-        engine.call(work.decide(Asked("shop", id="waits")))
-        engine.call(work.decide(Asked("default", id="waits")))
+        engine.call(commands.decide(Asked("shop", id="waits")))
+        engine.call(commands.decide(Asked("default", id="waits")))
         live = engine.state.hashes()
     check_replay(address, live)
     store = open_store(address)

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from invariant_bandits.cli.app import app
 from invariant_bandits.service.events import decision_key
-from invariant_bandits.service.store.chain import StoreError
-from invariant_bandits.service.store.locking import FileLock
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.base import StoreError
+from invariant_bandits.service.store.sqlite import FileLock, SqliteStore
 from served_models import running, serve
 from started_service import PATIENCE, Started, service
 
@@ -153,7 +152,7 @@ def test_the_lock_belongs_to_the_file_and_not_to_its_name(tmp_path: Path) -> Non
     os.link(tmp_path / "a", tmp_path / "b")
     script = f"""
 from pathlib import Path
-from invariant_bandits.service.store.locking import FileLock
+from invariant_bandits.service.store.sqlite import FileLock
 FileLock(Path({str(tmp_path / "b")!r}))
 """
     lock = FileLock(tmp_path / "a")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serving import Settings, application, opened
+from invariant_bandits.service.serve import Settings, application, opened
 
 FLAGS = "/ofrep/v1/evaluate/flags"
 CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}

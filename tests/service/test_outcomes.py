@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from invariant_bandits.service.dashboard import MOST_STRETCHES, Stretches, Sums
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.learners.telling import logged_reward
-from invariant_bandits.service.outcomes import MOST_STRETCHES, Stretches, Sums
+from invariant_bandits.service.learners.base import logged_reward
 
 WORTH = np.array([1.0, 2.0, 4.0])
 FLOOR = 0.3

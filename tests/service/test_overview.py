@@ -10,15 +10,14 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.dashboard import Story, arms_of
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import State
-from invariant_bandits.service.views import Story, arms_of
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, Given, State
 from served_models import fitted, running, serve
 
 
@@ -36,10 +35,10 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine, fitted())
         client = TestClient(make_app(Service(engine)))
-        engine.call(work.configure("default", Configuration(floor=0.5)), alone=True)
-        ids = [engine.call(work.decide(Asked(context={"age": float(n % 5)}))).id for n in range(80)]
+        engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
+        ids = [engine.call(commands.decide(Asked(context={"age": float(n % 5)}))).id for n in range(80)]
         for n, id in enumerate(ids[:70]):
-            engine.call(work.reward(Given(id, float(n % 2))))
+            engine.call(commands.reward(Given(id, float(n % 2))))
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
         story = model["story"]
         assert sum(one[0] for one in story["stretches"]) == story["settled"] == 70
@@ -65,7 +64,7 @@ def test_looking_does_not_wait_for_the_engine(tmp_path: Path) -> None:
             held.set()
             go_on.wait(60.0)
 
-        thread = threading.Thread(target=engine.call, args=(work.inspect(hold),))
+        thread = threading.Thread(target=engine.call, args=(commands.inspect(hold),))
         thread.start()
         assert held.wait(30.0)
         assert client.get("/v1/overview").json()["name"] == "default"
@@ -96,7 +95,7 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
         client = TestClient(make_app(Service(engine)))
         overview_when(client, lambda model: True)
         before = engine.view["models"]
-        decided = engine.call(work.decide(Asked()))
+        decided = engine.call(commands.decide(Asked()))
         overview_when(client, lambda model: model["counts"]["decisions"] == 1)
         assert decided.id == engine.view["models"]["default"]["story"]["latest"][0]["id"]
         assert engine.view["models"]["other"] is before["other"]
@@ -108,7 +107,7 @@ def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
         story = Story()
         before = story(engine.state)["models"]["default"]
         assert story(engine.state)["models"]["default"] is before
-        engine.call(work.decide(Asked()))
+        engine.call(commands.decide(Asked()))
         taken = State.from_bytes(engine.state.to_bytes(), engine.store)
         assert story(taken)["models"]["default"]["counts"]["decisions"] == 1
 
@@ -118,8 +117,8 @@ def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) 
         heard: list[tuple[str, int]] = []
         engine.on_event.append(lambda event, state: heard.append((type(event).__name__, state.seq)))
         serve(engine)
-        engine.call(work.decide(Asked(id="x")))
-        engine.call(work.reward(Given("x", 1.0)))
+        engine.call(commands.decide(Asked(id="x")))
+        engine.call(commands.reward(Given("x", 1.0)))
         names = ["VersionAdded", "VersionActivated", "Decided", "Rewarded", "Closed"]
         assert heard == [(name, seq) for seq, name in enumerate(names, start=1)]
 
@@ -158,7 +157,7 @@ def test_of_a_great_many_arms_those_chosen_most_are_shown(tmp_path: Path) -> Non
     with running(tmp_path / "d.db") as engine:
         serve(engine, OpenLearner({f"arm {n}": True for n in range(60)}, seed=1))
         for n in range(3):
-            engine.call(work.decide(Asked(labels=["arm 59"], id=str(n))))
+            engine.call(commands.decide(Asked(labels=["arm 59"], id=str(n))))
         told = arms_of(engine.state.models["default"])
         assert next(iter(told["plays"].items())) == ("arm 59", 3)
         assert (len(told["plays"]), told["count"]) == (50, 60)

@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.service.protocols.personalizer.routes import CALLS
-from invariant_bandits.service.replaying import replayed, restored
-from invariant_bandits.service.serving import Settings, application, opened
+from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.serve import Settings, application, opened
 from invariant_bandits.service.store.sqlite import SqliteStore
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 

@@ -7,13 +7,11 @@ import time
 import psycopg
 import pytest
 
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.events import decision_key, decoded
-from invariant_bandits.service.replaying import replayed
-from invariant_bandits.service.store.base import UnavailableError
-from invariant_bandits.service.store.chain import StoreError
-from invariant_bandits.service.store.postgres import PostgresStore
-from invariant_bandits.service.store.postgres_connection import shown
+from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.store.base import StoreError, UnavailableError
+from invariant_bandits.service.store.postgres import PostgresStore, shown
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import running, serve
@@ -49,7 +47,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
     for player in players:
         for id, place in player.decided.items():
             kinds = [decoded(row.event) for row in store.of_key(decision_key(id, "default"))]
-            assert [one.place for one in kinds if isinstance(one, work.Decided)] == [place]
+            assert [one.place for one in kinds if isinstance(one, commands.Decided)] == [place]
             settled = [one for one in kinds if type(one).__name__ == "Closed"]
             assert len(settled) <= 1
             assert settled or id not in player.rewarded

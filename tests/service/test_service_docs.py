@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from browsers import free_port, listening
-from invariant_bandits.service.serving import Settings, opened
+from invariant_bandits.service.serve import Settings, opened
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 

@@ -6,24 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from invariant_bandits.service import work
-from invariant_bandits.service.batches import Batch
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service import commands
+from invariant_bandits.service.commands import Batch
 from invariant_bandits.service.engine import LARGEST_BATCH, Engine
-from invariant_bandits.service.replaying import replayed
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.state import State
+from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.settings import Configuration
+from invariant_bandits.service.state import Asked, Given, State
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import Clock, running, serve
 
 
 def rules(engine: Engine, wait: float | None, **more: object) -> None:
-    engine.call(work.configure("default", Configuration(reward_wait=wait, **more)), alone=True)  # type: ignore[arg-type]
+    engine.call(commands.configure("default", Configuration(reward_wait=wait, **more)), alone=True)  # type: ignore[arg-type]
 
 
 def decide(engine: Engine, *ids: str) -> None:
     for id in ids:
-        engine.call(work.decide(Asked(id=id)))
+        engine.call(commands.decide(Asked(id=id)))
 
 
 def settled(engine: Engine, *ids: str) -> list[str | None]:
@@ -34,8 +33,8 @@ def settled(engine: Engine, *ids: str) -> list[str | None]:
         return [None if one is None else one.why for one in closed]
 
     for _ in range(3):  # what is due is settled after a step
-        engine.call(work.inspect(lambda state: None))
-    told: list[str | None] = engine.call(work.inspect(look))
+        engine.call(commands.inspect(lambda state: None))
+    told: list[str | None] = engine.call(commands.inspect(look))
     return told
 
 
@@ -62,9 +61,9 @@ def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
         decide(engine, "at once")
         rules(engine, 60.0, default_reward=0.0)
         decide(engine, "first", "second")
-        assert engine.call(work.reward(Given("at once", 1.0))) == "learned"
+        assert engine.call(commands.reward(Given("at once", 1.0))) == "learned"
         rules(engine, None)
-        assert engine.call(work.reward(Given("second", 1.0))) == "waiting"
+        assert engine.call(commands.reward(Given("second", 1.0))) == "waiting"
         clock.now += 61.0
         assert settled(engine, "first", "second") == ["no reward", "reward"]
         assert len(engine.state.models["default"].waiting) == 0
@@ -82,7 +81,7 @@ def test_more_decisions_than_fit_a_batch_are_all_settled_once(tmp_path: Path) ->
         decide(engine, *(str(n) for n in range(count)))
         clock.now += 6.0
         for _ in range(6):
-            engine.call(work.inspect(lambda state: None))
+            engine.call(commands.inspect(lambda state: None))
         counts = engine.state.models["default"].counts
         assert (counts.learned, counts.defaulted, engine.state.next_due()) == (count, count, float("inf"))
 
@@ -95,8 +94,8 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
     clock.now -= 3_600.0
     with running(tmp_path / "d.db", clock) as engine:
         decide(engine, "after")
-        times = [engine.call(work.inspect(lambda state, id=id: state.record(id, "default", {}).decided.time)) for id in
-                 ("before", "after")]  # fmt: skip
+        look = [commands.inspect(lambda state, id=id: state.record(id, "default", {})) for id in ("before", "after")]
+        times = [engine.call(command).decided.time for command in look]
         assert times[0] <= times[1] < times[0] + 60.0
 
 
@@ -110,7 +109,7 @@ def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             engine.call(broken)
         with pytest.raises(ValueError, match="cannot be stored"):
-            engine.call(work.decide(Asked(context={"half a sign: \ud800": 1.0})))
+            engine.call(commands.decide(Asked(context={"half a sign: \ud800": 1.0})))
         assert engine.state.hashes() == before
         decide(engine, "next")
 
@@ -127,7 +126,7 @@ def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         decide(engine, "x")
-        engine.call(work.reward(Given("x", 1.0)))
+        engine.call(commands.reward(Given("x", 1.0)))
         assert engine.state.models["default"].counts.refused == 1
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db")

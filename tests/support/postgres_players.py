@@ -7,9 +7,9 @@ import time
 
 import psycopg
 
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError
 from postgres_server import PostgresServer
 
@@ -36,8 +36,10 @@ class Player(threading.Thread):
             number += 1
             id = f"{self.name} {number}"
             try:
-                self.decided[id] = self.engine.call(work.decide(Asked(context={"hour": str(number % 3)}, id=id))).place
-                self.engine.call(work.reward(Given(id, 1.0)))
+                self.decided[id] = self.engine.call(
+                    commands.decide(Asked(context={"hour": str(number % 3)}, id=id))
+                ).place
+                self.engine.call(commands.reward(Given(id, 1.0)))
                 self.rewarded.add(id)
             except UnavailableError:
                 self.refused += 1

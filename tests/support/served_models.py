@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 import invariant_bandits as ib
-from invariant_bandits.service import work
-from invariant_bandits.service.batches import Work
+from invariant_bandits.service import commands
+from invariant_bandits.service.commands import Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.store.open_store import open_store
 
 
 class Clock:
@@ -46,7 +46,7 @@ def running(path: Path | str, clock: Any = None) -> Iterator[Engine]:
 def serve(engine: Engine, learner: Learner | None = None, name: str = "default") -> str:
     """Serve a learner, an empty one with arms a, b, c if none is given."""
     learner = learner or OpenLearner(dict.fromkeys("abc", True), seed=7)
-    return str(engine.call(work.add_version(name, learner, "given"), alone=True))
+    return str(engine.call(commands.add_version(name, learner, "given"), alone=True))
 
 
 def labelled_model(rounds: int = 4_000, arms: int = 3) -> ib.Model:
@@ -74,7 +74,7 @@ def play_together(
     """Decide and reward rounds, so many at a time."""
     played: list[Decided] = []
     for start in range(0, len(asked), size):
-        decided = engine.call(all_of(work.decide(one) for one in asked[start : start + size]))
-        engine.call(all_of(work.reward(Given(one.id, reward(one), model=one.model)) for one in decided))
+        decided = engine.call(all_of(commands.decide(one) for one in asked[start : start + size]))
+        engine.call(all_of(commands.reward(Given(one.id, reward(one), model=one.model)) for one in decided))
         played += decided
     return played

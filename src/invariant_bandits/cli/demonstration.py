@@ -17,12 +17,12 @@ import numpy as np
 from invariant_bandits.client import Client, ServedDecision, ServiceError
 from invariant_bandits.model.fit import fit_logs
 from invariant_bandits.model.model import Model
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.configuration import Configuration
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.serving import Settings, opened, run
+from invariant_bandits.service.serve import Settings, opened, run
+from invariant_bandits.service.settings import Configuration
 from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
 
 SHOP, BANNER = "shop", "banners"
@@ -140,12 +140,12 @@ def prepared(
     if SHOP not in engine.state.models:
         for note, model in models:
             learner = FittedLearner(model, engine.store.seed)
-            engine.call(work.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
+            engine.call(commands.add_version(SHOP, learner, "logs", note=note, by="demo"), alone=True)
         empty = OpenLearner(dict.fromkeys(BANNERS, True), seed=engine.store.seed)
-        engine.call(work.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
+        engine.call(commands.add_version(BANNER, empty, "empty", note="began empty", by="demo"), alone=True)
         rules = Configuration(reward_wait=plan.reward_wait)
         for name in (SHOP, BANNER):
-            engine.call(work.configure(name, rules, by="demo"), alone=True)
+            engine.call(commands.configure(name, rules, by="demo"), alone=True)
     return service, settings
 
 

@@ -14,8 +14,8 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.cli.common import plain_console as console
 
 if TYPE_CHECKING:
-    from invariant_bandits.service.learning.background import Activation
-    from invariant_bandits.service.roles import Role
+    from invariant_bandits.service.background.schedule import Activation
+    from invariant_bandits.service.serve import FleetRole as Role
 
 Store = Annotated[
     str,
@@ -61,17 +61,17 @@ def serve(
     ] = "better",
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
-    from invariant_bandits.service.store.beginning import begin
-    from invariant_bandits.service.store.postgres_connection import is_address
-    from invariant_bandits.service.tokens import read_tokens
+    from invariant_bandits.service.access import read_tokens
+    from invariant_bandits.service.store.open_store import begin
+    from invariant_bandits.service.store.postgres import is_address
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
     tokens = {} if token_file is None else read_tokens(token_file)
     found, told_logs, told_plan = _named(models or []), _logs(logs or []), _plan(learn_at, learn_every, activate)
     begun = begin(store) if role == "alone" and not is_address(store) else None  # checked while the rest is imported
-    from invariant_bandits.service.learning.background import Plan
-    from invariant_bandits.service.limits import Limits
-    from invariant_bandits.service.serving import Settings, serve
+    from invariant_bandits.service.background.schedule import Plan
+    from invariant_bandits.service.responses import Limits
+    from invariant_bandits.service.serve import Settings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     settings = Settings(

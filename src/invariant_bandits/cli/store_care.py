@@ -22,13 +22,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Say it as one line of JSON
 
 def verify(store: Where, as_json: AsJson = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
-    from invariant_bandits.service.records import set_aside_in
-    from invariant_bandits.service.replaying import UnappliableError, restored
-    from invariant_bandits.service.store.journal import check_journal
-    from invariant_bandits.service.store.locking import is_in_use
-    from invariant_bandits.service.store.opening import open_store
-    from invariant_bandits.service.store.postgres_connection import is_address
-    from invariant_bandits.service.store.verifying import verify
+    from invariant_bandits.service.replay import UnappliableError, restored
+    from invariant_bandits.service.state import set_aside_in
+    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.store.postgres import is_address
+    from invariant_bandits.service.store.sqlite import check_journal, is_in_use
+    from invariant_bandits.service.store.verify import verify
 
     if not is_address(store) and Path(store).is_file() and not is_in_use(Path(store)):
         check_journal(Path(store).resolve())
@@ -52,8 +51,8 @@ def verify(store: Where, as_json: AsJson = False) -> None:
 
 def repair(store: Where, as_json: AsJson = False) -> None:
     """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is in use."""
-    from invariant_bandits.service.replaying import repair
-    from invariant_bandits.service.store.verifying import verify
+    from invariant_bandits.service.replay import repair
+    from invariant_bandits.service.store.verify import verify
 
     opened = _opened(store, check=verify)
     try:
@@ -69,8 +68,8 @@ def _lines(aside: dict[int, str]) -> list[str]:
 
 def replay(store: Where, as_json: AsJson = False) -> None:
     """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
-    from invariant_bandits.service.replaying import replayed
-    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.replay import replayed
+    from invariant_bandits.service.store.open_store import open_store
 
     opened = open_store(store, writing=False)
     try:
@@ -91,8 +90,8 @@ def compact(
     as_json: AsJson = False,
 ) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
-    from invariant_bandits.service.compacting import compact
-    from invariant_bandits.service.store.verifying import verify
+    from invariant_bandits.service.replay import compact
+    from invariant_bandits.service.store.verify import verify
 
     if (keep_days is None) == (before is None):
         raise InputError("say either --keep-days or --before")
@@ -107,8 +106,8 @@ def compact(
 
 def _opened(store: str, check: Callable[[Path | str], object]) -> Any:
     """A store that exists, opened for writing."""
-    from invariant_bandits.service.store.opening import open_store
-    from invariant_bandits.service.store.postgres_connection import is_address
+    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.store.postgres import is_address
 
     if not is_address(store) and not Path(store).is_file():
         raise InputError(f"STORE: {store} does not exist")

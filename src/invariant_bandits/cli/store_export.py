@@ -20,8 +20,8 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
 ) -> None:
     """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate read."""
-    from invariant_bandits.service.history.exporting import export as exported
-    from invariant_bandits.service.store.opening import open_store
+    from invariant_bandits.service.history.export import export as exported
+    from invariant_bandits.service.store.open_store import open_store
 
     opened = open_store(store, writing=False)
     try:

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.http import error_response
+from invariant_bandits.service.dashboard import Story
 from invariant_bandits.service.protocols import ofrep
-from invariant_bandits.service.protocols.personalizer import errors as personalizer_errors
+from invariant_bandits.service.protocols.personalizer import bodies as personalizer_errors
 from invariant_bandits.service.protocols.personalizer import routes as personalizer
-from invariant_bandits.service.routes import decisions, health, models, openapi, page
-from invariant_bandits.service.views import Story
+from invariant_bandits.service.responses import error_response
+from invariant_bandits.service.routes import decisions, health, models, openapi
 
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -93,7 +93,7 @@ def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
     story = Story()
     service.engine.on_view.append(story)
     service.engine.on_event.append(story.take)
-    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *page.ROUTES]
+    routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *health.PAGE_ROUTES]
     routes += [*ofrep.ROUTES, *personalizer.ROUTES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _raised}, lifespan=lifespan)
     app.state.service = service

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from invariant_bandits.service.access import Access
+from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.background.schedule import Learning
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learning.background import Learning
-from invariant_bandits.service.limits import Limits
 from invariant_bandits.service.metrics import Metrics
-from invariant_bandits.service.tokens import Role
+from invariant_bandits.service.responses import Limits
 
 Found = TypeVar("Found")
 audit_log = logging.getLogger("invariant_bandits.service.audit")

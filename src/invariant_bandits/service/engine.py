@@ -18,13 +18,12 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any
 
-from invariant_bandits.service import replaying, work
-from invariant_bandits.service.batches import Answer, Batch, Task, Teller, Work, tell_all
+from invariant_bandits.service import commands, replay
+from invariant_bandits.service.clock import Time
+from invariant_bandits.service.commands import Answer, Batch, Task, Teller, Work, tell_all
 from invariant_bandits.service.events import AnyEvent, SetAside, decoded
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.base import OvertakenError, UnavailableError
-from invariant_bandits.service.store.chain import Row, StoreError
-from invariant_bandits.service.time import Time
+from invariant_bandits.service.store.base import OvertakenError, Row, StoreError, UnavailableError
 
 LARGEST_BATCH = 256
 MOST_QUEUED = 10_000
@@ -63,7 +62,7 @@ class Engine:
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
-        self._time = Time(clock, replaying.last_time(store))
+        self._time = Time(clock, replay.last_time(store))
         self._snapshot_at, self._published = self.state.seq, 0.0
         self._tried = 0.0
         self._doubtful: dict[int, str] = {}
@@ -89,7 +88,7 @@ class Engine:
         self.store.close()
 
     def _first_state(self) -> State:
-        return replaying.restored(self.store)
+        return replay.restored(self.store)
 
     def _finish(self) -> None:
         if self.failure is None:
@@ -157,7 +156,7 @@ class Engine:
                 self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
         if self.state.next_due() <= now:
             due = self.state.due(now, LARGEST_BATCH)
-            self._serve([Task(work.settle(*one), lambda answer, error: None) for one in due])
+            self._serve([Task(commands.settle(*one), lambda answer, error: None) for one in due])
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
@@ -173,9 +172,9 @@ class Engine:
         """Make the state that of after events which others have added."""
         for row in rows:
             try:
-                replaying.follow(self.state, [row])
-            except replaying.UnappliableError as error:
-                self.state = replaying.restored(self.store, {**self.state.aside, error.seq: error.why})
+                replay.follow(self.state, [row])
+            except replay.UnappliableError as error:
+                self.state = replay.restored(self.store, {**self.state.aside, error.seq: error.why})
                 return
             self._tell(decoded(row.event))
 
@@ -269,8 +268,8 @@ class Engine:
         first = self.state.seq
         for place, event in enumerate(batch.events):
             try:
-                replaying.advance(self.state, event)
-            except replaying.UnappliableError as error:
+                replay.advance(self.state, event)
+            except replay.UnappliableError as error:
                 self._take_back(batch, first, error)
                 for told in range(place, len(batch.events)):
                     if first + told not in self.state.aside:
@@ -278,7 +277,7 @@ class Engine:
                 return
             self._tell(event)
 
-    def _take_back(self, batch: Batch, first: int, error: replaying.UnappliableError) -> None:
+    def _take_back(self, batch: Batch, first: int, error: replay.UnappliableError) -> None:
         """Set aside all events of the tasks of which one could not be applied: the state is as if they had not asked.
 
         The state is made again from the newest snapshot, since a learner that raised may be half changed.
@@ -299,7 +298,7 @@ class Engine:
 
         Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again later.
         """
-        state = replaying.restored(self.store, self._doubtful)
+        state = replay.restored(self.store, self._doubtful)
         more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
         if more:
             raise UnavailableError(f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from invariant_bandits.service.configuration import Configuration
+from invariant_bandits.service.settings import Configuration
 
 LONGEST_SLOT = 128
 ASIDE = "\x01set aside"

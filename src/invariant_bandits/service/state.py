@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import heapq
 import logging
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.configuration import aggregated
 from invariant_bandits.service.events import (
+    ASIDE,
     Activated,
     AnyEvent,
     ArmAdded,
@@ -30,13 +33,374 @@ from invariant_bandits.service.events import (
     VersionActivated,
     VersionAdded,
     decision_key,
+    decoded,
     key_of,
 )
-from invariant_bandits.service.learners.base import Choice, Round, learner_from_bytes
-from invariant_bandits.service.records import Record, Records
-from invariant_bandits.service.requests import Asked, Given
-from invariant_bandits.service.served import Served
-from invariant_bandits.service.store.chain import Row, StoreError
+from invariant_bandits.service.learners.base import Choice, Learner, Round, learner_from_bytes
+from invariant_bandits.service.settings import Configuration, aggregated
+from invariant_bandits.service.store.base import Row, StoreError
+
+
+class Waiting:
+    """Ids of decisions and the ends of their waits.
+
+    Parameters
+    ----------
+    ends : iterable of (float, str)
+        When a wait ends, and the id of its decision.
+
+    >>> waiting = Waiting([(30.0, "long"), (10.0, "short")])
+    >>> waiting.add(20.0, "between")
+    >>> list(waiting.ended(25.0))
+    ['short', 'between']
+    >>> waiting.discard("short")
+    >>> waiting.next_end, "short" in waiting, len(waiting)
+    (20.0, False, 2)
+    """
+
+    def __init__(self, ends: Iterable[tuple[float, str]] = ()) -> None:
+        self._ends = {id: end for end, id in ends}
+        self._heap = [(end, id) for id, end in self._ends.items()]  # with some that are discarded already
+        heapq.heapify(self._heap)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._ends
+
+    def __iter__(self) -> Iterator[tuple[float, str]]:
+        """Ends and ids, in the order in which they were added."""
+        return ((end, id) for id, end in self._ends.items())
+
+    def add(self, end: float, id: str) -> None:
+        """Wait for a decision until `end`."""
+        self._ends[id] = end
+        heapq.heappush(self._heap, (end, id))
+
+    def discard(self, id: str) -> None:
+        """Wait for a decision no longer."""
+        self._ends.pop(id, None)
+        while self._heap and not self._is_meant(self._heap[0]):
+            heapq.heappop(self._heap)
+
+    def _is_meant(self, entry: tuple[float, str]) -> bool:
+        return self._ends.get(entry[1]) == entry[0]
+
+    @property
+    def next_end(self) -> float:
+        """When the next wait ends; infinity without any."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def ended(self, now: float) -> Iterator[str]:
+        """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
+        ahead = [(self._heap[0], 0)] if self._heap else []
+        while ahead and ahead[0][0][0] <= now:
+            entry, place = heapq.heappop(ahead)
+            if self._is_meant(entry):
+                yield entry[1]
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(self._heap):
+                    heapq.heappush(ahead, (self._heap[child], child))
+
+
+MOST_COUNTED = 10_000
+"""Plays of so many arms are counted one by one."""
+OTHERS = "(others)"
+
+MOST_STEPS_BACK = 10
+"""So many activated versions can be returned to, one by one, where new ones come every night."""
+
+
+class Counts(msgspec.Struct):
+    """What happened to a model, in numbers.
+
+    Parameters
+    ----------
+    decisions, explored : int
+        Decisions, and those in which chance chose another action than the most probable one.
+    rewards, late, unknown : int
+        Rewards that were joined; came after the decision was settled; came without a decision (of the default model).
+    learned, defaulted, unlearned, refused : int
+        Decisions learned; of these with the default reward; settled without being learned; not learned because the
+        policy refused the round.
+    chance_measured, chance_cost : int, float
+        Decisions whose expected loss by chance was worked out, and the sum of these losses.
+    """
+
+    decisions: int = 0
+    explored: int = 0
+    rewards: int = 0
+    late: int = 0
+    unknown: int = 0
+    learned: int = 0
+    defaulted: int = 0
+    unlearned: int = 0
+    refused: int = 0
+    reward_sum: float = 0.0
+    chance_measured: int = 0
+    chance_cost: float = 0.0
+
+
+@dataclass
+class Served:
+    """A named model.
+
+    Parameters
+    ----------
+    name : str
+    configuration : Configuration
+    versions : dict of str to VersionAdded
+        In the order in which they came.
+    learners : dict of str to Learner
+        Their states; only that of the active version changes.
+    activations : list of str
+        Versions in the order in which they were activated, the active one last.
+    waiting : Waiting
+        Decisions whose wait has not ended.
+    plays : dict of str to int
+        How often each arm was played; of at most MOST_COUNTED arms, the others together.
+    kept : dict of str to mapping
+        What doors want to find again, see the event Kept.
+    """
+
+    name: str
+    configuration: Configuration = field(default_factory=Configuration)
+    versions: dict[str, VersionAdded] = field(default_factory=dict)
+    learners: dict[str, Learner] = field(default_factory=dict)
+    activations: list[str] = field(default_factory=list)
+    waiting: Waiting = field(default_factory=Waiting)
+    counts: Counts = field(default_factory=Counts)
+    plays: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The active one."""
+        if not self.activations:
+            raise InputError(f"model: {self.name!r} has no active version")
+        return self.activations[-1]
+
+    @property
+    def learner(self) -> Learner:
+        """Of the active version."""
+        return self.learners[self.version]
+
+    def count_play(self, label: str) -> None:
+        """One more decision for an arm."""
+        if label not in self.plays and len(self.plays) >= MOST_COUNTED:
+            label = OTHERS
+        self.plays[label] = self.plays.get(label, 0) + 1
+
+    def previous(self) -> str:
+        """The version before the active one."""
+        if len(self.activations) < 2:
+            raise InputError(f"model: {self.name!r} has no earlier version to return to")
+        return self.activations[-2]
+
+    def forget_old_versions(self, newest: str) -> None:
+        """Let go of versions from background learning that `roll back` will not come to, all but the newest."""
+        self.activations = self.activations[-MOST_STEPS_BACK:]
+        for name in [name for name, one in self.versions.items() if one.origin == "background"]:
+            if name != newest and name not in self.activations:
+                del self.versions[name], self.learners[name]
+
+    def state_hash(self) -> str:
+        """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
+        content = hashlib.sha256(self.version.encode())
+        content.update(msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations]))
+        for name, learner in self.learners.items():
+            content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
+        return content.hexdigest()
+
+    def to_plain(self) -> dict[str, Any]:
+        """The whole state, for a snapshot."""
+        return {
+            "name": self.name,
+            "configuration": msgspec.to_builtins(self.configuration),
+            "versions": [msgspec.msgpack.encode(one) for one in self.versions.values()],
+            "learners": {name: [one.kind, one.to_bytes()] for name, one in self.learners.items()},
+            "activations": self.activations,
+            "waiting": list(self.waiting),
+            "counts": msgspec.to_builtins(self.counts),
+            "plays": self.plays,
+            "kept": self.kept,
+        }
+
+    @classmethod
+    def from_plain(cls, told: dict[str, Any]) -> Served:
+        """The model with this state."""
+        versions = [msgspec.msgpack.decode(one, type=VersionAdded) for one in told["versions"]]
+        learners = told["learners"].items()
+        return cls(
+            told["name"],
+            msgspec.convert(told["configuration"], Configuration),
+            {one.version: one for one in versions},
+            {name: learner_from_bytes(kind, content, f"version {name}") for name, (kind, content) in learners},
+            list(told["activations"]),
+            Waiting((float(end), str(id)) for end, id in told["waiting"]),
+            msgspec.convert(told["counts"], Counts),
+            dict(told["plays"]),
+            dict(told.get("kept", {})),
+        )
+
+
+MOST_REMEMBERED = 20_000
+"""So many decisions are kept at hand; older ones are looked up in the store."""
+
+
+@dataclass
+class Record:
+    """A decision, its rewards in the order in which they came, and how it was settled.
+
+    Parameters
+    ----------
+    decided : Decided or None
+        None if rewards came under an id that nothing was decided under.
+    activated : bool
+        False while a deferred decision was not shown.
+    rewards : list of Rewarded
+    closed : Closed or None
+    grouped : Grouped or None
+        If this is the id of several decisions made together.
+    """
+
+    decided: Decided | None = None
+    activated: bool = True
+    rewards: list[Rewarded] = field(default_factory=list)
+    closed: Closed | None = None
+    grouped: Grouped | None = None
+
+    def take(self, event: AnyEvent) -> None:
+        """Follow one event about this decision."""
+        if isinstance(event, Decided):
+            self.decided, self.activated = event, not event.deferred
+        elif isinstance(event, Activated):
+            self.activated = True
+        elif isinstance(event, Rewarded):
+            self.rewards.append(event)
+        elif isinstance(event, Closed):
+            self.closed = event
+        elif isinstance(event, Grouped):
+            self.grouped = event
+
+    def joined(self) -> list[float]:
+        """Values that count for it."""
+        return [one.value for one in self.rewards if one.fate == "joined"]
+
+    def copy(self) -> Record:
+        """A record of its own."""
+        return replace(self, rewards=list(self.rewards))
+
+
+class Records:
+    """Records by key (see `decision_key`): the latest at hand, the others from the store."""
+
+    def __init__(self, of_key: Callable[[str], Iterable[Row]]) -> None:
+        self._of_key = of_key
+        self._near: OrderedDict[str, Record] = OrderedDict()
+
+    def find(self, key: str) -> Record | None:
+        """What is known under a key."""
+        if key in self._near:
+            self._near.move_to_end(key)
+            return self._near[key]
+        found = record_of(decoded(row.event) for row in self._of_key(key))
+        if found is not None:
+            self._keep(key, found)
+        return found
+
+    def at_hand(self, key: str) -> Record | None:
+        """What is known without asking the store."""
+        return self._near.get(key)
+
+    def forget(self) -> None:
+        """Ask the store from now on: others have added to it."""
+        self._near.clear()
+
+    def take(self, event: AnyEvent, *, fresh: bool = False) -> None:
+        """Follow an event of a decision; `fresh` if nothing can be known under its key yet."""
+        key = key_of(event)
+        assert key is not None
+        record = self._near.get(key) or (None if fresh else self.find(key))
+        if record is None:
+            record = Record()
+            self._keep(key, record)
+            record.take(event)
+        elif not _has(record, event):
+            record.take(event)
+
+    def _keep(self, key: str, record: Record) -> None:
+        self._near[key] = record
+        while len(self._near) > MOST_REMEMBERED:
+            self._near.popitem(last=False)
+
+
+def record_of(events: Iterable[AnyEvent]) -> Record | None:
+    """The record that these events of one decision make; None without any."""
+    record: Record | None = None
+    for event in events:
+        record = record or Record()
+        record.take(event)
+    return record
+
+
+def set_aside_in(store: Any) -> dict[int, str]:
+    """Numbers of the events that were set aside for good, and why."""
+    events = (decoded(row.event) for row in store.of_key(ASIDE))
+    return {seq: why for event in events if isinstance(event, SetAside) for seq, why in event.events.items()}
+
+
+def _has(record: Record, event: AnyEvent) -> bool:
+    """Whether the store has told of this very event already."""
+    return event in (record.decided, record.closed, record.grouped) or event in record.rewards
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A decision that is asked for.
+
+    Parameters
+    ----------
+    context : mapping or None
+        What all offered actions share.
+    labels : sequence of str
+        Offered arms by name; with neither labels nor actions, all active arms.
+    actions : sequence or None
+        What is known of each offered action.
+    id : str or None
+        The same id again has the same answer, and must be asked with the same context and actions.
+    scores : bool
+        Whether expected rewards are wanted.
+    deferred : bool
+        Whether the decision counts only once it is activated.
+    extra : mapping or None
+        What the door wants to find again, kept with the decision.
+    """
+
+    model: str = "default"
+    context: Mapping[str, Any] | None = None
+    labels: Sequence[str] = ()
+    actions: Sequence[Any] | None = None
+    id: str | None = None
+    scores: bool = False
+    deferred: bool = False
+    protocol: str = "v1"
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """A reward that came; `request` tells a repeated call from another reward.
+
+    Without a model it is for the only one that has decided under the id, see `State.owner`.
+    """
+
+    id: str
+    value: float
+    request: str | None = None
+    model: str | None = None
+
 
 log = logging.getLogger("invariant_bandits.service")
 LARGEST_REWARD = 1e9

@@ -12,8 +12,7 @@ from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.randomised import Randomised
-from invariant_bandits.service.learners.base import Actions, Context, Learner, Round
-from invariant_bandits.service.learners.telling import belief_of, logged_reward
+from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, belief_of, logged_reward
 
 NUMBERS = {float, int}
 

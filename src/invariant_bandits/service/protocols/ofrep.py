@@ -16,15 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.batches import Batch, Work
-from invariant_bandits.service.configuration import DAY
+from invariant_bandits.service.commands import Batch, Work
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.http import RefusedError, answer, check_values, printable, read, refusal
-from invariant_bandits.service.requests import Asked
-from invariant_bandits.service.served import Served
-from invariant_bandits.service.state import NotFoundError, State
+from invariant_bandits.service.responses import RefusedError, answer, check_values, printable, read, refusal
+from invariant_bandits.service.settings import DAY
+from invariant_bandits.service.state import Asked, NotFoundError, Served, State
 
 CODES = {400: "PARSE_ERROR", 404: "FLAG_NOT_FOUND", 422: "INVALID_CONTEXT"}
 TARGETING = "targetingKey"
@@ -121,7 +119,7 @@ def _evaluated(asked: Asked) -> Work:
         served = state.model(asked.model)
         if not any(served.learner.arms.values()):
             raise NotFoundError(f"key: the model {asked.model!r} has no arms, so that it is no flag")
-        return _told(work.decide(asked)(state, batch), served)
+        return _told(commands.decide(asked)(state, batch), served)
 
     return evaluated
 

@@ -8,13 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decoded
-from invariant_bandits.service.http import RefusedError, answer, check_id, check_values, has_field, parsed, read_body
-from invariant_bandits.service.records import Record, record_of
-from invariant_bandits.service.requests import Asked, Given
+from invariant_bandits.service.responses import (
+    RefusedError,
+    answer,
+    check_id,
+    check_values,
+    has_field,
+    parsed,
+    read_body,
+)
 from invariant_bandits.service.routes.shapes import (
     Arm,
     DecisionAnswer,
@@ -24,6 +30,7 @@ from invariant_bandits.service.routes.shapes import (
     RewardBatch,
     RewardRequest,
 )
+from invariant_bandits.service.state import Asked, Given, Record, record_of
 
 
 async def decide(request: Request) -> Response:
@@ -34,9 +41,9 @@ async def decide(request: Request) -> Response:
         many = parsed(body, DecisionBatch)
         _check_batch(len(many.decisions), service, "decisions")
         asked = [_asked(one, service) for one in many.decisions]
-        decided = await service.engine.submit(work.all_or_none([work.decide(one) for one in asked]))
+        decided = await service.engine.submit(commands.all_or_none([commands.decide(one) for one in asked]))
         return answer({"decisions": [_told(one) for one in decided]})
-    decision = await service.engine.submit(work.decide(_asked(parsed(body, DecisionRequest), service)))
+    decision = await service.engine.submit(commands.decide(_asked(parsed(body, DecisionRequest), service)))
     return answer(_told(decision))
 
 
@@ -48,17 +55,17 @@ async def reward(request: Request) -> Response:
         many = parsed(body, RewardBatch)
         _check_batch(len(many.rewards), service, "rewards")
         given = [_given(one) for one in many.rewards]
-        statuses = await service.engine.submit(work.all_or_none([work.reward(one) for one in given]))
+        statuses = await service.engine.submit(commands.all_or_none([commands.reward(one) for one in given]))
         return answer({"rewards": [RewardAnswer(one.id, how) for one, how in zip(given, statuses, strict=True)]})
     one = _given(parsed(body, RewardRequest))
-    return answer(RewardAnswer(one.id, await service.engine.submit(work.reward(one))))
+    return answer(RewardAnswer(one.id, await service.engine.submit(commands.reward(one))))
 
 
 async def activate(request: Request) -> Response:
     """A deferred decision was shown."""
     service = service_of(request, "decide")
     id = check_id(request.path_params["id"])
-    first = await service.engine.submit(work.activate(id, request.query_params.get("model")))
+    first = await service.engine.submit(commands.activate(id, request.query_params.get("model")))
     return answer({"id": id, "status": "activated" if first else "unchanged"})
 
 

@@ -10,16 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.model.model import Model
-from invariant_bandits.service import work
+from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.http import RefusedError, answer, check_values, read, read_body
+from invariant_bandits.service.background.schedule import Learning
+from invariant_bandits.service.dashboard import exploration_of, versions_of
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.learning.background import Learning
+from invariant_bandits.service.responses import RefusedError, answer, check_values, read, read_body
 from invariant_bandits.service.routes.shapes import ArmRequest, ModelRequest
+from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
-from invariant_bandits.service.views import exploration_of, versions_of
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
@@ -49,13 +49,15 @@ async def show(request: Request) -> Response:
             **served.learner.about(),
         }
 
-    return answer(await service.engine.submit(work.inspect(look)))
+    return answer(await service.engine.submit(commands.inspect(look)))
 
 
 async def list_models(request: Request) -> Response:
     """Names of all models and their active versions."""
     service = service_of(request, "read")
-    found = await service.engine.submit(work.inspect(lambda state: {n: one.version for n, one in state.models.items()}))
+    found = await service.engine.submit(
+        commands.inspect(lambda state: {n: one.version for n, one in state.models.items()})
+    )
     return answer({"models": [{"model": name, "version": version} for name, version in found.items()]})
 
 
@@ -65,7 +67,7 @@ async def make(request: Request) -> Response:
     if _is_json(request):
         asked = await read(request, ModelRequest, service.limits)
         learner = OpenLearner(dict.fromkeys(asked.arms, True), asked.columns, seed=service.engine.store.seed)
-        task = work.add_version(asked.name, learner, "empty", by=request.state.who, first=True)
+        task = commands.add_version(asked.name, learner, "empty", by=request.state.who, first=True)
         version = await service.engine.submit(task, alone=True)
         service.audit(request.state.who, f"made the empty model {asked.name}")
         return answer({"model": asked.name, "version": version}, 201)
@@ -99,9 +101,9 @@ async def _uploaded(request: Request, service: Service, name: str, *, first: boo
         raise RefusedError(422, f"body: {error}", "body") from None
     learner = FittedLearner(model, service.engine.store.seed)
     note, by = request.query_params.get("note", "")[:200], request.state.who
-    task = work.add_version(name, learner, "given", note=note, by=by, active=active, first=first, alike=alike)
+    task = commands.add_version(name, learner, "given", note=note, by=by, active=active, first=first, alike=alike)
     if not first:
-        await service.engine.submit(work.inspect(lambda state: state.model(name).name))
+        await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
     version: str = await service.engine.submit(task, alone=True)
     service.audit(request.state.who, f"added version {version} of {name}{', active' if active else ''}")
     return version
@@ -110,13 +112,15 @@ async def _uploaded(request: Request, service: Service, name: str, *, first: boo
 async def list_versions(request: Request) -> Response:
     """All versions, the active one marked."""
     service, name = service_of(request, "read"), _name(request)
-    return answer(await service.engine.submit(work.inspect(lambda state: {"versions": versions_of(state.model(name))})))
+    return answer(
+        await service.engine.submit(commands.inspect(lambda state: {"versions": versions_of(state.model(name))}))
+    )
 
 
 async def activate(request: Request) -> Response:
     """Have another version decide."""
     service, name = service_of(request, "admin"), _name(request)
-    task = work.activate_version(name, request.path_params["version"], why="by hand", by=request.state.who)
+    task = commands.activate_version(name, request.path_params["version"], why="by hand", by=request.state.who)
     version = await service.engine.submit(task, alone=True)
     service.audit(request.state.who, f"activated version {version} of {name}")
     return answer({"model": name, "version": version})
@@ -125,7 +129,7 @@ async def activate(request: Request) -> Response:
 async def roll_back(request: Request) -> Response:
     """Return to the version before."""
     service, name = service_of(request, "admin"), _name(request)
-    version = await service.engine.submit(work.roll_back(name, by=request.state.who), alone=True)
+    version = await service.engine.submit(commands.roll_back(name, by=request.state.who), alone=True)
     service.audit(request.state.who, f"rolled {name} back to version {version}")
     return answer({"model": name, "version": version})
 
@@ -134,7 +138,7 @@ async def learn(request: Request) -> Response:
     """Fit a new version to the model's own history, in the background."""
     service, name = service_of(request, "admin"), _name(request)
     learning = _learning(service)
-    await service.engine.submit(work.inspect(lambda state: state.model(name).name))
+    await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
     learning.begin(name, request.state.who)
     service.audit(request.state.who, f"began to learn {name} from its history")
     return answer({"model": name, **learning.told(name)}, 202)
@@ -144,7 +148,7 @@ async def show_learning(request: Request) -> Response:
     """What became of learning from the model's own history."""
     service, name = service_of(request, "read"), _name(request)
     learning = _learning(service)
-    await service.engine.submit(work.inspect(lambda state: state.model(name).name))
+    await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
     return answer({"model": name, **learning.told(name)})
 
 
@@ -163,7 +167,7 @@ async def list_arms(request: Request) -> Response:
         labels = served.learner.arms or dict.fromkeys(served.plays, True)
         return [{"label": one, "active": active, "plays": served.plays.get(one, 0)} for one, active in labels.items()]
 
-    return answer({"arms": await service.engine.submit(work.inspect(look))})
+    return answer({"arms": await service.engine.submit(commands.inspect(look))})
 
 
 async def add_arm(request: Request) -> Response:
@@ -171,7 +175,7 @@ async def add_arm(request: Request) -> Response:
     service, name = service_of(request, "admin"), _name(request)
     asked = await read(request, ArmRequest, service.limits)
     check_values(asked.features, service.limits, "features")
-    task = work.change_arms(name, asked.label, add=True, features=asked.features, by=request.state.who)
+    task = commands.change_arms(name, asked.label, add=True, features=asked.features, by=request.state.who)
     arms = await service.engine.submit(task, alone=True)
     service.audit(request.state.who, f"added an arm to {name}")
     return answer({"label": asked.label, "active": arms[asked.label]}, 201)
@@ -180,7 +184,7 @@ async def add_arm(request: Request) -> Response:
 async def retire_arm(request: Request) -> Response:
     """Never choose an arm again."""
     service, name, label = service_of(request, "admin"), _name(request), request.path_params["label"]
-    await service.engine.submit(work.change_arms(name, label, add=False, by=request.state.who), alone=True)
+    await service.engine.submit(commands.change_arms(name, label, add=False, by=request.state.who), alone=True)
     service.audit(request.state.who, f"retired an arm of {name}")
     return answer({"label": label, "active": False})
 
@@ -188,14 +192,14 @@ async def retire_arm(request: Request) -> Response:
 async def show_rules(request: Request) -> Response:
     """The configuration of a model."""
     service, name = service_of(request, "read"), _name(request)
-    return answer(await service.engine.submit(work.inspect(lambda state: state.model(name).configuration)))
+    return answer(await service.engine.submit(commands.inspect(lambda state: state.model(name).configuration)))
 
 
 async def change_rules(request: Request) -> Response:
     """Set the configuration of a model; what is not said gets its default."""
     service, name = service_of(request, "admin"), _name(request)
     asked = await read(request, Configuration, service.limits)
-    told = await service.engine.submit(work.configure(name, asked, by=request.state.who), alone=True)
+    told = await service.engine.submit(commands.configure(name, asked, by=request.state.who), alone=True)
     service.audit(request.state.who, f"configured {name}")
     return answer(told)
 

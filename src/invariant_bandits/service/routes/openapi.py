@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits import __version__
-from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.http import answer
+from invariant_bandits.service.responses import answer
 from invariant_bandits.service.routes import shapes
+from invariant_bandits.service.settings import Configuration
 
 SHAPES: tuple[type, ...] = (
     shapes.DecisionRequest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
@@ -11,14 +12,298 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from invariant_bandits.service.store import migrations
-from invariant_bandits.service.store.base import Head, UnavailableError
-from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, after, extended, seal
-from invariant_bandits.service.store.journal import check_journal, what_is_left
-from invariant_bandits.service.store.locking import FileLock
-from invariant_bandits.service.store.parts import snapshot_digest
-from invariant_bandits.service.store.seeds import marked, unmarked
+import numpy as np
+
+from invariant_bandits.service.store.base import (
+    SEALED,
+    START,
+    Head,
+    Row,
+    StoreError,
+    UnavailableError,
+    after,
+    extended,
+    marked,
+    seal,
+    snapshot_digest,
+    unmarked,
+)
+
+HEADER, FRAME_HEADER = 32, 24
+MAGIC = 0x377F0682
+"""Followed by one that says that words are big-endian."""
+MOST_AT_ONCE = 4_096
+"""Frames that are read together."""
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+def check_journal(path: Path) -> None:
+    """Raise StoreError if the log beside a SQLite file that nobody writes to was damaged."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        content = np.memmap(log, dtype=np.uint8, mode="r") if log.stat().st_size else None
+    except FileNotFoundError:
+        return
+    if content is not None and content.any():
+        _Log(content, log).check()
+
+
+def what_is_left(path: Path) -> str:
+    """Which events a damaged log leaves, in words."""
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    try:
+        (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
+        return f"event {0 if last is None else last + 1} and those after it cannot be read"
+    except sqlite3.DatabaseError:
+        return "no event can be read"
+    finally:
+        connection.close()
+
+
+class _Log:
+    """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words, modulo 2^32."""
+
+    def __init__(self, content: np.ndarray[Any, Any], path: Path) -> None:
+        self.content, self.path = content, path
+
+    def check(self) -> None:
+        header = self.content[:HEADER]
+        big = header[:HEADER].view(">u4") if len(header) == HEADER else np.zeros(8, dtype=">u4")
+        order = ">u4" if big[0] == MAGIC + 1 else "<u4"
+        stored = big[6:8].astype(np.uint32)
+        difference = stored - _sums(_words(header[:24], order)[None], Coefficients(6))[0]
+        size = int(big[2])
+        if int(big[0]) not in (MAGIC, MAGIC + 1) or difference.any() or size < 512 or size & (size - 1):
+            raise StoreError(f"{self.path} is damaged: its header does not match its checksum")
+        self.order, self.salts, self.size = order, big[4:6].astype(np.uint32), size
+        self.step = FRAME_HEADER + size
+        self.coefficients = Coefficients(2 + size // 4)
+        frames = (len(self.content) - HEADER) // self.step
+        bad, before = self._whole(frames, stored)
+        if bad < frames and (self._is_flipped(bad, before) or self._is_followed(bad + 1, frames)):
+            raise StoreError(f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it")
+
+    def _frames(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
+        """Headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
+        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(last - first, self.step)
+        headers = np.ascontiguousarray(part[:, :FRAME_HEADER]).view(">u4").astype(np.uint32)
+        covered = np.concatenate([part[:, :8], part[:, FRAME_HEADER:]], axis=1)
+        return headers, _sums(_words(covered, self.order), self.coefficients)
+
+    def _whole(self, frames: int, before: Words) -> tuple[int, Words]:
+        """Number of the first frame that does not follow, and the checksum before it."""
+        for first in range(0, frames, MOST_AT_ONCE):
+            headers, alone = self._frames(first, min(first + MOST_AT_ONCE, frames))
+            starts = np.vstack([before[None], headers[:-1, 4:6]])
+            whole = (self._continued(starts, alone) == headers[:, 4:6]).all(axis=1)
+            whole &= (headers[:, 2:4] == self.salts).all(axis=1)
+            if not whole.all():
+                bad = int(np.argmin(whole))
+                return first + bad, starts[bad]
+            before = headers[-1, 4:6]
+        return frames, before
+
+    def _continued(self, before: Words, alone: Words) -> Words:
+        """Checksums of frames after the checksums `before` (n, 2)."""
+        return alone + before @ self.coefficients.carried
+
+    def _is_flipped(self, bad: int, before: Words) -> bool:
+        """Whether one flipped bit explains a frame."""
+        headers, alone = self._frames(bad, bad + 1)
+        salts = headers[0, 2:4] ^ self.salts
+        difference = headers[0, 4:6] - self._continued(before[None], alone)[0]
+        if not difference.any():
+            return _bits(salts) == 1
+        if salts.any():
+            return False
+        if _bits(headers[0, 4:6] ^ self._continued(before[None], alone)[0]) == 1:  # of the checksum itself
+            return True
+        powers = (np.uint32(1) << np.arange(32, dtype=np.uint32))[:, None, None]
+        changes = powers * self.coefficients.of_words[None]  # (32, words, 2)
+        return bool((changes == difference).all(axis=2).any() or (changes == -difference).all(axis=2).any())
+
+    def _is_followed(self, first: int, frames: int) -> bool:
+        """Whether a transaction was written after one that ended behind the bad frame."""
+        for start in range(first, frames - 1, MOST_AT_ONCE):
+            headers, alone = self._frames(start, min(start + MOST_AT_ONCE + 1, frames))
+            follows = (self._continued(headers[:-1, 4:6], alone[1:]) == headers[1:, 4:6]).all(axis=1)
+            ours = (headers[:, 2:4] == self.salts).all(axis=1)
+            if (follows & (headers[:-1, 1] != 0) & ours[:-1] & ours[1:]).any():
+                return True
+        return False
+
+
+class Coefficients:
+    """What each of `words` words, and the checksum before them, add to a checksum: Fibonacci numbers modulo 2^32.
+
+    Attributes
+    ----------
+    of_words : array of uint32, shape (words, 2)
+    carried : array of uint32, shape (2, 2)
+    """
+
+    def __init__(self, words: int) -> None:
+        step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it, transposed
+        after = np.eye(2, dtype=np.uint32)
+        rows = []
+        for _ in range(words // 2):
+            rows.append(np.array([[1, 1], [0, 1]], dtype=np.uint32) @ after)
+            after = step @ after
+        self.of_words = np.concatenate(rows[::-1])
+        self.carried = after
+
+
+def _words(content: np.ndarray[Any, Any], order: str) -> Words:
+    return np.ascontiguousarray(content).view(order).astype(np.uint32)
+
+
+def _sums(words: Words, coefficients: Coefficients) -> Words:
+    """Checksums (n, 2) of words (n, m), each from zero."""
+    return words @ coefficients.of_words
+
+
+def _bits(words: Words) -> int:
+    """How many bits are set."""
+    return int(np.unpackbits(words.view(np.uint8)).sum())
+
+
+_held: set[tuple[int, int]] = set()
+"""Device and inode of each file that this process has locked."""
+
+
+class FileLock:
+    """The lock of the one process that writes to a file; the file is made if it does not exist.
+
+    The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It is a lock
+    of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the process closes any
+    descriptor of the file. Therefore a process never opens a file that it has locked a second time, and releases
+    the lock after it has closed its connections.
+
+    Parameters
+    ----------
+    path : Path
+        The file, links resolved.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if _is_held(path):
+            raise _in_use(path)
+        try:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written to: {error.strerror}") from None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._handle)
+            raise _in_use(path) from None
+        self.inode = _inode(os.fstat(self._handle))
+        _held.add(self.inode)
+
+    def release(self) -> None:
+        """Let other processes write."""
+        _held.discard(self.inode)
+        os.close(self._handle)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a process has a file open for writing. SQLite must not have it open in this process."""
+    if _is_held(path):
+        return True
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _is_held(path: Path) -> bool:
+    return path.exists() and _inode(path.stat()) in _held
+
+
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _in_use(path: Path) -> StoreError:
+    return StoreError(f"{path} is in use by another process")
+
+
+APPLICATION = 0x1B5D0001
+"""Marks the files of this product (SQLite's application_id)."""
+
+VERSION = 3
+"""Of the layout (SQLite's user_version). Before 3, decisions were found by their id without their model."""
+
+TABLES = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL, key TEXT, body BLOB NOT NULL)",
+    "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
+    "CREATE TABLE seals (first INTEGER PRIMARY KEY, digest BLOB NOT NULL)",
+    "CREATE TABLE contents (digest TEXT PRIMARY KEY, body BLOB NOT NULL)",
+    "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)",
+    "CREATE TABLE cut (first INTEGER NOT NULL, before BLOB NOT NULL, base INTEGER NOT NULL)",
+    "CREATE TABLE head (seq INTEGER NOT NULL, digest BLOB NOT NULL)",
+    "INSERT INTO head VALUES (0, zeroblob(16))",
+)
+
+
+SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+
+
+def make(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in an empty file, in one transaction."""
+    if _version(connection, path):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def check_layout(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise unless a file has exactly the tables of this version."""
+    if not _version(connection, path):
+        raise StoreError(f"{path} holds no store of decisions yet: start the service on it once")
+    if connection.execute(SCHEMA).fetchall() != _expected():
+        raise StoreError(f"{path} is damaged: its tables are not described as they were made")
+
+
+def _expected() -> list[tuple[str, str, str, str]]:
+    """The description of all tables, as SQLite keeps it."""
+    fresh = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for statement in TABLES:
+            fresh.execute(statement)
+        return fresh.execute(SCHEMA).fetchall()
+    finally:
+        fresh.close()
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the layout of a file: that of this release, or 0 for an empty file; else StoreError."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != APPLICATION and (application or tables):
+        raise StoreError(f"{path} is a database of something else")
+    if version not in (0, VERSION):
+        release = "a newer" if version > VERSION else "an earlier"
+        raise StoreError(f"{path} was written by {release} release (tables {version}, this release needs {VERSION})")
+    return int(version)
+
 
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
@@ -62,7 +347,7 @@ class SqliteStore:
             if writing:
                 self._prepare(check)
             self._connection = self._connect()
-            migrations.check(self._connection, self.path)
+            check_layout(self._connection, self.path)
             self._file = self._identity() if self._lock is None else self._lock.inode
             self.seed = self._sown()
         except sqlite3.DatabaseError as error:
@@ -92,7 +377,7 @@ class SqliteStore:
             raise StoreError(f"{error}; {what_is_left(self.path)}") from None
         connection = self._connect()
         try:
-            migrations.make(connection, self.path)
+            make(connection, self.path)
         finally:
             connection.close()
         if check is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from invariant_bandits.service.http import Handler
-from invariant_bandits.service.protocols.personalizer import evaluations, events, importances, models, rules
+from invariant_bandits.service.protocols.personalizer import evaluations, events, loop
+from invariant_bandits.service.responses import Handler
 
 CALLS: list[tuple[str, str, Handler]] = [
     ("POST", "/rank", events.rank),
@@ -14,26 +14,26 @@ CALLS: list[tuple[str, str, Handler]] = [
     ("POST", "/multislot/events/{id:path}/activate", events.activate),
     ("POST", "/events/{id:path}/reward", events.reward),
     ("POST", "/events/{id:path}/activate", events.activate),
-    ("GET", "/configurations/service", rules.show),
-    ("PUT", "/configurations/service", rules.change),
-    ("GET", "/configurations/policy", rules.show_settings),
-    ("PUT", "/configurations/policy", rules.change_settings),
-    ("DELETE", "/configurations/policy", rules.reset_settings),
+    ("GET", "/configurations/service", loop.show),
+    ("PUT", "/configurations/service", loop.change),
+    ("GET", "/configurations/policy", loop.show_settings),
+    ("PUT", "/configurations/policy", loop.change_settings),
+    ("DELETE", "/configurations/policy", loop.reset_settings),
     ("POST", "/configurations/applyFromEvaluation", evaluations.apply),
-    ("GET", "/model", models.export),
-    ("PUT", "/model", models.replace),
-    ("DELETE", "/model", models.reset),
-    ("GET", "/model/properties", models.properties),
-    ("DELETE", "/logs", models.delete_logs),
-    ("GET", "/logs/properties", models.log_properties),
+    ("GET", "/model", loop.export),
+    ("PUT", "/model", loop.replace),
+    ("DELETE", "/model", loop.reset),
+    ("GET", "/model/properties", loop.properties),
+    ("DELETE", "/logs", loop.delete_logs),
+    ("GET", "/logs/properties", loop.log_properties),
     ("GET", "/evaluations", evaluations.show_all),
     ("POST", "/evaluations", evaluations.make),
     ("PUT", "/evaluations/{id:path}", evaluations.make),
     ("GET", "/evaluations/{id:path}", evaluations.show),
     ("DELETE", "/evaluations/{id:path}", evaluations.delete),
-    ("GET", "/featureImportances", importances.show_all),
-    ("PUT", "/featureImportances/{id:path}", importances.make),
-    ("GET", "/featureImportances/{id:path}", importances.show),
-    ("DELETE", "/featureImportances/{id:path}", importances.delete),
+    ("GET", "/featureImportances", evaluations.show_all_importances),
+    ("PUT", "/featureImportances/{id:path}", evaluations.make_importances),
+    ("GET", "/featureImportances/{id:path}", evaluations.show_importances),
+    ("DELETE", "/featureImportances/{id:path}", evaluations.delete_importances),
 ]
 ROUTES = [Route(f"/{{door:personalizer}}{path}", handler, methods=[method]) for method, path, handler in CALLS]

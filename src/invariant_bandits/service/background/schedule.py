@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from invariant_bandits.service import work
-from invariant_bandits.service.batches import Batch, Work
+from invariant_bandits.service import commands
+from invariant_bandits.service.background.refit import follow
+from invariant_bandits.service.commands import Batch, Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
-from invariant_bandits.service.learning.following import follow
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import UnavailableError
 
@@ -161,7 +161,7 @@ class Learning:
             if self._ending:
                 raise UnavailableError("the service is ending")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "invariant_bandits.service.learning.process"],
+                [sys.executable, "-m", "invariant_bandits.service.background.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **ONE_THREAD},
@@ -196,7 +196,7 @@ def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activ
         evaluation, running = told["evaluation"], state.model(model).version
         active = activate == "always" or (activate == "better" and _is_good_enough(evaluation, told["first_fit"]))
         active = active and running == told["base"]
-        version = work.add_version(
+        version = commands.add_version(
             model,
             learner,
             "background",

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.learning.judging import in_words
-from invariant_bandits.service.learning.refitting import learn_from_history
-from invariant_bandits.service.store.opening import open_store
+from invariant_bandits.service.background.refit import in_words, learn_from_history
+from invariant_bandits.service.store.open_store import open_store
 
 LOWEST = 15
 """How nice it is to others."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.service.compacting import first_since
-from invariant_bandits.service.configuration import Configuration
-from invariant_bandits.service.history.settled import Settled, settled
+from invariant_bandits.service.history.decisions import Settled, settled
+from invariant_bandits.service.replay import first_since
+from invariant_bandits.service.settings import Configuration
 
 if TYPE_CHECKING:
     from invariant_bandits.evaluation.intervals import Estimate

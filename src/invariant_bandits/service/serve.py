@@ -2,33 +2,219 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from starlette.applications import Starlette
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
-from invariant_bandits.service import roles, work
-from invariant_bandits.service.access import Access, is_loopback
+from invariant_bandits.service import commands
+from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.batches import Batch, Work
+from invariant_bandits.service.background.schedule import Learning, Plan
+from invariant_bandits.service.commands import Answer, Batch, Task, Work
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.learning.background import Learning, Plan
-from invariant_bandits.service.limits import Limits
-from invariant_bandits.service.roles import engine_for
-from invariant_bandits.service.store.beginning import Begun
-from invariant_bandits.service.tokens import Role, read_tokens
+from invariant_bandits.service.responses import Limits
+from invariant_bandits.service.state import ConflictError, State
+from invariant_bandits.service.store.base import EmptyStoreError, Row, UnavailableError
+from invariant_bandits.service.store.open_store import Begun, open_store
+from invariant_bandits.service.store.postgres import is_address
+from invariant_bandits.service.store.verify import verify
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks for a newer published state."""
+
+
+class Decider(Engine):
+    """Decides from what a learner has published, and never learns.
+
+    Parameters
+    ----------
+    store : PostgresStore
+        Opened for writing, not for learning.
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(store, clock=clock)
+        self._newer: State | None = None
+        self._seen = self.state.seq
+        self._stopping = threading.Event()
+        self._looking = threading.Thread(target=self._look, name="published states", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._looking.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Finish what was asked, let go of the store."""
+        self._stopping.set()
+        if self._looking.is_alive():
+            self._looking.join()
+        super().stop()
+
+    def _first_state(self) -> State:
+        return published(self.store)
+
+    def _look(self) -> None:
+        """Fetch newer states in a thread of their own, so that no decision waits for them."""
+        newest = self.state.seq
+        while not self._stopping.wait(LOOK_EVERY):
+            with contextlib.suppress(UnavailableError):
+                if (self.store.snapshot_seq() or 0) > newest:
+                    self._newer = published(self.store)
+                    newest = self._newer.seq
+
+    def _take_newer(self) -> None:
+        newer, self._newer = self._newer, None
+        if newer is not None:
+            self.state = newer
+
+    def _put(self, task: Task) -> None:
+        if task.alone:
+            raise ConflictError("role: this process only decides; changes are made where the learner listens")
+        super()._put(task)
+
+    def _tend(self, now: float) -> None:
+        self._take_newer()
+
+    def _finish(self) -> None:
+        """Snapshots are the learner's."""
+
+    def _idle_for(self) -> float:
+        return LOOK_EVERY
+
+    def _proposed(self, tasks: Sequence[Task]) -> tuple[Batch, list[Answer]]:
+        """What some tasks propose; what is known of their decisions is asked of the store, where others add to it."""
+        self._take_newer()
+        self.state.records.forget()
+        try:
+            self._seen = self.store.head().seq
+        except UnavailableError as error:
+            self.available = False
+            return Batch(self._time.now()), [(task, None, error) for task in tasks]
+        return super()._proposed(tasks)
+
+    def _follow(self, rows: Iterable[Row]) -> None:
+        """What others have added is asked for again when it matters."""
+
+    def _append(self, batch: Batch) -> None:
+        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.near))
+        for event in batch.events:
+            self._tell(event)
+
+    def _recover(self) -> None:
+        self.store.reopen()
+
+    def _try_again(self) -> None:
+        if not self.available and time.monotonic() - self._tried >= LOOK_EVERY:
+            with contextlib.suppress(UnavailableError):
+                self._recover()
+                self.available = True
+            self._tried = time.monotonic()
+
+
+def published(store: Any) -> State:
+    """The newest state that a learner has published; UnavailableError if there is none yet."""
+    kept = store.latest_snapshot()
+    if kept is None:
+        raise UnavailableError("no learner has published a model yet")
+    return State.from_bytes(kept[1], store, published=True)
+
+
+FleetRole = Literal["alone", "learner", "decider"]
+"""Alone: decides and learns, and a second such process is refused. A learner waits for its turn instead, and
+publishes what it has learned; deciders decide from that, as many as are wanted."""
+PUBLISH_EVERY = 1.0
+"""Seconds between two published states."""
+PAUSE = 0.25
+"""Seconds between two looks whether it is one's turn."""
+
+Say = Callable[[str], None]
+
+
+def engine_for(role: FleetRole, address: str, say: Say, begun: Begun | None = None) -> Engine:
+    """The engine of a process with this role on the store under an address, or on one that is begun; not started."""
+    if role not in get_args(FleetRole):
+        raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
+    if role != "alone" and not is_address(address):
+        raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
+    if begun is not None:
+        return _finished(begun)
+    store = _with_something_published(address, say) if role == "decider" else opened_store(address, role, say)
+    try:
+        if role == "decider":
+            return Decider(store)
+        return Engine(store, publish_every=PUBLISH_EVERY) if role == "learner" else Engine(store)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _finished(begun: Begun) -> Engine:
+    """The engine on a store whose check goes on while the state is restored; what the check finds is told first."""
+    try:
+        try:
+            engine = Engine(begun.store)
+        finally:
+            begun.finish()
+    except BaseException:
+        begun.store.close()
+        raise
+    return engine
+
+
+def opened_store(address: str, role: FleetRole, say: Say) -> Any:
+    """The store under a path or `postgresql://…`, every event of it checked."""
+    waiting: dict[str, Any] = (
+        {"wait": Patience(say, "another process learns: waiting for its turn")} if role == "learner" else {}
+    )
+    return open_store(address, check=verify, **waiting)
+
+
+def _with_something_published(address: str, say: Say) -> Any:
+    """The store, as soon as a learner has published something in it."""
+    pause = Patience(say, "waiting for a learner to publish its first model")
+    while True:
+        try:
+            store = open_store(address, learning=False)
+            if store.snapshot_seq() is not None:
+                return store
+            store.close()
+        except EmptyStoreError:
+            pass
+        pause()
+
+
+class Patience:
+    """Waits a little each time it is called, and says once why."""
+
+    def __init__(self, say: Say, why: str) -> None:
+        self._say, self._why, self._is_said = say, why, False
+
+    def __call__(self) -> None:
+        """Wait."""
+        if not self._is_said:
+            self._say(self._why)
+        self._is_said = True
+        time.sleep(PAUSE)
+
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -65,7 +251,7 @@ class Settings:
     tokens: Mapping[str, Role] = field(default_factory=dict)
     token_file: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    role: roles.Role = "alone"
+    role: FleetRole = "alone"
     logs: Mapping[str, str] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
 
@@ -91,7 +277,7 @@ def opened(
     engine.start()
     try:
         if empty_model and not settings.models and not settings.logs and not engine.state.models:
-            engine.call(work.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
+            engine.call(commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
@@ -116,7 +302,7 @@ def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)
-            version = engine.call(work.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
+            version = engine.call(commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
             say(f"{name}: version {version}")
 
 
@@ -129,7 +315,7 @@ def _brought(name: str, learner: Learner, note: str) -> Work:
             for one in state.models[name].versions.values():
                 if one.content == digest:
                     return str(state.models[name].version)
-        version: str = work.add_version(name, learner, "file", note=note)(state, batch)
+        version: str = commands.add_version(name, learner, "file", note=note)(state, batch)
         return version
 
     return task

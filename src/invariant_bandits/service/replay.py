@@ -6,16 +6,13 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from invariant_bandits.service.events import AnyEvent, Decided, SetAside, decoded, encoded, key_of
-from invariant_bandits.service.records import set_aside_in
-from invariant_bandits.service.requests import Asked
-from invariant_bandits.service.state import State
-from invariant_bandits.service.store.base import UnavailableError
-from invariant_bandits.service.store.chain import Row, StoreError
+from invariant_bandits.service.events import AnyEvent, Decided, SetAside, decision_key, decoded, encoded, key_of
+from invariant_bandits.service.state import Asked, State, set_aside_in
+from invariant_bandits.service.store.base import Row, StoreError, UnavailableError
 from invariant_bandits.storage import FileError
 
 NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
@@ -202,3 +199,53 @@ def check(state: State, event: Decided) -> None:
     _, choice = state.chosen(served, asked, event.draw)
     if choice.place != event.place or choice.propensities != event.propensities or served.version != event.version:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
+
+
+class Compacted(NamedTuple):
+    """How many events were removed, and how many are left."""
+
+    removed: int
+    kept: int
+
+
+def compact(store: Any, before: float) -> Compacted:
+    """Remove events from before a time, seconds since 1970.
+
+    Decisions that wait for rewards stay, with all events after them, and so does the last batch. A reward that comes
+    later for a decision that was removed is kept and counted as one without a decision.
+    """
+    state = restored(store)
+    start, end = store.start().seq, store.head().seq
+    first = min(first_since(store, before, start, end), _oldest_needed(store, state, end))
+    if first <= start:
+        return Compacted(0, end - start)
+    store.cut(first, state.seq, state.to_bytes())
+    store.shrink()
+    return Compacted(first - start, end - first)
+
+
+def _row(store: Any, seq: int) -> Any:
+    return next(iter(list(store.rows(seq, seq + 1))))
+
+
+def first_since(store: Any, time: float, first: int, last: int) -> int:
+    """Number of the first batch that is not from before a time; of the last one if all are. Times never decrease."""
+    if first == last:
+        return first
+    last -= 1
+    while first < last:
+        middle = (first + last) // 2
+        if decoded(_row(store, middle).event).time < time:
+            first = middle + 1
+        else:
+            last = middle
+    return int(_row(store, first).batch)
+
+
+def _oldest_needed(store: Any, state: State, end: int) -> int:
+    """Number of the first batch with a decision that waits for rewards."""
+    oldest = end
+    for served in state.models.values():
+        for _, id in served.waiting:
+            oldest = min([oldest, *(row.batch for row in store.of_key(decision_key(id, served.name))[:1])])
+    return oldest

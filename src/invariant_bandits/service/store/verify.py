@@ -11,10 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from invariant_bandits.service.store.chain import SEALED, START, Row, StoreError, checked, is_whole, seal
-from invariant_bandits.service.store.parts import check_parts
-from invariant_bandits.service.store.postgres_connection import Reading, shown
-from invariant_bandits.service.store.traces import NOTHING, Trace, hidden, index_trace, trace
+from invariant_bandits.service.store.base import (
+    NOTHING,
+    SEALED,
+    START,
+    Row,
+    StoreError,
+    Trace,
+    check_parts,
+    checked,
+    hidden,
+    index_trace,
+    is_whole,
+    seal,
+    trace,
+)
+from invariant_bandits.service.store.postgres import Reading, shown
 
 ASKED = "SELECT seq, batch, key, body FROM events WHERE seq >= ? AND seq < ? ORDER BY seq"
 FEW = 8 * SEALED

@@ -1,0 +1,406 @@
+"""The whole of background learning that needs no service: from a store that is read to a version that was judged."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from invariant_bandits.checks import Array, InputError
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.evaluation.estimators import ones, support
+from invariant_bandits.evaluation.intervals import Estimate, estimated
+from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, prune
+from invariant_bandits.model.update import update_model
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.policies.auto import AutoISD
+from invariant_bandits.policies.past import MOST_SETS
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decoded
+from invariant_bandits.service.history.decisions import (
+    Layout,
+    Roles,
+    Settled,
+    in_order_of_settling,
+    layout_of,
+    rows_in_pieces,
+)
+from invariant_bandits.service.history.export import write_parquet
+from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.fitted import FittedLearner
+from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.replay import restored
+from invariant_bandits.service.state import Records
+
+FEWEST_ROUNDS = 200
+"""New decisions below which nothing is fitted."""
+FEWEST_WINDOWS, MOST_WINDOWS = 4, 24
+FEWEST_PER_WINDOW = 100
+MOST_FEATURES = 64
+"""Of a model that began empty, so many features are fitted, the most frequent ones."""
+FEWEST_USES = 20
+
+Decisions = Callable[[], Iterable[Settled]]
+"""Settled decisions from the first on, whenever it is called."""
+
+
+def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
+    """A new learner, and what it was made of in words.
+
+    Parameters
+    ----------
+    learner : Learner
+        The running version; it is left as it is.
+    decisions : callable
+        Gives the settled decisions that are new to the history of `learner`, or all there are of a model that began
+        empty, in the order in which they were learned.
+    count : int
+        How many these are.
+    """
+    if count < FEWEST_ROUNDS:
+        raise InputError(f"history: {count:,} decisions are new, {FEWEST_ROUNDS} are needed")
+    if isinstance(learner, FittedLearner):
+        return _updated(learner, decisions)
+    if isinstance(learner, OpenLearner):
+        return _fitted(learner, decisions, count)
+    raise InputError(f"model: a learner of kind {learner.kind!r} is not fitted to its history")
+
+
+# -- models that were fitted --
+
+
+def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str]:
+    """The model with the new decisions as further windows, by their number: times of the old log may be of any kind."""
+    own, layout = learner.model, layout_of(decisions, learner)
+    layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
+    timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
+    windows = max(round(layout.decisions * own.moments.windows / own.moments.rounds), 1)
+    with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
+        path = Path(folder) / "decisions.parquet"
+        write_parquet(path, layout, decisions())
+        with _quiet():
+            update = update_model(timeless, path, windows=windows)
+    made = FittedLearner(update.model, learner.seed)
+    for label, active in learner.arms.items():
+        if label not in made.arms:
+            made.add_arm(label, None)
+        if not active and made.arms[label]:
+            made.retire_arm(label)
+    return made, f"{update.new.rounds:,} decisions, {update.model.moments.windows} windows with those it had"
+
+
+# -- models that began empty --
+
+
+def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Learner, str]:
+    """AutoISD over the most frequent named features, those that cannot be estimated left out."""
+    layout = Layout(True, True, Roles())
+    uses: Counter[str] = Counter()
+    for one in decisions():
+        uses.update(name for name, value in layout.of_action(one, one.decided.place).items() if value)
+    names = tuple(name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES)
+    if not names:
+        raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
+    windows = min(count // max(FEWEST_PER_WINDOW, fewest_rounds(len(names))), MOST_WINDOWS)
+    if windows < FEWEST_WINDOWS:
+        needed = FEWEST_WINDOWS * max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
+        raise InputError(f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features")
+    moments, sets = _moments(layout, names, decisions, count, windows)
+    usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
+    kept = usable.feature_map.names
+    places = np.array([names.index(name) for name in kept])
+    with _quiet():
+        policy = AutoISD.from_history(usable.moments, offered=[one[:, places] for one in sets])
+    made = OpenLearner(
+        learner.arms,
+        learner.columns,
+        limit=learner.limit,
+        seed=learner.seed,
+        places={name: place for place, name in enumerate(kept)},
+        policy=policy,
+    )
+    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(kept)} of {len(uses)} features"
+    return made, words
+
+
+def _moments(
+    layout: Layout, names: Sequence[str], decisions: Decisions, count: int, windows: int
+) -> tuple[WindowedMoments, list[Array]]:
+    """Moments of what was chosen, and some of the offered sets."""
+    moments: WindowedMoments | None = None
+    sets: list[Array] = []
+    source, step = enumerate(decisions()), max(count // MOST_SETS, 1)
+    for window in range(windows):
+        rows, rewards = [], []
+        for place, one in islice(source, count * (window + 1) // windows - count * window // windows):
+            rows.append(_row(layout.of_action(one, one.decided.place), names))
+            rewards.append(one.reward)
+            if place % step == 0 and len(sets) < MOST_SETS:
+                offered = range(len(one.decided.propensities))
+                sets.append(np.array([_row(layout.of_action(one, action), names) for action in offered]))
+        one_window = WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
+        moments = one_window if moments is None else moments.followed_by(one_window)
+    assert moments is not None
+    return moments, sets
+
+
+def _row(numbers: dict[str, float], names: Sequence[str]) -> list[float]:
+    return [numbers.get(name, 0.0) for name in names]
+
+
+class _quiet(warnings.catch_warnings):  # noqa: N801 - reads like a verb
+    """Without the warnings of a search that stopped a little early."""
+
+    def __enter__(self) -> Any:
+        told = super().__enter__()
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return told
+
+
+class Watcher(Protocol):
+    """Is told of decisions before the learner sees them, and of their rewards before it learns them."""
+
+    def decided(self, learner: Learner, event: Decided) -> None:
+        """A decision was made."""
+
+    def settled(self, id: str, reward: float) -> None:
+        """It is about to be learned."""
+
+
+def follow(learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None) -> None:
+    """Teach a learner the events of a model from number `first` to before `last`.
+
+    It then stands where it would if it had been the active version in between, with the same bits.
+    """
+    records = Records(store.of_key)
+    for row in rows_in_pieces(store, first, last):
+        event = decoded(row.event)
+        if getattr(event, "model", None) != model:
+            continue
+        if isinstance(event, Decided):
+            records.take(event, fresh=True)
+            if watcher is not None:
+                watcher.decided(learner, event)
+            learner.seen(event.context, event.labels, event.actions)
+        elif isinstance(event, Closed) and event.value is not None:
+            record = records.find(decision_key(event.id, model))
+            if record is None or record.decided is None:
+                continue
+            if watcher is not None:
+                watcher.settled(event.id, event.value)
+            one = record.decided
+            with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
+                learner.learn(one.context, one.labels, one.actions, one.place, event.value)
+        elif isinstance(event, ArmAdded):
+            with suppress(InputError):
+                learner.add_arm(event.label, event.features)
+        elif isinstance(event, ArmRetired):
+            with suppress(InputError):
+                learner.retire_arm(event.label)
+
+
+FEWEST_JUDGED = 200
+"""Decisions of the running version below which nothing is concluded."""
+MOST_WAITING = 100_000
+
+
+class Seen(NamedTuple):
+    """What a new version would have done where the running one decided.
+
+    Attributes
+    ----------
+    weight : float
+        Its probability of what was played, over that of the running version.
+    difference : float
+        What it expects of its own probabilities, less what it expects of those that were played from.
+    expected : float
+        What it expected of what was played.
+    """
+
+    weight: float
+    difference: float
+    expected: float
+
+
+class Judge:
+    """Gathers, decision by decision, what a new version would have earned more.
+
+    Every decision says Σ_a (π(a) − p(a))·q̂(a) + (w − 1)·(r − q̂ of what was played): π are the probabilities of the
+    new version in the state it had learned by then, p the logged ones, w = π/p of what was played, q̂ what the new
+    version expected before it saw the reward r. Its mean is the doubly robust difference, unbiased as long as the
+    logged propensities are right.
+
+    Parameters
+    ----------
+    version : str
+        The running version; only its decisions count.
+    floor : float
+        Share of uniform chance that the new version would be served with.
+    """
+
+    def __init__(self, version: str, floor: float) -> None:
+        self.version, self.floor = version, floor
+        self.refused: str | None = None
+        self._waiting: dict[str, Seen] = {}
+        self._seen: list[Seen] = []
+        self._rewards: list[float] = []
+
+    def decided(self, learner: Learner, event: Decided) -> None:
+        """The running version decided: what would the new one have done?"""
+        if event.version != self.version or len(self._waiting) >= MOST_WAITING:
+            return
+        try:
+            round = learner.round_of(event.context, event.labels, event.actions)
+            mine = learner.policy_for(round, self.floor).propensities(round.features).tolist()
+            means = learner.means(round)
+        except InputError as error:
+            self.refused = str(error)
+            return
+        logged = event.propensities
+        difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
+        self._waiting[event.id] = Seen(mine[event.place] / logged[event.place], difference, means[event.place])
+
+    def settled(self, id: str, reward: float) -> None:
+        """What the running version earned with a decision."""
+        seen = self._waiting.pop(id, None)
+        if seen is not None:
+            self._seen.append(seen)
+            self._rewards.append(reward)
+
+    def verdict(self) -> Verdict:
+        """What the decisions say together."""
+        told = np.array(self._seen).reshape(-1, 3)
+        rewards, weights, expected = np.array(self._rewards), told[:, 0], told[:, 2]
+        effective, reasons = support(weights) if len(weights) else (0.0, ())
+        if len(weights) < FEWEST_JUDGED:
+            reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
+        if self.refused is not None:
+            reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
+        gain = estimated(
+            told[:, 1] + (weights - 1.0) * (rewards - expected),
+            ones(len(weights)),
+            effective_sample=effective,
+            reasons=reasons,
+            rewards=rewards,
+            expected=expected,
+            reach=weights - 1.0,
+        )
+        return Verdict(gain, float(rewards.mean()) if len(rewards) else None)
+
+
+class Verdict(NamedTuple):
+    """How much more per decision a new version would have earned, and what the running one did earn."""
+
+    gain: Estimate
+    earned: float | None
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better for all that can be known: the whole interval lies above 0."""
+        return self.gain.concludes and self.gain.low > 0.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values to be kept and shown."""
+        gain, known = self.gain, self.gain.concludes
+        return {
+            "decisions": gain.rounds,
+            "earned": self.earned,
+            "gain": float(gain.value) if np.isfinite(gain.value) else None,
+            "low": float(gain.low) if known else None,
+            "high": float(gain.high) if known else None,
+            "confidence": gain.confidence,
+            "better": self.better,
+            "worse": gain.concludes and gain.high < 0.0,
+            "unknown_because": list(gain.reasons),
+        }
+
+
+def in_words(told: Mapping[str, Any]) -> str:
+    """One line about a verdict, given as plain values.
+
+    >>> in_words({"gain": 0.03, "low": 0.01, "high": 0.05, "decisions": 900, "unknown_because": []})
+    '+0.03 [+0.01, +0.05] per decision against the running version, on 900 later decisions'
+    """
+    if told["unknown_because"]:
+        return f"not compared: {told['unknown_because'][0]}"
+    ends = f"[{told['low']:+.3g}, {told['high']:+.3g}]"
+    return (
+        f"{told['gain']:+.3g} {ends} per decision against the running version, on {told['decisions']:,} later decisions"
+    )
+
+
+JUDGED_SHARE = 0.25
+"""Share of the decisions, the latest ones, that a new version is judged on."""
+SETTLING_SHARE, FEWEST_SETTLING = 0.1, 100
+"""Share before these that it learns as they come without being judged: what a new policy tries at first is no part of
+what it will do, the less as the log seldom plays what it wants to try."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A new version that was judged.
+
+    Parameters
+    ----------
+    learner : Learner
+        It has learned the events before number `upto`.
+    base : str
+        The version it was compared with.
+    through : int
+        Settled decisions before this event are windows of its history; it learned the later ones as they came.
+    upto : int
+    words : str
+        What it was made of.
+    first_fit : bool
+        Whether the model had begun empty and was not fitted before.
+    evaluation : dict
+        The verdict, plain values.
+    """
+
+    learner: Learner
+    base: str
+    through: int
+    upto: int
+    words: str
+    first_fit: bool
+    evaluation: dict[str, Any]
+
+
+def learn_from_history(store: Any, model: str) -> Learned:
+    """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as they come.
+
+    In between it learns some without being judged.
+
+    Parameters
+    ----------
+    store : Store
+        Opened for reading; it may grow meanwhile.
+    model : str
+    """
+    state = restored(store)
+    served, upto = state.model(model), state.seq
+    base = served.versions[served.version]
+    first = base.through if isinstance(served.learner, FittedLearner) else 0
+    settled = array("q", (seq for seq, _ in in_order_of_settling(store, model, first, upto)))
+    judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
+    later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
+    if len(settled) <= later:
+        raise InputError(f"history: {len(settled):,} decisions are settled, more than {later} are needed")
+    count = len(settled) - later
+    through, judged_from = settled[count], settled[len(settled) - judged]
+    learner, words = made_from(
+        served.learner, lambda: (one for _, one in in_order_of_settling(store, model, first, through)), count
+    )
+    judge = Judge(base.version, served.configuration.floor)
+    follow(learner, store, model, through, judged_from)
+    follow(learner, store, model, judged_from, upto, judge)
+    first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
+    return Learned(learner, base.version, through, upto, words, first_fit, judge.verdict().to_plain())
