@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from invariant_bandits.cli.common import PROCESSORS, Bar, Jobs, Seed, check_target, console, one_thread_each, write_page
+from invariant_bandits.cli.common import PROCESSORS, Bar, check_target, console, one_thread_each, write_page
 
 study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
 
@@ -25,6 +25,8 @@ def _checked_folder(context: typer.Context, folder: Path) -> Path:
     return folder
 
 
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
 Page = Annotated[Path, typer.Option(help="Where the Markdown page goes.", callback=_checked_page)]
 Figures = Annotated[Path, typer.Option(help="Folder for its pictures.", callback=_checked_folder)]
 

@@ -51,12 +51,12 @@ def test_no_command_writes_over_its_input_or_a_file_of_another_kind(run_apart, t
     ):
         code, _, errors = run_apart(*words)
         assert code == 2
-        assert "it is not written over" in errors
+        assert "it is not overwritten" in errors
     assert log.read_bytes() == before
     assert notes.read_text() == "keep me"
     for _ in range(2):  # a model and a page may be replaced by others
         assert run_apart("fit", log, "-o", model, "--report", page, "--no-value")[0] == 0
     code, _, errors = run_apart("arms", model, "--retire", "banner_A", "-o", page)
     assert code == 2
-    assert "is no model; it is not written over" in errors
+    assert "exists and is not a model; it is not overwritten" in errors
     assert page.read_text().lower().startswith("<!doctype html")

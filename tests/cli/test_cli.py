@@ -26,7 +26,7 @@ def stored(tmp_path):
 
 def test_help_names_every_command():
     text = run("--help").stdout
-    commands = "fit inspect evaluate reproduce report simulate decompose study"
+    commands = "fit inspect evaluate reproduce report simulate decompose store"
     assert all(word in text for word in commands.split())
     assert run("--version").stdout.strip() == f"invariant-bandits {ib.__version__}"
 

@@ -98,10 +98,10 @@ def test_a_missing_extra_is_one_line_that_names_it(logs):
 
 def test_compiling_is_announced_once_and_only_if_it_happens(tmp_path):
     code = """
-from invariant_bandits.cli.compiling import say_when_compiling
+from invariant_bandits.cli.common import announce_compiling
 import numba
-say_when_compiling()
-say_when_compiling()
+announce_compiling()
+announce_compiling()
 print("loaded", flush=True)
 numba.njit(lambda x: x + 1)(1)
 numba.njit(lambda x: x + 2)(1)

@@ -163,10 +163,10 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
     (other / "cells" / first.name).write_bytes(first.read_bytes())
     with pytest.raises(InputError, match=f"{first.name} does not belong to this run: it has the seed 5, the run 6"):
         reproduction.read(other)
-    told = []
-    reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=told.append)
-    assert len(told) == 1
-    assert first.name in told[0]
+    notices = []
+    reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=notices.append)
+    assert len(notices) == 1
+    assert first.name in notices[0]
     assert reproduction.read(other).run.seed == 6
 
 

@@ -12,14 +12,7 @@ import pytest
 import invariant_bandits
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.cells import Cell
-from invariant_bandits.experiments.figures import (
-    dimension,
-    fast_rotation,
-    logged_rounds,
-    lower_bound,
-    residual_dimension,
-    violated_invariance,
-)
+from invariant_bandits.experiments.figures import dimension, guarantees, logged_rounds, online_drift
 from invariant_bandits.experiments.figures.experiment import PublishedResult
 from invariant_bandits.policies.memory import FOREVER, SlidingWindow
 from invariant_bandits.policies.registry import POLICIES, Contender
@@ -34,7 +27,7 @@ def drawn(cell, seed=0):
 
 @pytest.mark.parametrize("p_res", [2, 4, 6, 8])
 def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_res):
-    cell = residual_dimension.CELLS[p_res]
+    cell = dimension.RESIDUAL_CELLS[p_res]
     episode = drawn(cell)
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (10, 100, 2000)
     assert episode.logs.split.residual_dim == p_res
@@ -44,7 +37,7 @@ def test_the_residual_experiment_plants_ten_dimensions_of_which_so_many_drift(p_
 
 @pytest.mark.parametrize("p", range(3, 11))
 def test_the_dimension_experiment_always_drifts_in_two(p):
-    episode = drawn(dimension.CELLS[p])
+    episode = drawn(dimension.DIMENSION_CELLS[p])
     assert (episode.dim, episode.horizon, len(episode.logs.rewards)) == (p, 100, 2000)
     assert episode.logs.split.residual_dim == 2
 
@@ -60,7 +53,7 @@ def test_the_logs_experiment_has_seven_stable_and_three_drifting_dimensions(logg
 
 
 def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
-    episode = drawn(fast_rotation.CELL)
+    episode = drawn(online_drift.ROTATION)
     path = episode.coefficients @ episode.logs.split.residual
     np.testing.assert_allclose(np.linalg.norm(path, axis=1), 1.0)
     np.testing.assert_allclose(path[0], 1 / np.sqrt(2))
@@ -70,7 +63,7 @@ def test_the_seventh_experiment_rotates_two_coordinates_of_length_one():
 @pytest.mark.parametrize("breach", ["jump", "creep"])
 @pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
 def test_the_violated_part_has_moved_by_the_distance_on_the_axis(breach, size):
-    episode = drawn(violated_invariance.CELLS[breach][size])
+    episode = drawn(online_drift.VIOLATED[breach][size])
     stable = episode.logs.split.invariant
     moved = np.linalg.norm((episode.coefficients - episode.logs.component) @ stable, axis=1)
     assert moved[-1] == pytest.approx(size)
@@ -78,7 +71,7 @@ def test_the_violated_part_has_moved_by_the_distance_on_the_axis(breach, size):
 
 
 def test_the_lower_bound_instance_has_coefficients_of_one_over_root_t():
-    for p_res, cell in lower_bound.CELLS.items():
+    for p_res, cell in guarantees.HYPERCUBE_CELLS.items():
         episode = drawn(cell)
         residual = episode.coefficients @ episode.logs.split.residual
         np.testing.assert_allclose(np.abs(residual), 1 / np.sqrt(500))
@@ -150,13 +143,13 @@ PACKAGE = Path(invariant_bandits.__file__).parent
         "moments/windowed.py",
         "moments/power_sums.py",
         "decomposition/invariance.py",
-        "decomposition/prior.py",
+        "decomposition/drift_prior.py",
         "policies/kernels.py",
         "policies/auto.py",
         "policies/past.py",
         "simulation/paper.py",
         "simulation/loop.py",
-        "experiments/observing.py",
+        "experiments/cells.py",
     ],
 )
 def test_changed_code_makes_a_stored_cell_another_one(changed, tmp_path):

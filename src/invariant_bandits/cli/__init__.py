@@ -36,7 +36,9 @@ def _run() -> None:
 
         app(prog_name=NAME)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: nothing more is said
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # nobody reads on: nothing more is said
         sys.exit(1)
     except InputError as error:
         _fail(str(error))
@@ -45,7 +47,9 @@ def _run() -> None:
     except MemoryError as error:
         _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
     except ModuleNotFoundError as error:
-        _fail(f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}")
+        _fail(
+            f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}"
+        )
     except ImportError as error:
         _fail(str(error))
 
@@ -59,7 +63,9 @@ def _fail(words: str) -> NoReturn:
     try:
         from rich.console import Console
 
-        Console(stderr=True).print(f"error: {words}", style="bold red", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"error: {words}", style="bold red", highlight=False, markup=False, soft_wrap=True
+        )
     except ModuleNotFoundError:
         print(f"error: {words}", file=sys.stderr)
     sys.exit(2)

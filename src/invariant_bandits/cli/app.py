@@ -13,20 +13,8 @@ import typer
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli import (
-    arms,
-    convert,
-    demo,
-    experiments,
-    licences,
-    logs,
-    moments,
-    sample,
-    service,
-    store,
-    update,
-)
-from invariant_bandits.cli.common import console
+from invariant_bandits.cli import experiments, licences, logs, models, service, store
+from invariant_bandits.cli.common import console, register
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,11 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
-groups = (logs, update, arms, service, demo, convert, sample, experiments, moments, licences)
-commands: list[Callable[..., None]] = [command for group in groups for command in group.COMMANDS]
-for command in commands:
-    summary = str(command.__doc__).partition("\n")[0]  # whole: a summary of its own would be cut after eight words
-    app.command(command.__name__.strip("_"), short_help=summary)(command)
+commands: tuple[Callable[..., None], ...] = (
+    *(logs.fit, models.inspect, logs.evaluate, models.update, models.arms, service.serve, service.demo),
+    *(logs.convert, logs.sample, experiments.reproduce, experiments.compile_, experiments.report),
+    *(experiments.simulate, models.decompose, licences.licences),
+)
+register(app, *commands)
 app.add_typer(store.store, name="store")
 
 
@@ -79,8 +68,8 @@ def _common(
         typer.Option(
             metavar="MODULE",
             callback=_load,
-            help="Import your own policies, estimators, log formats or environments first: a module, or a .py file."
-            " It is code and runs with your rights.",
+            help="Import your own policies, estimators, log formats or environments first: a module, or a .py"
+            " file. It is code and runs with your rights.",
         ),
     ] = None,
 ) -> None:

@@ -1,20 +1,31 @@
-"""What several commands share: the consoles, progress, options that appear again, and where results go."""
+"""What several commands share: consoles, progress, options that appear again, and where results go."""
 
 from __future__ import annotations
 
+import inspect
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from invariant_bandits.checks import InputError, escape_control_chars
-from invariant_bandits.storage import kind_of, replace_file
+from invariant_bandits.storage import kind_of, read_toml, replace_file
 
 
 class Terminal(Console):
@@ -25,22 +36,54 @@ class Terminal(Console):
 
     def print(self, *words: Any, **options: Any) -> None:
         """Print words, or what rich can draw."""
-        super().print(*(escape_control_chars(one) if isinstance(one, str) else one for one in words), **options)
+        super().print(
+            *(escape_control_chars(one) if isinstance(one, str) else one for one in words), **options
+        )
 
 
 console = Terminal()
 plain_console = Terminal(soft_wrap=True, highlight=False)
 
+
 PROCESSORS = os.cpu_count() or 1
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 FAILED = 1
 """Exit code of a command that did its work but could not draw its report."""
 NO_ANSWER = 3
 """Exit code of a command whose input was good but cannot answer the question."""
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on standard output; words and progress go to standard error.")
-]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes to use.")]
+OPTIONS = read_toml(Path(__file__).with_name("options.toml"))
+"""Section, one per command and those that several share -> option -> its help, or its settings for typer."""
+COMPILING = "compiling the inner loops, once after installation; this takes up to a minute"
+
+
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer takes a command: its parameters with help, names and bounds from options.toml."""
+    own, section = inspect.signature(function, eval_str=True), function.__name__.strip("_")
+
+    def typed(parameter: inspect.Parameter) -> inspect.Parameter:
+        name = parameter.name
+        tables = (OPTIONS.get(section, {}), OPTIONS["log"], OPTIONS["shared"])
+        settings: Any = next(table[name] for table in tables if name in table)
+        settings = {"help": settings} if isinstance(settings, str) else dict(settings)
+        flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
+        names = settings.pop("names", flag)
+        kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
+        return parameter.replace(annotation=Annotated[parameter.annotation, kind(*names, **settings)])
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        function(**values)
+
+    described = own.replace(parameters=[typed(parameter) for parameter in own.parameters.values()])
+    command.__signature__ = described  # type: ignore[attr-defined]
+    command.__annotations__ = {name: item.annotation for name, item in described.parameters.items()}
+    return command
+
+
+def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
+    """Make functions commands of an app, under their names."""
+    for function in functions:
+        summary = str(function.__doc__).partition("\n")[0]  # whole: typer would cut it after eight words
+        app.command(function.__name__.strip("_"), short_help=summary)(as_command(function))
 
 
 def one_thread_each() -> None:
@@ -53,23 +96,24 @@ def one_thread_each() -> None:
 
 def width() -> int:
     """How wide lines may be: as the terminal is, 60 at least and 140 at most; 100 where there is none."""
-    told = os.environ.get("COLUMNS", "")
-    if not told.isdigit() and not plain_console.is_terminal:
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdigit() and not plain_console.is_terminal:
         return 100
-    return max(60, min(int(told) if told.isdigit() else plain_console.width, 140))
+    return max(60, min(int(columns) if columns.isdigit() else plain_console.width, 140))
 
 
 @contextmanager
 def words_on_stderr(wanted: bool) -> Iterator[None]:
     """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON object."""
-    before = [one.stderr for one in (console, plain_console)]
-    for one in (console, plain_console):
-        one.stderr = wanted or one.stderr
+    consoles = (console, plain_console)
+    before = [terminal.stderr for terminal in consoles]
+    for terminal in consoles:
+        terminal.stderr = wanted or terminal.stderr
     try:
         yield
     finally:
-        for one, stderr in zip((console, plain_console), before, strict=True):
-            one.stderr = stderr
+        for terminal, stderr in zip(consoles, before, strict=True):
+            terminal.stderr = stderr
 
 
 def print_json(values: dict[str, Any]) -> None:
@@ -85,12 +129,30 @@ def write_report(path: Path, draw: Callable[[], str]) -> str | None:
         with plain_console.status("drawing the report"):
             page = draw()
     except Exception as error:
-        words = escape_control_chars(f"error: the report could not be drawn ({type(error).__name__}: {error})")
+        words = escape_control_chars(
+            f"error: the report could not be drawn ({type(error).__name__}: {error})"
+        )
         print(words, file=sys.stderr)
         return None
     replace_file(path, page.encode())
     plain_console.print(f"report: {path}")
     return str(path)
+
+
+def show_model(
+    path: Path, page: Path, draw: Callable[[], str], text: str, cost: str, values: dict[str, Any] | None
+) -> None:
+    """Draw the report of a model that was stored at `path`, and print what it says.
+
+    draw: makes the page; text: the model in words; cost: the rows read and the time; values: the answer as JSON,
+    None where it is not wanted. A report that cannot be drawn ends the command with FAILED.
+    """
+    written = write_report(page, draw)
+    plain_console.print(f"{text}\n\nmodel: {path}\n{cost}")
+    if values is not None:
+        print_json(values | {"model": str(path), "report": written})
+    if written is None:
+        raise typer.Exit(FAILED)
 
 
 class Bar:
@@ -109,6 +171,63 @@ class Bar:
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
+
+
+@contextmanager
+def playing() -> Iterator[Callable[[float, int], None]]:
+    """A bar with policies done, as a function of (done, all)."""
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=plain_console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("playing policies", total=None)
+        yield lambda done, total: bar.update(
+            task, completed=done, total=total, description=f"{done:.0f} of {total} policies", refresh=True
+        )
+
+
+@contextmanager
+def reading() -> Iterator[Callable[[int, int | None, float], None]]:
+    """A bar with rows and rows per second, as a function of (rows, total or None, seconds)."""
+    columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    words = ""
+    with Progress(*columns, console=plain_console, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(rows: int, total: int | None, seconds: float) -> None:
+            nonlocal words
+            words = f"{rows:,} rows, {rows / max(seconds, 1e-9):,.0f} rows/s"
+            fitting = ", fitting" if rows == total else ""
+            bar.update(task, completed=rows, total=total, description=f"{words}{fitting}")
+
+        yield show
+    plain_console.print(f"{words}\n")
+
+
+@cache
+def announce_compiling() -> None:
+    """Announce the first compilation of this process, or of a worker that it forks, once, on standard error."""
+    from numba.core import event
+
+    events: Any = event
+    announced = mmap.mmap(-1, 1)  # shared with forked workers
+
+    class Announcement(events.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            if announced[0] == 0:
+                announced[0] = 1
+                print(COMPILING, file=sys.stderr, flush=True)
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    events.register("numba:compile", Announcement())
+
+
+def check_targets(out: Path, report: Path, *, force: bool, reads: Iterable[object] = ()) -> None:
+    """Check the model and the report that a command will write, which must be two files."""
+    check_target(out, "--out", "model", force=force)
+    check_target(report, "--report", "page", force=force, reads=reads)
+    if report == out:
+        raise InputError(f"--out and --report must be different files, got {out} for both")
 
 
 def check_target(
@@ -133,7 +252,7 @@ def check_target(
     check_not_read(path, option, reads)
     if not force and path.stat().st_size and not KINDS[what](path):
         how = "" if force is None else " without --force"
-        raise InputError(f"{option}: {path} is there already and is no {what}; it is not written over{how}")
+        raise InputError(f"{option}: {path} exists and is not a {what}; it is not overwritten{how}")
 
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
@@ -160,8 +279,7 @@ KINDS: Mapping[str, Callable[[Path], bool]] = {
     "Markdown page": _begins(b"# "),
     "picture": _begins(b"\x89png", b"<?xml", b"<svg", b"%pdf"),
 }
-"""How a file of each kind is told from others."""
-Force = Annotated[bool, typer.Option("--force", help="Write over files of another kind, too; never over what is read.")]
+"""How a file of each kind is recognised."""
 
 
 def write_page(page: str, path: Path) -> None:

@@ -81,7 +81,7 @@ class Visitors:
     alarmed_at: int | None
 
     def run(self) -> None:
-        """Visit until told to stop, or until the service is gone."""
+        """Visit until stopped, or until the service is gone."""
         pace, due = 1.0 / self.plan.rate, time.monotonic()
         try:
             while not self._enough.wait(max(0.0, due - time.monotonic())):
@@ -99,7 +99,9 @@ class Visitors:
         """One visit, and the rewards that are due by now."""
         if self.visits == self.plan.break_after:
             self.shop.break_invariance()
-            self.say(f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow to arrive")
+            self.say(
+                f"visit {self.visits:,}: invariance breaks; visitors now like what is dear and slow to arrive"
+            )
         self.visits += 1
         products, person = self.shop.visit(), self.shop.person()
         product, banner = self.client.decide_many(
@@ -155,11 +157,11 @@ def demonstrate(store: Path, plan: Plan, *, port: int = 0, say: Say = lambda lin
     service, settings = prepared(store, shop, plan, port=port or free_port(), say=say)
     with visiting(f"http://{settings.host}:{settings.port}", shop, plan, say) as begin:
 
-        def told(line: str) -> None:
+        def announce(line: str) -> None:
             say(f"{line}: open it in a browser; Ctrl-C ends the demonstration")
             begin()
 
-        return run(service, settings, told)
+        return run(service, settings, announce)
 
 
 @contextmanager

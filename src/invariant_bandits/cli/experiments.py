@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import PROCESSORS, Bar, Force, Jobs, Seed, check_target, console, one_thread_each
+from invariant_bandits.cli.common import PROCESSORS, Bar, check_target, console, one_thread_each
 from invariant_bandits.cli.interrupts import say_how_to_go_on
 
 if TYPE_CHECKING:
@@ -25,15 +24,13 @@ COMPILING = "compiling (once after installation)"
 
 
 def reproduce(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Which ones; all if none is named.")
-    ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's 20 repetitions.")] = False,
-    replications: Annotated[int | None, typer.Option(min=2, help="Repetitions per cell; 200 if not given.")] = None,
-    jobs: Jobs = PROCESSORS,
-    out: Annotated[Path, typer.Option(help="Folder for cells, figures and report.")] = Path("results"),
-    seed: Seed = 20261116,
-    force: Force = False,
+    experiments: list[str] | None = None,
+    paper: bool = False,
+    replications: int | None = None,
+    jobs: int = PROCESSORS,
+    out: Path = Path("results"),
+    seed: int = 20261116,
+    force: bool = False,
 ) -> None:
     """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write report.html.
 
@@ -73,10 +70,7 @@ def compile_() -> None:
     console.print("the inner loops are compiled")
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a finished run of `reproduce`.")],
-    jobs: Jobs = PROCESSORS,
-) -> None:
+def report(folder: Path, jobs: int = PROCESSORS) -> None:
     """Judge the claims and draw the figures and the report again, without playing anything."""
     _report(folder, jobs)
 
@@ -125,20 +119,13 @@ def _open_claims(found: Reproduction) -> Table:
 
 
 def simulate(
-    config: Annotated[Path, typer.Argument(help="A TOML file; see docs/experiments.md.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("simulation"),
-    jobs: Jobs = PROCESSORS,
-    replications: Annotated[int | None, typer.Option(min=2, help="Instead of the file's.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the file's.")] = None,
-    allow_code: Annotated[
-        bool,
-        typer.Option(
-            "--allow-code",
-            help="Policies of the file may be 'module:function', which is imported and runs with your rights; without"
-            " it they are registered names only.",
-        ),
-    ] = False,
-    force: Force = False,
+    config: Path,
+    out: Path = Path("simulation"),
+    jobs: int = PROCESSORS,
+    replications: int | None = None,
+    seed: int | None = None,
+    allow_code: bool = False,
+    force: bool = False,
 ) -> None:
     """Play one's own grid of worlds and policies; finished cells are not played again."""
     from invariant_bandits.experiments import cells
@@ -169,7 +156,11 @@ def simulate(
     console.print(f"one Parquet file per cell: {out}")
     if len(names) <= plots.MOST_SERIES:
         chart = {
-            cell: {name: (float(v.mean()), float(v.max())) for name in names if (v := result.final(name)).mean() > 0.0}
+            cell: {
+                name: (float(v.mean()), float(v.max()))
+                for name in names
+                if (v := result.final(name)).mean() > 0.0
+            }
             for cell, result in results.items()
         }
         picture = plots.save(plots.regret_chart(chart), out / "regret", PICTURES)
@@ -186,6 +177,3 @@ def _regret_table(results: Mapping[str, SimulationResult], names: list[str]) -> 
         shown = (f"{v.mean():.1f} ± {v.std(ddof=1) / len(v) ** 0.5:.1f} ({v.max():.0f})" for v in finals)
         table.add_row(cell, *shown)
     return table
-
-
-COMMANDS = (reproduce, compile_, report, simulate)

@@ -45,8 +45,8 @@ def ending_on_interrupt() -> Iterator[None]:
         return
     own = os.getpid()
     _said.clear()
-    told, telling = os.pipe()
-    os.set_blocking(telling, False)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
 
     def say_once() -> None:
         if not _said:
@@ -56,7 +56,7 @@ def ending_on_interrupt() -> Iterator[None]:
                 os.write(2, f"{cursor}\n{'; '.join(['interrupted', *_how_to_go_on])}\n".encode())
 
     def watch() -> None:
-        while number := os.read(told, 1):
+        while number := os.read(reader, 1):
             if number[0] == signal.SIGINT:
                 say_once()
                 time.sleep(PATIENCE)
@@ -71,11 +71,11 @@ def ending_on_interrupt() -> Iterator[None]:
         raise Interrupted
 
     before = signal.signal(signal.SIGINT, end)
-    wakened = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    wakened = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakened)
         signal.signal(signal.SIGINT, before)
-        os.close(telling)  # the thread reads the end
+        os.close(writer)  # the thread reads the end

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
-from invariant_bandits.cli.common import AsJson, print_json, width
 from invariant_bandits.cli.common import plain_console as console
+from invariant_bandits.cli.common import print_json, width
 
 PRODUCT = "invariant-bandits"
 CLASSIFIER = "License :: OSI Approved :: "
@@ -71,13 +70,17 @@ def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
 
 def _licence(package: metadata.Distribution, needed: bool) -> Licence:
     about = package.metadata
-    classified = [line.removeprefix(CLASSIFIER) for line in about.get_all("Classifier") or () if CLASSIFIER in line]
-    expression, text = (str(about[key]).strip() if key in about else "" for key in ("License-Expression", "License"))
+    classified = [
+        line.removeprefix(CLASSIFIER) for line in about.get_all("Classifier") or () if CLASSIFIER in line
+    ]
+    expression, text = (
+        str(about[key]).strip() if key in about else "" for key in ("License-Expression", "License")
+    )
     words = expression or (text if len(text) <= LONGEST and "\n" not in text else "") or ", ".join(classified)
     return Licence(str(about["Name"]), package.version, words or UNKNOWN, needed)
 
 
-def licences(as_json: AsJson = False) -> None:
+def licences(as_json: bool = False) -> None:
     """List the licences of this package and of everything it needs that is installed."""
     from invariant_bandits.reports.page import table_lines
 
@@ -85,8 +88,7 @@ def licences(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"packages": [asdict(licence) for licence in installed]})
         return
-    rows = [[item.package, item.version, item.words, "needed" if item.needed else "extra"] for item in installed]
+    rows = [
+        [item.package, item.version, item.words, "needed" if item.needed else "extra"] for item in installed
+    ]
     console.print("\n".join(table_lines(("package", "version", "licence", ""), rows, width())))
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (licences,)

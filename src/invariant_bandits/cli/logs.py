@@ -1,12 +1,17 @@
-"""The commands that take a log: fit, inspect, evaluate; argument parsing and printing only."""
+"""The commands that read a log: fit, evaluate, convert, and sample, which writes logs to try them on.
+
+Every option that says what the log is comes from LogOptions; the rest of a command is arguments and printing.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
@@ -15,81 +20,179 @@ from invariant_bandits.cli.common import (
     FAILED,
     NO_ANSWER,
     PROCESSORS,
-    AsJson,
-    Force,
+    announce_compiling,
     check_not_read,
     check_target,
+    check_targets,
+    playing,
     print_json,
+    reading,
+    show_model,
     width,
     words_on_stderr,
     write_report,
 )
 from invariant_bandits.cli.common import plain_console as console
-from invariant_bandits.cli.compiling import say_when_compiling
-from invariant_bandits.cli.log_options import LogOptions, split_words, with_log_options
-from invariant_bandits.cli.progress import playing, reading
 
 if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log
 
 MOST_ARMS_SHOWN = 20
-Report = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Where the HTML report goes.")]
+COLUMN_ROLES = (
+    *(
+        "time",
+        "reward",
+        "action",
+        "arm",
+        "arms_offered",
+        "propensity",
+        "position",
+        "round",
+        "chosen",
+        "offered",
+    ),
+    "rewards",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What a command knows of its log; every field is an option of the command line, every column another one."""
+
+    logs: list[str]
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    strict: bool = False
+    keep_going: bool = False
+    centre: bool = False
+    standardise: str = "none"
+    interactions: list[str] | None = None
+    max_categories: int = 50
+    impute: bool = True
+    schema: Path | None = None
+    features: list[str] | None = None
+    one_hot: list[str] | None = None
+    arms: list[str] | None = None
+    catalogue: Path | None = None
+    arm_model: str = "auto"
+    full_information: bool = False
+    day_first: bool | None = None
+
+    def reading_options(self) -> dict[str, Any]:
+        """What to make of the columns and of bad rows, as the functions of the library take it."""
+        from invariant_bandits.logs.features import FeatureOptions
+
+        features = FeatureOptions(
+            split_words(self.interactions),
+            *(self.standardise, self.centre, self.max_categories),
+            impute=self.impute,
+            arm_model=self.arm_model,
+        )
+        return {"features": features, "strict": self.strict, "keep_going": self.keep_going}
+
+    def overrides(self) -> dict[str, Any]:
+        """Fields of a Schema that the file or options give; 'none' says that the log has no such column."""
+        from invariant_bandits.logs.schema import toml_overrides
+
+        known = {} if self.schema is None else toml_overrides(self.schema)
+        for role, column in self.columns.items():
+            if column is not None:
+                known[role] = None if column == "none" else column
+        if self.full_information:
+            known["full_information"] = True
+        if self.day_first is not None:
+            known["day_first"] = self.day_first
+        if self.features:
+            known["features"] = split_words(self.features)
+        if self.one_hot:
+            known["categorical"] = split_words(self.one_hot)
+        return known
+
+    def open(self, targets: Mapping[str, Path]) -> Log:
+        """Open the log, once for everything that follows, and print what its columns were taken for.
+
+        targets: option -> file that will be written, which must be none of those that are read.
+        """
+        with console.status("looking at the columns"):
+            from invariant_bandits.logs.log import open_log
+
+            opened = open_log(
+                self.logs[0] if len(self.logs) == 1 else list(self.logs),
+                self.overrides(),
+                catalogue=self.catalogue,
+                arms=split_words(self.arms) if self.arms else None,
+            )
+            reads = [self.schema, self.catalogue, *(task.file for task in opened.source.tasks)]
+            for option, path in targets.items():
+                check_not_read(path, option, reads)
+            arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
+        console.print(f"{opened.schema.describe()}\n{arms}")
+        return opened
+
+
+def split_words(words: Sequence[str] | None) -> tuple[str, ...]:
+    """Words of options that may be repeated and may hold commas."""
+    return tuple(word.strip() for line in words or () for word in line.split(",") if word.strip())
+
+
+def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of LogOptions as parameters of its own, handed over together as its `log`."""
+    hints = get_type_hints(LogOptions)
+    defaults = {option.name: option.default for option in fields(LogOptions) if option.name != "columns"}
+    own = [
+        item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "log"
+    ]
+
+    @wraps(command)
+    def whole(**values: Any) -> None:
+        announce_compiling()
+        columns = {role: values.pop(role) for role in COLUMN_ROLES}
+        log = LogOptions(columns=columns, **{name: values.pop(name) for name in defaults})
+        with words_on_stderr(bool(values.get("as_json"))):
+            command(log=log, **values)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    logs, *options = (
+        inspect.Parameter(
+            name,
+            keyword,
+            default=inspect.Parameter.empty if name == "logs" else default,
+            annotation=hints[name],
+        )
+        for name, default in defaults.items()
+    )
+    columns = [inspect.Parameter(role, keyword, default=None, annotation=str | None) for role in COLUMN_ROLES]
+    parameters = [logs, *(item.replace(kind=keyword) for item in own), *columns, *options]
+    whole.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return whole
 
 
 @with_log_options
 def fit(
     log: LogOptions,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where the model goes.")],
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="auto-isd; isd-linucb, isd-lints; linucb, lints, greedy, which learn all logs; linucb-cold; or any"
-            " other registered policy."
-        ),
-    ] = "auto-isd",
-    windows: Annotated[
-        int | None, typer.Option(min=2, help="Windows of equally many rows; 8 if nothing is said.")
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option(help="Windows of this length: 30min, 12h, 7d, 2w, 1mo, 1y; or a number.")
-    ] = None,
-    edges: Annotated[
-        str | None, typer.Option(help="Times that bound the windows, separated by commas: dates or numbers.")
-    ] = None,
-    exploration: Annotated[
-        str | None,
-        typer.Option(
-            help="Factor on confidence widths, or 'rehearsed': what does best on the log's offered actions against the"
-            " policy's own doubts (auto-isd does so by itself if the log has them)."
-        ),
-    ] = None,
-    horizon: Annotated[
-        int | None, typer.Option(min=1, help="How many rounds will be served; tests that cannot pay are left out.")
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Probability of failure of the confidence sets.")] = 0.01,
-    report: Report = None,
-    value: Annotated[
-        bool, typer.Option(help="Ask what the policy would have earned, if the log can tell; takes seconds.")
-    ] = True,
-    engine: Annotated[str, typer.Option(help="Where the log is read: local, dask or spark.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of the cluster, tcp://… or spark://…; without it one is started here.")
-    ] = None,
-    force: Force = False,
-    as_json: AsJson = False,
+    out: Path,
+    policy: str = "auto-isd",
+    windows: int | None = None,
+    every: str | None = None,
+    edges: str | None = None,
+    exploration: str | None = None,
+    horizon: int | None = None,
+    confidence: float = 0.01,
+    report: Path | None = None,
+    value: bool = True,
+    engine: str = "local",
+    address: str | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Learn from a log what is stable and what drifts: writes a model to serve and a report to read.
 
     The meaning of the columns is guessed from names and types, and shown; options correct it.
     """
     page_path = out.with_suffix(".html") if report is None else report
-    check_target(out, "--out", "model", force=force)
-    check_target(page_path, "--report", "page", force=force)
-    if page_path == out:
-        raise InputError(f"--out and --report must be different files, got {out} for both")
+    check_targets(out, page_path, force=force)
     factor = None if exploration is None else _factor(exploration)
     began = time.perf_counter()
-    opened = _opened(log, {"--out": out, "--report": page_path})
+    opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
     with reading() as progress:
         from invariant_bandits.model.fit import fit_logs
 
@@ -99,35 +202,29 @@ def fit(
             windows=windows,
             every=every,
             edges=None if edges is None else _edges(edges),
-            features=log.feature_options(),
             engine=engine,
             address=address,
-            strict=log.strict,
-            keep_going=log.keep_going,
             exploration=factor,
             horizon=horizon,
             confidence=confidence,
             progress=progress,
+            **options,
         )
     if value:
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
 
-            value_words = expected_value(
-                model, opened, exploration=factor, confidence=confidence, features=log.feature_options()
-            )
-            model = replace(model, value=value_words)
+            asked = {"exploration": factor, "confidence": confidence, "features": options["features"]}
+            model = replace(model, value=expected_value(model, opened, **asked))
     model.save(out)
     from invariant_bandits.reports import model_page, values
 
-    written = write_report(page_path, lambda: model_page.report(model))
-    console.print(model_page.text(model, columns=False, width=width()))
-    console.print(f"\nmodel: {out}")
-    console.print(f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s")
-    if as_json:
-        print_json(values.of_model(model) | {"model": str(out), "report": written})
-    if written is None:
-        raise typer.Exit(FAILED)
+    show_model(
+        *(out, page_path, lambda: model_page.report(model)),
+        model_page.text(model, columns=False, width=width()),
+        f"{model.quality.rows:,} rows in {time.perf_counter() - began:.1f} s",
+        values.of_model(model) if as_json else None,
+    )
 
 
 def _factor(words: str) -> float | str:
@@ -140,55 +237,29 @@ def _factor(words: str) -> float | str:
         raise InputError(f"--exploration must be a number or 'rehearsed', got {words!r}") from None
 
 
-def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit`.")],
-    report: Report = None,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Say what a model knows: what is stable, what drifts and how far, the evidence, the quality of its log."""
-    from invariant_bandits.model.model import Model
-    from invariant_bandits.reports import model_page, values
-
-    if report is not None:
-        check_target(report, "--report", "page", force=force, reads=[model])
-    say_when_compiling()
-    loaded = Model.load(model)
-    with words_on_stderr(as_json):
-        if not as_json:
-            console.print(model_page.text(loaded, width=width()))
-        written = None if report is None else write_report(report, lambda: model_page.report(loaded))
-    if as_json:
-        print_json(values.of_model(loaded) | {"model": str(model), "report": written})
-    if report is not None and written is None:
-        raise typer.Exit(FAILED)
+def _edges(line: str) -> list[Any]:
+    words = [word.strip() for word in line.split(",")]
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return words
 
 
 @with_log_options
 def evaluate(
     log: LogOptions,
-    fit_fraction: Annotated[float, typer.Option(help="Share of the rounds that policies are fitted on.")] = 0.5,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="A registered policy to evaluate, several times; eight of them if not given."),
-    ] = None,
-    propensities: Annotated[
-        str, typer.Option(help="logged; estimated, by a logistic model; uniform, if you know that logging was.")
-    ] = "logged",
-    direct: Annotated[
-        bool, typer.Option("--direct", help="Also by a reward model alone, which must then be right.")
-    ] = False,
-    latest: Annotated[int | None, typer.Option(min=20, help="Only so many of the last rounds.")] = None,
-    windows: Annotated[int, typer.Option(min=2, help="Windows of the rounds that policies are fitted on.")] = 8,
-    policy_log: Annotated[
-        Path | None,
-        typer.Option(help="Another log with the same labels: what the policy that wrote it would have earned here."),
-    ] = None,
-    report: Report = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = PROCESSORS,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
-    force: Force = False,
-    as_json: AsJson = False,
+    fit_fraction: float = 0.5,
+    policy: list[str] | None = None,
+    propensities: str = "logged",
+    direct: bool = False,
+    latest: int | None = None,
+    windows: int = 8,
+    policy_log: Path | None = None,
+    report: Path | None = None,
+    jobs: int = PROCESSORS,
+    seed: int = 0,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
@@ -197,7 +268,7 @@ def evaluate(
     """
     if report is not None:
         check_target(report, "--report", "page", force=force, reads=[policy_log])
-    opened = _opened(log, {} if report is None else {"--report": report})
+    opened, options = log.open({} if report is None else {"--report": report}), log.reading_options()
     if policy_log is not None:
         _evaluate_policy_log(opened, policy_log, log, as_json)
         return
@@ -207,14 +278,12 @@ def evaluate(
         began = time.perf_counter()
         read = read_feedback(
             opened,
-            features=log.feature_options(),
             fit_fraction=fit_fraction,
             windows=windows,
             latest=latest,
-            strict=log.strict,
-            keep_going=log.keep_going,
             seed=seed,
             progress=lambda rows: progress(rows, None, time.perf_counter() - began),
+            **options,
         )
     with playing() as played:
         from invariant_bandits.evaluation.comparison import compare
@@ -250,7 +319,7 @@ def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json
         from invariant_bandits.reports import values
 
         own = open_log(policy_log, log.overrides(), catalogue=log.catalogue)
-        result = value_of_logged(own, opened, features=log.feature_options())
+        result = value_of_logged(own, opened, features=log.reading_options()["features"])
     console.print(result.summary())
     if as_json:
         print_json(values.of_logged_policy(result))
@@ -258,31 +327,16 @@ def _evaluate_policy_log(opened: Log, policy_log: Path, log: LogOptions, as_json
         raise typer.Exit(NO_ANSWER)
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (fit, inspect, evaluate)
+def convert(source: str, out: Path, schema: Path | None = None, force: bool = False) -> None:
+    """Write a log in another format; the suffixes of the files say which."""
+    from invariant_bandits.logs.convert import convert as converted
+
+    console.print(f"{out}: {converted(source, out, schema, force=force).describe()}")
 
 
-def _opened(log: LogOptions, targets: Mapping[str, Path]) -> Log:
-    """The log, opened once for everything that follows; says what its columns were taken for.
+def sample(folder: Path, rounds: int = 4000, seed: int = 0, force: bool = False) -> None:
+    """Write sample logs with known truth: labelled banners, and features of offered actions in three forms."""
+    from invariant_bandits.simulation.sample_logs import write_samples
 
-    targets: option -> file that will be written, which must be none of those that are read.
-    """
-    with console.status("looking at the columns"):
-        from invariant_bandits.logs.log import open_log
-
-        opened = open_log(
-            log.source, log.overrides(), catalogue=log.catalogue, arms=split_words(log.arms) if log.arms else None
-        )
-        reads = [log.schema, log.catalogue, *(task.file for task in opened.source.tasks)]
-        for option, path in targets.items():
-            check_not_read(path, option, reads)
-        arms = f"\n{opened.arms.describe(MOST_ARMS_SHOWN)}\n" if opened.schema.labelled else ""
-    console.print(f"{opened.schema.describe()}\n{arms}")
-    return opened
-
-
-def _edges(given: str) -> list[Any]:
-    words = [word.strip() for word in given.split(",")]
-    try:
-        return [float(word) for word in words]
-    except ValueError:
-        return words
+    for path, words in write_samples(folder, rounds, seed, replace=force).items():
+        console.print(f"{path}: {words}")

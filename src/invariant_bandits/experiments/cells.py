@@ -26,7 +26,7 @@ from invariant_bandits.simulation.results import SimulationResult
 from invariant_bandits.storage import FileError, replace_file
 
 PACKAGE = "invariant_bandits"
-PLAYED_BY = (f"{PACKAGE}.simulation.loop", f"{PACKAGE}.experiments.observing")
+PLAYED_BY = (f"{PACKAGE}.simulation.loop", f"{PACKAGE}.experiments.cells")
 
 
 @cache
@@ -40,16 +40,15 @@ def fingerprint(modules: tuple[str, ...] = ()) -> str:
 
 def sources(modules: tuple[str, ...]) -> set[Path]:
     """Files of these modules and of all modules of the package that they import, directly or not."""
-    found: dict[str, Path] = {}
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
+    files: dict[str, Path] = {}
+    pending = list(modules)
+    while pending:
+        name = pending.pop()
         path = _file_of(name)
-        if name in found or path is None:
-            continue
-        found[name] = path
-        waiting += [imported for imported in _imports(path) if imported.partition(".")[0] == PACKAGE]
-    return set(found.values())
+        if name not in files and path is not None:
+            files[name] = path
+            pending += [imported for imported in _imports(path) if imported.partition(".")[0] == PACKAGE]
+    return set(files.values())
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -68,9 +67,8 @@ def _file_of(module: str) -> Path | None:
         spec = find_spec(module)
     except (ImportError, ValueError):
         return None
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    return Path(spec.origin)
+    origin = None if spec is None else spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
@@ -130,7 +128,10 @@ class Coverage:
 
     def __call__(self, probe: CoverageProbe, episode: Episode) -> dict[str, float]:
         """What the probe has seen."""
-        return {"covered": float(probe.uncovered == 0), "rounds covered": 1.0 - probe.uncovered / probe.rounds}
+        return {
+            "covered": float(probe.uncovered == 0),
+            "rounds covered": 1.0 - probe.uncovered / probe.rounds,
+        }
 
 
 OBSERVERS: Mapping[str, Observer] = {
@@ -148,15 +149,16 @@ Progress = Callable[[str, int, int], None]
 class Cell:
     """One world, `horizon` rounds of it, and who plays them.
 
-    name: unique within a run, and that of its file; observe: what is noted of every policy beside its regret, one of
-    OBSERVERS. The rounds depend on (seed, environment, horizon) alone: adding a policy does not change them.
+    name: unique within a run, and that of its file; policies: what plays by its name, a Contender where the cell is
+    stored; observe: what is noted of every policy beside its regret, an observer or one of OBSERVERS by its name. The
+    rounds depend on (seed, environment, horizon) alone: adding a policy does not change them.
     """
 
     name: str
     environment: Environment
     horizon: int
-    policies: Mapping[str, Contender]
-    observe: str | None = None
+    policies: Mapping[str, Any]
+    observe: str | Observer | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything that determines the result but for seed and replications, as plain data."""
@@ -189,10 +191,46 @@ class Cell:
         kinds = [kind for who in self.policies.values() for kind in find_policy(who.kind).kinds(who.options)]
         return tuple(sorted({kind.__module__ for kind in (*kinds, type(self.environment))}))
 
+    def play(
+        self,
+        replications: int,
+        seed: int,
+        jobs: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        client: Any = None,
+    ) -> SimulationResult:
+        """All rounds of all repetitions; the parameters are those of `simulate`."""
+        observe = OBSERVERS[self.observe] if isinstance(self.observe, str) else self.observe
+        world, policies = (self.environment, self.horizon), dict(self.policies)
+        return simulate(policies, *world, replications, seed, jobs, progress, client=client, observe=observe)
+
     def kept_rounds(self) -> list[int]:
         """The rounds whose regret is stored: about KEPT_ROUNDS of them, evenly spaced, the last included."""
         step = max(1, self.horizon // KEPT_ROUNDS)
         return list(range(self.horizon, 0, -step))[::-1]
+
+
+@dataclass
+class Tally:
+    """Progress over many cells.
+
+    progress: called with the cell, the repetitions done so far and those of all cells; total: the latter.
+    """
+
+    progress: Progress | None
+    total: int
+    begun: int = 0
+
+    def begin(self, name: str, replications: int) -> Callable[..., None]:
+        """Begin the next cell; what it returns is called with the repetitions of that cell that are done."""
+        before, self.begun = self.begun, self.begun + replications
+
+        def note(done: int, _: int = 0) -> None:
+            if self.progress is not None:
+                self.progress(name, before + done, self.total)
+
+        return note
 
 
 def run(
@@ -211,76 +249,50 @@ def run(
 
     Cells are finished one by one and their files appear whole or not at all, so that a run that was interrupted goes
     on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json. A folder
-    belongs to one run at a time: another one is refused. `notice` is told of files that do not fit and are replayed;
+    belongs to one run at a time: another one is refused. `notice` hears of files that do not fit and are replayed;
     files that no run has written are refused unless `force` is given.
     """
-    cells = list(cells)
-    if not force:
-        _require_own([folder / f"{cell.name}.parquet" for cell in cells])
+    wanted = {folder / f"{cell.name}.parquet": cell for cell in cells}
+    for path in () if force else wanted:
+        if path.exists() and not SimulationResult.may_replace(path):
+            raise InputError(
+                f"{path} would be overwritten, and no run wrote it; use another folder or --force"
+            )
+    results: dict[str, SimulationResult] = {}
+    tally, loaded = Tally(progress, replications * len(wanted)), set[str]()
     with only_run_in(folder):
         timings(folder, notice)
-        return _run(cells, folder, replications, seed, jobs, client, progress, notice or (lambda _: None))
-
-
-def _require_own(paths: Iterable[Path]) -> None:
-    """InputError if one of the files is whole, and was not written by a run."""
-    foreign = [str(path) for path in paths if path.exists() and not SimulationResult.may_replace(path)]
-    if foreign:
-        raise InputError(f"{foreign[0]} would be overwritten, and no run wrote it; use another folder or --force")
-
-
-def _run(
-    cells: Iterable[Cell],
-    folder: Path,
-    replications: int,
-    seed: int,
-    jobs: int,
-    client: Any,
-    progress: Progress | None,
-    notice: Callable[[str], None],
-) -> dict[str, SimulationResult]:
-    wanted = {cell.name: cell for cell in cells}
-    total, before = replications * len(wanted), 0
-    results: dict[str, SimulationResult] = {}
-    loaded: set[str] = set()
-    for name, cell in wanted.items():
-
-        def note(done: int, _: int, name: str = name, before: int = before) -> None:
-            if progress is not None:
-                progress(name, before + done, total)
-
-        path = folder / f"{name}.parquet"
-        identity = cell.identity(replications, seed)
-        found = stored(path, identity)
-        if found is None:
-            if path.exists():
-                notice(f"{path} is damaged, or of other settings or code: it is played again")
-            started = time.perf_counter()
-            if jobs > 1:
-                _load_compiled_code(cell, loaded)
-            played = _play(cell, replications, seed, jobs, client, note)
-            found = played.at(cell.kept_rounds()).noting(identity=identity, cell=cell.settings(), run_seed=seed)
-            _keep_time(folder, name, time.perf_counter() - started)
-            found.save(path)
-        results[name] = found
-        before += replications
-        note(before, total, name, 0)
+        for path, cell in wanted.items():
+            note = tally.begin(cell.name, replications)
+            identity = cell.identity(replications, seed)
+            result = stored(path, identity)
+            if result is None:
+                if path.exists() and notice is not None:
+                    notice(f"{path} is damaged, or of other settings or code: it is played again")
+                started = time.perf_counter()
+                if jobs > 1:
+                    load_compiled_code([cell], loaded)
+                played = cell.play(replications, cell.seed(seed), jobs, note, client=client)
+                result = played.at(cell.kept_rounds())
+                result = result.noting(identity=identity, cell=cell.settings(), run_seed=seed)
+                _keep_time(folder, cell.name, time.perf_counter() - started)
+                result.save(path)
+            results[cell.name] = result
+            note(replications)
     return results
 
 
-def _load_compiled_code(cell: Cell, loaded: set[str]) -> None:
-    """Play a few rounds of what has not been played yet here, so that forked workers inherit the compiled code."""
-    fresh = {name: who for name, who in cell.policies.items() if repr(who) not in loaded}
-    if fresh:
-        simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
-    loaded.update(map(repr, cell.policies.values()))
+def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) -> None:
+    """Play a few rounds of each policy that is not in `loaded`: the inner loops are compiled and kept on disk.
 
-
-def load_compiled_code(cells: Iterable[Cell]) -> None:
-    """Play a few rounds of everything, once, so that all inner loops are compiled and kept on disk."""
-    loaded: set[str] = set()
+    Forked workers then inherit the compiled code.
+    """
+    loaded = set() if loaded is None else loaded
     for cell in cells:
-        _load_compiled_code(cell, loaded)
+        fresh = {name: who for name, who in cell.policies.items() if repr(who) not in loaded}
+        if fresh:
+            simulate(fresh, cell.environment, min(cell.horizon, 30), 1, 0)
+        loaded.update(map(repr, cell.policies.values()))
 
 
 def stored(path: Path, identity: str | None = None) -> SimulationResult | None:
@@ -343,22 +355,6 @@ def _keep_time(folder: Path, name: str, seconds: float) -> None:
     replace_file(folder / TIMINGS, json.dumps({**timings(folder), name: seconds}, indent=1).encode())
 
 
-def _play(
-    cell: Cell, replications: int, seed: int, jobs: int, client: Any, note: Callable[[int, int], None]
-) -> SimulationResult:
-    return simulate(
-        dict(cell.policies),
-        cell.environment,
-        cell.horizon,
-        replications,
-        cell.seed(seed),
-        jobs=jobs,
-        client=client,
-        progress=note,
-        observe=None if cell.observe is None else OBSERVERS[cell.observe],
-    )
-
-
 def _plain(settings: Mapping[str, Any]) -> bytes:
     return json.dumps(settings, sort_keys=True, default=str).encode()
 
@@ -388,3 +384,8 @@ NAMED: Mapping[str, Contender] = {
     ISD_PUBLISHED: Contender("isd-linucb", {"split": "published"}),
     AUTO: Contender("auto-isd"),
 }
+
+
+def named(*names: str) -> dict[str, Contender]:
+    """These of the policies that have a name above."""
+    return {name: NAMED[name] for name in names}

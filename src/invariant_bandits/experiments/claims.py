@@ -7,7 +7,7 @@ A *goal* is judged by the measured value itself; its verdict says how close it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -119,7 +119,9 @@ def median_of(values: Array) -> Measurement:
     n = len(ordered)
     reach = 0.98 * np.sqrt(n)
     low, high = int(np.floor(n / 2 - reach)), int(np.ceil(n / 2 + reach))
-    return Measurement(float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, n - 1)]))
+    return Measurement(
+        float(np.median(ordered)), float(ordered[max(low, 0)]), float(ordered[min(high, n - 1)])
+    )
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,9 @@ class Claim:
 
     def _counts(self, sample: Sample) -> str:
         policy = self.right_only
-        sizes = [len(sample.regret(cell, policy or next(iter(sample.results[cell].regret)))) for cell in self.cells]
+        sizes = [
+            len(sample.regret(cell, policy or next(iter(sample.results[cell].regret)))) for cell in self.cells
+        ]
         return f"{sizes[0]}" if len(set(sizes)) == 1 else ", ".join(map(str, sizes))
 
 
@@ -286,7 +290,7 @@ def growth_exponent(cell: str, policy: str) -> Callable[[Sample], float]:
     return statistic
 
 
-def straightness(cells: Mapping[float, str], policy: str) -> Callable[[Sample], float]:
+def straightness(cells: Mapping[int, str], policy: str) -> Callable[[Sample], float]:
     """Share of the variation of the means over x that a straight line explains (R²)."""
     x = np.array(list(cells))
 
@@ -298,13 +302,13 @@ def straightness(cells: Mapping[float, str], policy: str) -> Callable[[Sample], 
     return statistic
 
 
-def trend(cells: Mapping[float, str], policy: str) -> Callable[[Sample], float]:
+def trend(cells: Mapping[int, str], policy: str) -> Callable[[Sample], float]:
     """Slope of the mean regret over x."""
     x = np.array(list(cells))
     return lambda sample: slope(x, np.array([sample.mean(cell, policy) for cell in cells.values()]))
 
 
-def ratio_of_trends(cells: Mapping[float, str], policy: str, rival: str) -> Callable[[Sample], float]:
+def ratio_of_trends(cells: Mapping[int, str], policy: str, rival: str) -> Callable[[Sample], float]:
     """Slope of one policy over that of another."""
     return lambda sample: trend(cells, policy)(sample) / trend(cells, rival)(sample)
 
@@ -314,12 +318,12 @@ def ratio(cell: str, policy: str, rival: str) -> Callable[[Sample], float]:
     return lambda sample: sample.mean(cell, policy) / sample.mean(cell, rival)
 
 
-def largest_ratio(cells: tuple[str, ...], policy: str, rival: str) -> Callable[[Sample], float]:
+def largest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sample], float]:
     """The ratio of means in the cell where it is largest."""
     return lambda sample: max(ratio(cell, policy, rival)(sample) for cell in cells)
 
 
-def smallest_ratio(cells: tuple[str, ...], policy: str, rival: str) -> Callable[[Sample], float]:
+def smallest_ratio(cells: Iterable[str], policy: str, rival: str) -> Callable[[Sample], float]:
     """The ratio of means in the cell where it is smallest."""
     return lambda sample: min(ratio(cell, policy, rival)(sample) for cell in cells)
 

@@ -91,7 +91,9 @@ def _contender(name: str, options: Any, allow_code: bool) -> Contender:
     rest = dict(options)
     kind = str(rest.pop("kind", name))
     if ":" in kind and not allow_code:
-        raise InputError(f"policies.{name}: {kind!r} names code, which runs with your rights; --allow-code allows it")
+        raise InputError(
+            f"policies.{name}: {kind!r} names code, which runs with your rights; --allow-code allows it"
+        )
     policy = _imported(kind) if ":" in kind else find_policy(kind)
     policy.check(rest)
     return Contender(policy.name, rest)
@@ -105,7 +107,9 @@ def _imported(address: str) -> RegisteredPolicy:
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{address!r} cannot be imported: {error}") from None
     if not callable(found):
-        raise InputError(f"{address!r} must be a class of policies or a function that returns one, got {found!r}")
+        raise InputError(
+            f"{address!r} must be a class of policies or a function that returns one, got {found!r}"
+        )
     if not isclass(found):
         found = type(name, (), {"from_past": staticmethod(found), "__module__": module})
     return POLICIES.add(RegisteredPolicy(address, found, address))

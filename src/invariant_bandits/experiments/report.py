@@ -31,7 +31,9 @@ LEVELS = (
 def write(reproduction: Reproduction, folder: Path) -> Path:
     """Write the page beside its figures, which must be there; returns its path."""
     path = folder / REPORT
-    replace_file(path, page.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode())
+    replace_file(
+        path, page.page("invariant-bandits: the paper, reproduced", parts(reproduction, folder)).encode()
+    )
     return path
 
 
@@ -47,7 +49,9 @@ def parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
         " same logs, features and noise. Regret is dynamic and cumulative.",
         soft=True,
     )
-    yield page.contents({experiment.name: experiment.title for experiment in reproduction.experiments})
+    yield page.contents(
+        {experiment.name: experiment.text("title") for experiment in reproduction.experiments}
+    )
     judged = [pair for of in reproduction.verdicts.values() for pair in of]
     yield page.heading("What does not hold, or is not decided", anchor="claims")
     yield page.paragraph(METHOD, soft=True)
@@ -99,10 +103,10 @@ def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
 
 
 def _section(reproduction: Reproduction, experiment: Experiment, folder: Path) -> Iterator[str]:
-    yield page.heading(experiment.title, anchor=experiment.name)
-    yield page.paragraph(experiment.question)
+    yield page.heading(experiment.text("title"), anchor=experiment.name)
+    yield page.paragraph(experiment.text("question"))
     drawing = (folder / FIGURES / f"{experiment.name}-light.svg").read_text()
-    yield page.picture(drawing, experiment.name, experiment.title, experiment.caption)
+    yield page.picture(drawing, experiment.name, experiment.text("title"), experiment.text("caption"))
     yield claims_table(reproduction.verdicts[experiment.name])
     statements = dict.fromkeys(claim.statement for claim in experiment.claims)
     yield page.paragraph("In words: " + " ".join(statements), soft=True)
@@ -141,7 +145,9 @@ def _own_table(reproduction: Reproduction, experiment: Experiment) -> Iterator[s
     assert experiment.table is not None
     table = experiment.table(reproduction.results)
     columns = list(dict.fromkeys(column for row in table.values() for column in row))
-    yield page.table(("", *columns), [(name, *(row.get(c, "–") for c in columns)) for name, row in table.items()])
+    yield page.table(
+        ("", *columns), [(name, *(row.get(c, "–") for c in columns)) for name, row in table.items()]
+    )
 
 
 def _levels(reproduction: Reproduction, experiment: Experiment) -> Iterator[str]:

@@ -60,14 +60,13 @@ def play(
     replications: int = 200,
     seed: int = DEFAULT_SEED,
     jobs: int = 1,
-    client: Any = None,
-    progress: cells.Progress | None = None,
-    notice: Callable[[str], None] | None = None,
     force: bool = False,
+    **options: Any,
 ) -> None:
     """Play every cell of the named experiments (all if none is named) that is not stored yet.
 
-    Files that no run has written are not written over, unless `force` is given.
+    Files that no run has written are not written over, unless `force` is given. The other options are those of
+    `cells.run`: client, progress and notice.
     """
     check_folder(folder, force=force)
     whole_number("replications", replications, 2)
@@ -77,18 +76,9 @@ def play(
     run = Run([experiment.name for experiment in experiments], replications, seed, _versions(), jobs)
     with cells.only_run_in(folder):
         _write_run(folder, run)
-        cells.run(
-            cells_of(experiments),
-            folder / CELLS,
-            replications=replications,
-            seed=seed,
-            jobs=jobs,
-            client=client,
-            progress=progress,
-            notice=notice,
-            force=force,
-        )
-        _write_run(folder, Run(**{**asdict(run), "seconds": time.perf_counter() - started}))
+        options |= {"replications": replications, "seed": seed, "jobs": jobs, "force": force}
+        cells.run(cells_of(experiments), folder / CELLS, **options)
+        _write_run(folder, replace(run, seconds=time.perf_counter() - started))
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
@@ -98,16 +88,19 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
         return
     there = [str(folder / name) for name in (RUN, CLAIMS, REPORT) if (folder / name).exists()]
     if there and not force:
-        raise InputError(f"{', '.join(there)} would be overwritten, and no run wrote it; use another folder or --force")
+        raise InputError(
+            f"{', '.join(there)} would be overwritten, and no run wrote it; use another folder or --force"
+        )
 
 
 def _read_run(folder: Path) -> Run:
     try:
-        run = Run(**(told := json.loads((folder / RUN).read_text())))
+        fields: dict[str, Any] = json.loads((folder / RUN).read_text())
+        run = Run(**fields)
         whole_number("replications", run.replications, 2)
         whole_seed(run.seed)
         whole_number("processes", run.processes, 1)
-        if not (isinstance(told["experiments"], list) and isinstance(told["versions"], dict)):
+        if not (isinstance(fields["experiments"], list) and isinstance(fields["versions"], dict)):
             raise TypeError("experiments must be a list, versions a table")
         return replace(run, seconds=float(run.seconds))
     except (FileNotFoundError, NotADirectoryError):
@@ -125,18 +118,22 @@ def read(folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = Non
         path = folder / CELLS / f"{cell.name}.parquet"
         stored = cells.stored(path)
         if stored is None:
-            raise InputError(f"{path} is missing or damaged: the run is not finished; reproduce into {folder} to go on")
+            raise InputError(
+                f"{path} is missing or damaged: the run is not finished; reproduce into {folder} to go on"
+            )
         foreign = cells.belongs(cell, stored, run.replications, run.seed)
         if foreign is not None:
-            raise InputError(f"{path} does not belong to this run: {foreign}; reproduce into {folder} to play it again")
+            raise InputError(
+                f"{path} does not belong to this run: {foreign}; reproduce into {folder} to play it again"
+            )
         results[cell.name] = stored
 
-    def judged(experiment: Experiment) -> list[tuple[int, Verdict]]:
-        return [(place, claim.judge(results)) for place, claim in enumerate(experiment.claims)]
+    def judged(experiment: Experiment) -> list[Verdict]:
+        return [claim.judge(results) for claim in experiment.claims]
 
-    found = dict(parallel.map_unordered(judged, experiments, jobs))
+    of = dict(parallel.map_unordered(judged, experiments, jobs))
     verdicts = {
-        experiment.name: [(experiment.claims[place], verdict) for place, verdict in found[index]]
+        experiment.name: list(zip(experiment.claims, of[index], strict=True))
         for index, experiment in enumerate(experiments)
     }
     return Reproduction(run, experiments, results, cells.timings(folder / CELLS, notice), verdicts)

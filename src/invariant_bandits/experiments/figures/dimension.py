@@ -1,155 +1,183 @@
-"""Figure (b): LinUCB pays for every dimension, ISD-linUCB only for the drifting ones."""
+"""Regret over the number of drifting dimensions (figure a), and over that of all features (figures b and e)."""
 
 from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import AUTO, D_LINUCB, ISD_ORACLE, LINUCB, NAMED, SW_LINUCB, Cell
+from invariant_bandits.experiments.cells import AUTO, D_LINUCB, ISD_ORACLE, LINUCB, SW_LINUCB, Cell, named
 from invariant_bandits.experiments.claims import (
     Bound,
     Claim,
     Results,
     Sample,
+    growth_exponent,
     largest_ratio,
     ratio_of_trends,
     smallest_ratio,
     straightness,
     trend,
 )
-from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
-from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment, PublishedResult
+from invariant_bandits.experiments.figures import drawing
+from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
 from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
-CELLS = {
-    p: Cell(
-        name=f"dimension-{p}",
-        environment=PaperEpisodes(PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5), logged=2000, windows=5),
-        horizon=100,
-        policies={name: NAMED[name] for name in (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE, AUTO)},
+DRIFTING_BLOCKS = {2: (3,), 4: (0,), 6: (0, 3), 8: (0, 1, 2)}
+"""p_res -> which of the blocks of sizes (4, 1, 3, 2) drift."""
+
+
+def _cell(name: str, world: PaperWorld, *policies: str) -> Cell:
+    return Cell(name, PaperEpisodes(world, logged=2000, windows=5), 100, named(*policies))
+
+
+RESIDUAL_CELLS = {
+    p_res: _cell(f"residual-{p_res}", PaperWorld(varying=blocks, regimes=5), LINUCB, ISD_ORACLE, AUTO)
+    for p_res, blocks in DRIFTING_BLOCKS.items()
+}
+RESIDUAL = {p_res: cell.name for p_res, cell in RESIDUAL_CELLS.items()}
+DIMENSION_CELLS = {
+    p: _cell(
+        f"dimension-{p}",
+        PaperWorld(blocks=(p - 2, 2), varying=1, regimes=5),
+        *(LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE, AUTO),
     )
     for p in range(3, 11)
 }
-NAMES = {float(p): cell.name for p, cell in CELLS.items()}
-PLACES = {p: cell.name for p, cell in CELLS.items()}
-ALL = tuple(NAMES.values())
-
-CLAIMS = (
-    Claim(
-        name="LinUCB grows with p",
-        statement="The regret of LinUCB increases with the number of features p.",
-        quantity="regret per further feature",
-        statistic=trend(NAMES, LINUCB),
-        bound=Bound(low=0.0),
-        cells=ALL,
-    ),
-    Claim(
-        name="LinUCB linear in p",
-        statement="It does so linearly.",
-        quantity="R² of a straight line through the means",
-        statistic=straightness(NAMES, LINUCB),
-        bound=Bound(low=0.9),
-        cells=ALL,
-    ),
-    Claim(
-        name="ISD-linUCB flat in p",
-        statement="The regret of ISD-linUCB remains approximately constant, since p_res is fixed.",
-        quantity="its slope over p, as a share of LinUCB's",
-        statistic=ratio_of_trends(NAMES, ISD_ORACLE, LINUCB),
-        bound=Bound(low=-0.2, high=0.2),
-        cells=ALL,
-    ),
-    Claim(
-        name="AutoISD below ISD-linUCB for every p",
-        statement="AutoISD, which is not told the split, stays below ISD-linUCB, which is.",
-        quantity="largest ratio of mean regrets over p",
-        statistic=largest_ratio(ALL, AUTO, ISD_ORACLE),
-        bound=Bound(high=1.0),
-        cells=ALL,
-        source="ours",
-    ),
-)
-
-LEVELS = tuple(
-    PublishedResult(cell.name, LINUCB, published)
-    for cell, published in zip(CELLS.values(), (12, 14, 18, 23, 26, 30, 32, 38), strict=True)
-) + tuple(PublishedResult(cell.name, ISD_ORACLE, 7.0) for cell in CELLS.values())
+DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 
 
-def draw(results: Results, theme_name: str) -> Figure:
-    """Mean regret over p."""
+def grows_linearly(
+    cells: dict[int, str], policy: str, names: tuple[str, str], statements: tuple[str, str], unit: str
+) -> tuple[Claim, Claim]:
+    """The claims that the mean regret of a policy grows with a setting, and that it does so on a straight line."""
+    every = tuple(cells.values())
+    grows = trend(cells, policy), Bound(low=0.0), every
+    straight = straightness(cells, policy), Bound(low=0.9), every
+    return (
+        Claim(names[0], statements[0], f"regret per further {unit}", *grows),
+        Claim(names[1], statements[1], "R² of a straight line through the means", *straight),
+    )
+
+
+def draw_residual(results: Results, theme_name: str) -> Figure:
+    """Left: mean regret over rounds; right: every repetition at the horizon."""
+    sample, palette = Sample(results), drawing.PALETTE[theme_name]
     with theme(theme_name) as colours:
-        figure, (axis,) = panels(colours, 1)
-        over_setting(axis, Sample(results), PLACES, (LINUCB, ISD_ORACLE, AUTO), theme_name)
-        axis.set_xlabel("number of features p, of which 2 drift")
-        axis.set_ylim(bottom=0.0)
-        legend(figure, axis)
+        figure, (left, right) = drawing.panels(colours, 2, sharey=False)
+        for shade, marker, (p_res, cell) in zip(
+            ("sky", "blue", "green", "violet"), "osD^", RESIDUAL.items(), strict=True
+        ):
+            drawing.over_rounds(left, sample, cell, (ISD_ORACLE,), theme_name)
+            left.lines[-1].set(color=palette[shade], label=f"p_res = {p_res}", marker=marker, ls="-")
+            left.collections[-1].set_facecolor(palette[shade])
+        left.set_ylim(0.0, 1.35 * left.get_ylim()[1])
+        left.legend(frameon=False, loc="upper left", ncols=2)
+        left.set_title("ISD-linUCB, oracle subspaces: mean")
+        groups = {str(p_res): sample.final(cell, ISD_ORACLE) for p_res, cell in RESIDUAL.items()}
+        drawing.distributions(right, groups, drawing.look(ISD_ORACLE, theme_name)["color"], colours["ink"])
+        right.set_xlabel("drifting dimensions p_res")
+        right.set_title("after 100 rounds: every repetition")
     return figure
 
 
-EXPERIMENT = Experiment(
-    name="dimension",
-    title="Regret over the number of features",
-    question="Two dimensions drift, more and more features are stable: who has to learn them again?",
-    cells=tuple(CELLS.values()),
-    claims=CLAIMS,
-    draw=draw,
-    caption="p_res = 2, T0 = 2,000, T = 100: mean regret after 100 rounds; bars are two standard errors.",
-    levels=LEVELS,
-    place=2,
-)
-EXPERIMENTS.add(EXPERIMENT)
-
-
-SW_RADIUS = (
-    "With a window of T rounds nothing is ever forgotten: SW-linUCB differs from LinUCB by its radius alone. The"
-    " published one, σ√(d·log((1 + wL²/λ)/δ)) + √λ·S, is wider than LinUCB's log-determinant, and what it explores"
-    " more is the whole difference."
-)
-
-
-def comparable(policy: str, cells: tuple[str, ...], over: str) -> tuple[Claim, Claim]:
-    """Within a tenth of LinUCB, from above and from below, in every cell."""
-    statement = f"In this stationary online phase {policy} is comparable to LinUCB, for every {over}."
-    high = Claim(
-        name=f"{policy} comparable, not above, over {over}",
-        statement=statement,
-        quantity="largest ratio of its mean regret to LinUCB's",
-        statistic=largest_ratio(cells, policy, LINUCB),
-        bound=Bound(high=1.1),
-        cells=cells,
+EXPERIMENTS.add(
+    Experiment(
+        name="residual-dimension",
+        cells=tuple(RESIDUAL_CELLS.values()),
+        claims=(
+            *(
+                Claim(
+                    f"sublinear in T, p_res = {p_res}",
+                    "The regret of ISD-linUCB grows sublinearly in T.",
+                    "slope of log regret over log t",
+                    *(growth_exponent(cell, ISD_ORACLE), Bound(high=1.0), (cell,)),
+                )
+                for p_res, cell in RESIDUAL.items()
+            ),
+            *grows_linearly(
+                *(RESIDUAL, ISD_ORACLE, ("grows with p_res", "linear in p_res")),
+                (
+                    "The regret of ISD-linUCB grows with the number of drifting dimensions.",
+                    "It does so (approximately) linearly.",
+                ),
+                "dimension",
+            ),
+        ),
+        draw=draw_residual,
+        levels=tuple(
+            PublishedResult(cell, policy, published, why=CHANCE)
+            for policy, levels in ((LINUCB, (36, 38, 35, 40)), (ISD_ORACLE, (11, 18, 21, 36)))
+            for cell, published in zip(RESIDUAL.values(), levels, strict=True)
+        ),
     )
-    low = Claim(
-        name=f"{policy} comparable, not below, over {over}",
-        statement=statement,
-        quantity="smallest ratio of its mean regret to LinUCB's",
-        statistic=smallest_ratio(cells, policy, LINUCB),
-        bound=Bound(low=0.9),
-        cells=cells,
-    )
-    return high, low
-
-
-def draw_dimension_comparison(results: Results, theme_name: str) -> Figure:
-    """Mean regret over p, four policies."""
-    with theme(theme_name) as colours:
-        figure, (axis,) = panels(colours, 1)
-        over_setting(axis, Sample(results), PLACES, (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE), theme_name)
-        axis.set_xlabel("number of features p, of which 2 drift")
-        axis.set_ylim(bottom=0.0)
-        legend(figure, axis, columns=4)
-    return figure
-
-
-EXPERIMENT_dimension_comparison = Experiment(
-    name="dimension-comparison",
-    title="Policies that forget, over the number of features",
-    question="Online nothing changes. Do policies made for change, SW- and D-linUCB, do as LinUCB does?",
-    cells=tuple(CELLS.values()),
-    claims=(*comparable(SW_LINUCB, ALL, "p"), *comparable(D_LINUCB, ALL, "p")),
-    draw=draw_dimension_comparison,
-    caption="As the figure before, with SW-linUCB (window T) and D-linUCB (discount 0.999). " + SW_RADIUS,
-    place=5,
 )
-EXPERIMENTS.add(EXPERIMENT_dimension_comparison)
+EXPERIMENTS.add(
+    Experiment(
+        name="dimension",
+        cells=tuple(DIMENSION_CELLS.values()),
+        claims=(
+            *grows_linearly(
+                *(DIMENSION, LINUCB, ("LinUCB grows with p", "LinUCB linear in p")),
+                ("The regret of LinUCB increases with the number of features p.", "It does so linearly."),
+                "feature",
+            ),
+            Claim(
+                "ISD-linUCB flat in p",
+                "The regret of ISD-linUCB remains approximately constant, since p_res is fixed.",
+                "its slope over p, as a share of LinUCB's",
+                ratio_of_trends(DIMENSION, ISD_ORACLE, LINUCB),
+                Bound(low=-0.2, high=0.2),
+                tuple(DIMENSION.values()),
+            ),
+            Claim(
+                "AutoISD below ISD-linUCB for every p",
+                "AutoISD, which is not told the split, stays below ISD-linUCB, which is.",
+                "largest ratio of mean regrets over p",
+                largest_ratio(DIMENSION.values(), AUTO, ISD_ORACLE),
+                Bound(high=1.0),
+                tuple(DIMENSION.values()),
+                source="ours",
+            ),
+        ),
+        draw=drawing.over_setting_figure(
+            DIMENSION, (LINUCB, ISD_ORACLE, AUTO), "number of features p, of which 2 drift"
+        ),
+        levels=(
+            *map(PublishedResult, DIMENSION.values(), [LINUCB] * 8, (12, 14, 18, 23, 26, 30, 32, 38)),
+            *(PublishedResult(cell, ISD_ORACLE, 7.0) for cell in DIMENSION.values()),
+        ),
+    )
+)
+
+
+def comparable(cells: tuple[str, ...], over: str) -> tuple[Claim, ...]:
+    """SW- and D-linUCB within a tenth of LinUCB, from above and from below, in every cell."""
+    return tuple(
+        Claim(
+            f"{policy} comparable, not {side}, over {over}",
+            f"In this stationary online phase {policy} is comparable to LinUCB, for every {over}.",
+            f"{which} ratio of its mean regret to LinUCB's",
+            *(statistic(cells, policy, LINUCB), bound, cells),
+        )
+        for policy in (SW_LINUCB, D_LINUCB)
+        for side, which, statistic, bound in (
+            ("above", "largest", largest_ratio, Bound(high=1.1)),
+            ("below", "smallest", smallest_ratio, Bound(low=0.9)),
+        )
+    )
+
+
+EXPERIMENTS.add(
+    Experiment(
+        name="dimension-comparison",
+        cells=tuple(DIMENSION_CELLS.values()),
+        claims=comparable(tuple(DIMENSION.values()), "p"),
+        draw=drawing.over_setting_figure(
+            DIMENSION,
+            (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE),
+            "number of features p, of which 2 drift",
+            columns=4,
+        ),
+    )
+)

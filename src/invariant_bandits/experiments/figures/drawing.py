@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array
 from invariant_bandits.experiments import cells as who
-from invariant_bandits.experiments.claims import Sample
+from invariant_bandits.experiments.claims import Results, Sample
+from invariant_bandits.plotting import theme
 
 PALETTE = {
     "light": {
@@ -43,7 +44,12 @@ def look(policy: str, theme_name: str) -> dict[str, Any]:
     """Colour, marker and line style of a policy, the same in every figure; told apart in grey print too."""
     best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
     colour, marker, style = LOOKS[best]
-    return {"color": PALETTE[theme_name][colour], "marker": marker, "ls": style, "ms": 8 if marker == "*" else 5}
+    return {
+        "color": PALETTE[theme_name][colour],
+        "marker": marker,
+        "ls": style,
+        "ms": 8 if marker == "*" else 5,
+    }
 
 
 def over_setting(
@@ -52,20 +58,48 @@ def over_setting(
     cells: Mapping[Any, str],
     policies: Sequence[str],
     theme_name: str,
-    *,
-    spread: bool = True,
 ) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
-    places = np.arange(len(cells)) if any(isinstance(x, str) for x in cells) else np.array(list(cells), dtype=float)
+    places = (
+        np.arange(len(cells))
+        if any(isinstance(x, str) for x in cells)
+        else np.array(list(cells), dtype=float)
+    )
     for shift, policy in enumerate(policies):
         values = [sample.final(cell, policy) for cell in cells.values()]
         mean = np.array([v.mean() if len(v) else np.nan for v in values])
         error = np.array([2.0 * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in values])
-        nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min()) if spread else 0.0
+        nudge = (shift - (len(policies) - 1) / 2) * 0.012 * (places.max() - places.min())
         style = look(policy, theme_name)
-        axis.errorbar(places + nudge, mean, yerr=error, lw=1.5, elinewidth=1.0, capsize=2, label=policy, **style)
+        axis.errorbar(
+            places + nudge, mean, yerr=error, lw=1.5, elinewidth=1.0, capsize=2, label=policy, **style
+        )
     axis.set_xticks(places, [f"{x:,}" if isinstance(x, int) else str(x) for x in cells])
     axis.set_ylabel("cumulative regret")
+
+
+def over_setting_figure(
+    cells: Mapping[Any, str], policies: Sequence[str], label: str, columns: int = 3
+) -> Callable[[Results, str], Figure]:
+    """What draws one panel of `over_setting` from results in a theme; label: of the setting's axis."""
+
+    def draw(results: Results, theme_name: str) -> Figure:
+        with theme(theme_name) as colours:
+            figure, (axis,) = panels(colours, 1)
+            over_setting(axis, Sample(results), cells, policies, theme_name)
+            axis.set_xlabel(label)
+            axis.set_ylim(bottom=0.0)
+            legend(figure, axis, columns)
+        return figure
+
+    return draw
+
+
+def plain_log_axis(axis: Any) -> None:
+    """Make the regret's axis logarithmic, with plain numbers and no labels between them."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
 
 
 def over_rounds(axis: Any, sample: Sample, cell: str, policies: Sequence[str], theme_name: str) -> None:
@@ -94,7 +128,9 @@ def distributions(axis: Any, groups: Mapping[str, Array], colour: str, ink: str)
     axis.set_xticks(range(len(groups)), list(groups))
 
 
-def panels(colours: Mapping[str, str], count: int, height: float = 3.1, **options: Any) -> tuple[Figure, list[Any]]:
+def panels(
+    colours: Mapping[str, str], count: int, height: float = 3.1, **options: Any
+) -> tuple[Figure, list[Any]]:
     """A figure at print width with `count` axes side by side; call it, and draw, within `theme`."""
     figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
     axes = list(np.atleast_1d(np.array(figure.subplots(1, count, **options))))

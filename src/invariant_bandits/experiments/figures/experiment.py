@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,13 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.experiments.cells import Cell
 from invariant_bandits.experiments.claims import Claim, Results, Sample
 from invariant_bandits.registry import Registry
+from invariant_bandits.storage import read_toml
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_REPLICATIONS = 20
+TEXTS: Mapping[str, Mapping[str, str]] = read_toml(Path(__file__).with_name("texts.toml"))
 CHANCE = (
     "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference of settings"
     " is known here."
@@ -55,21 +58,24 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One question. name: on the command line; question, caption: what a reader sees above and below the figure.
+    """One question.
 
-    place: where it stands in the report, the lowest first.
+    name: on the command line; texts: title, question and caption of its figure, those in texts.toml by default.
     """
 
     name: str
-    title: str
-    question: str
     cells: tuple[Cell, ...]
     claims: tuple[Claim, ...]
     draw: Callable[[Results, str], Figure]
-    caption: str
     levels: tuple[PublishedResult, ...] = ()
-    place: int = 1000
-    table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = field(default=None)
+    table: Callable[[Results], Mapping[str, Mapping[str, str]]] | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, part: str) -> str:
+        """The title, the question or the caption."""
+        return self.texts.get(part) or TEXTS.get(self.name, {}).get(
+            part, self.name if part == "title" else ""
+        )
 
 
 EXPERIMENTS: Registry[Experiment] = Registry("experiment", "invariant_bandits.experiments.figures")
@@ -80,7 +86,8 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
     names = list(dict.fromkeys(names))
     if names:
         return [EXPERIMENTS.find(name) for name in names]
-    return sorted(EXPERIMENTS, key=lambda experiment: experiment.place)
+    order = {name: place for place, name in enumerate(TEXTS)}
+    return sorted(EXPERIMENTS, key=lambda experiment: order.get(experiment.name, len(order)))
 
 
 def cells_of(experiments: Iterable[Experiment]) -> list[Cell]:

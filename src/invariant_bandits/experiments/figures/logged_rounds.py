@@ -1,11 +1,13 @@
-"""Figure (c): regret over the number of logged rounds when the split is estimated, all repetitions kept."""
+"""Figures over the number of logged rounds, the split estimated: regret (c, f) and the error of the split (d)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from matplotlib.figure import Figure
 
+from invariant_bandits.checks import Array
 from invariant_bandits.experiments.cells import (
     AUTO,
     D_LINUCB,
@@ -14,30 +16,43 @@ from invariant_bandits.experiments.cells import (
     ISD_ORACLE,
     ISD_PUBLISHED,
     LINUCB,
-    NAMED,
     SW_LINUCB,
     Cell,
+    named,
 )
-from invariant_bandits.experiments.claims import RIGHT_SPLIT, Bound, Claim, Results, Sample, largest_ratio, ratio
-from invariant_bandits.experiments.figures.dimension import SW_RADIUS, comparable
-from invariant_bandits.experiments.figures.drawing import legend, over_setting, panels
+from invariant_bandits.experiments.claims import (
+    RIGHT_SPLIT,
+    Bound,
+    Claim,
+    Results,
+    Sample,
+    largest_ratio,
+    ratio,
+    slope,
+)
+from invariant_bandits.experiments.figures import drawing
+from invariant_bandits.experiments.figures.dimension import comparable
 from invariant_bandits.experiments.figures.experiment import CHANCE, EXPERIMENTS, Experiment, PublishedResult
 from invariant_bandits.plotting import theme
 from invariant_bandits.simulation.episodes import PaperEpisodes
 
+
+def _cell(name: str, logged: int, horizon: int, *policies: str) -> Cell:
+    return Cell(f"{name}-{logged}", PaperEpisodes(logged=logged), horizon, named(*policies), observe="split")
+
+
 PLAYED = (LINUCB, SW_LINUCB, D_LINUCB, ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, ISD_PUBLISHED, AUTO)
-CELLS = {
-    logged: Cell(
-        name=f"logged-{logged}",
-        environment=PaperEpisodes(logged=logged),
-        horizon=500,
-        policies={name: NAMED[name] for name in PLAYED},
-        observe="split",
-    )
-    for logged in (1000, 3500, 8000)
-}
+CELLS = {logged: _cell("logged", logged, 500, *PLAYED) for logged in (1000, 3500, 8000)}
 ALL = tuple(cell.name for cell in CELLS.values())
 FEWEST, MOST = ALL[0], ALL[-1]
+PLACES = {f"{logged:,}": cell.name for logged, cell in CELLS.items()}
+RECIPES = {ISD_ESTIMATED: "estimated", ISD_PUBLISHED: "published recipe"}
+SPLIT_CELLS = CELLS | {logged: _cell("split", logged, 10, *RECIPES) for logged in (2000, 5500)}
+SPLIT_CELLS = dict(sorted(SPLIT_CELLS.items()))
+
+
+def _runs(right_only: bool) -> str:
+    return "runs with the right split" if right_only else "all runs"
 
 
 def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
@@ -45,60 +60,32 @@ def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
     return lambda sample: ratio(MOST, policy, ISD_ORACLE)(sample) - ratio(FEWEST, policy, ISD_ORACLE)(sample)
 
 
-def _claims(policy: str, label: str, right_only: bool) -> tuple[Claim, ...]:
+def _estimated_claims(policy: str, right_only: bool) -> tuple[Claim, ...]:
     only = policy if right_only else None
     source = "recipe" if policy == ISD_PUBLISHED else "paper"
-    runs = "runs with the right split" if right_only else "all runs"
+    runs = f"{RECIPES[policy]}, {_runs(right_only)}"
     return (
         Claim(
-            name=f"close to the oracle at T0 = 8000: {label}, {runs}",
-            statement="With growing T0 the regret of ISD-linUCB with the estimated split approaches the oracle's:"
+            f"close to the oracle at T0 = 8000: {runs}",
+            "With growing T0 the regret of ISD-linUCB with the estimated split approaches the oracle's:"
             " at 8,000 rounds it is there.",
-            quantity="mean regret over the oracle's, T0 = 8000",
-            statistic=ratio(MOST, policy, ISD_ORACLE),
-            bound=Bound(high=1.15),
-            cells=(MOST,),
-            source=source,
-            right_only=only,
+            "mean regret over the oracle's, T0 = 8000",
+            *(ratio(MOST, policy, ISD_ORACLE), Bound(high=1.15), (MOST,), source, only),
         ),
         Claim(
-            name=f"closer with more logs: {label}, {runs}",
-            statement="… and it is no further away than at 1,000.",
-            quantity="change of that ratio from T0 = 1000 to 8000",
-            statistic=_gap_shrinks(policy),
-            bound=Bound(high=0.1),
-            cells=ALL,
-            source=source,
-            right_only=only,
+            f"closer with more logs: {runs}",
+            "… and it is no further away than at 1,000.",
+            "change of that ratio from T0 = 1000 to 8000",
+            *(_gap_shrinks(policy), Bound(high=0.1), ALL, source, only),
         ),
         Claim(
-            name=f"below LinUCB for every T0: {label}, {runs}",
-            statement="The regret of ISD-linUCB with the estimated split is lower than LinUCB's for all T0.",
-            quantity="largest ratio to LinUCB over T0",
-            statistic=largest_ratio(ALL, policy, LINUCB),
-            bound=Bound(high=1.0),
-            cells=ALL,
-            source=source,
-            right_only=only,
+            f"below LinUCB for every T0: {runs}",
+            "The regret of ISD-linUCB with the estimated split is lower than LinUCB's for all T0.",
+            "largest ratio to LinUCB over T0",
+            *(largest_ratio(ALL, policy, LINUCB), Bound(high=1.0), ALL, source, only),
         ),
     )
 
-
-CLAIMS = (
-    *_claims(ISD_ESTIMATED, "estimated", right_only=False),
-    *_claims(ISD_ESTIMATED, "estimated", right_only=True),
-    *_claims(ISD_PUBLISHED, "published recipe", right_only=False),
-    *_claims(ISD_PUBLISHED, "published recipe", right_only=True),
-    Claim(
-        name="AutoISD below the oracle for every T0",
-        statement="AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all runs.",
-        quantity="largest ratio of mean regrets over T0",
-        statistic=largest_ratio(ALL, AUTO, ISD_ORACLE),
-        bound=Bound(high=1.0),
-        cells=ALL,
-        source="ours",
-    ),
-)
 
 BLOW_UPS = (
     "Means of the published recipe are ruled by a few runs that call a drifting direction stable and then cost"
@@ -106,40 +93,28 @@ BLOW_UPS = (
     " one series of covariances over all repetitions; here every repetition draws its own, which the"
     " recipe finds harder."
 )
-LEVELS = (
-    *(PublishedResult(cell, LINUCB, 48.0, why=CHANCE) for cell in ALL),
-    *(
-        PublishedResult(cell, ISD_ORACLE, level, why=CHANCE)
-        for cell, level in zip(ALL, (20.0, 21.0, 18.0), strict=True)
-    ),
-    *(
-        PublishedResult(cell, ISD_PUBLISHED, level, why=BLOW_UPS)
-        for cell, level in zip(ALL, (97.0, 58.0, 17.0), strict=True)
-    ),
-    *(
-        PublishedResult(cell, ISD_PUBLISHED, level, right_only=True, why=CHANCE)
-        for cell, level in zip(ALL, (24.0, 17.0, 17.0), strict=True)
-    ),
+PUBLISHED: tuple[tuple[str, tuple[float, ...], bool, str], ...] = (
+    (LINUCB, (48.0, 48.0, 48.0), False, CHANCE),
+    (ISD_ORACLE, (20.0, 21.0, 18.0), False, CHANCE),
+    (ISD_PUBLISHED, (97.0, 58.0, 17.0), False, BLOW_UPS),
+    (ISD_PUBLISHED, (24.0, 17.0, 17.0), True, CHANCE),
 )
 
 
 def draw(results: Results, theme_name: str) -> Figure:
     """Left: all repetitions; right: only those whose own split has the right dimensions."""
     shown = (LINUCB, ISD_PUBLISHED, ISD_ESTIMATED, ISD_ORACLE, ISD_KNOWN, AUTO)
-    places = {f"{logged:,}": cell.name for logged, cell in CELLS.items()}
     with theme(theme_name) as colours:
-        figure, (left, right) = panels(colours, 2, height=3.4, sharey=True)
-        over_setting(left, Sample(results), places, shown, theme_name)
-        over_setting(right, Sample(results, right_only=True), places, shown, theme_name)
+        figure, (left, right) = drawing.panels(colours, 2, height=3.4, sharey=True)
+        drawing.over_setting(left, Sample(results), PLACES, shown, theme_name)
+        drawing.over_setting(right, Sample(results, right_only=True), PLACES, shown, theme_name)
         left.set_title("all repetitions")
         right.set_title("only those with the right split")
         right.set_ylabel("")
         for axis in (left, right):
             axis.set_xlabel("logged rounds T0")
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter("")
-        legend(figure, left)
+            drawing.plain_log_axis(axis)
+        drawing.legend(figure, left)
     return figure
 
 
@@ -147,7 +122,7 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
     """How often each recipe finds the right dimensions, and how many runs that leaves."""
     sample = Sample(results)
     table: dict[str, dict[str, str]] = {}
-    for policy in (ISD_ESTIMATED, ISD_PUBLISHED):
+    for policy in RECIPES:
         for logged, cell in CELLS.items():
             right = sample.observed(cell.name, policy, RIGHT_SPLIT)
             dims = sample.observed(cell.name, policy, "invariant dimensions")
@@ -160,45 +135,117 @@ def right_splits(results: Results) -> dict[str, dict[str, str]]:
     return table
 
 
-EXPERIMENT = Experiment(
-    name="logged-rounds",
-    title="Regret over the number of logged rounds, split estimated",
-    question="Nothing is known beforehand. Do the logs tell enough about what is stable, and what if they mislead?",
-    cells=tuple(CELLS.values()),
-    claims=CLAIMS,
-    draw=draw,
-    caption="p = 10, of which 3 drift; T = 500. The published recipe estimates the split as the ISD framework describes"
-    " (25 overlapping windows, correlation threshold by cross-validation, pooled component). On the right only the"
-    " repetitions count in which a policy's own split has the right dimensions, which nobody can know in practice. Note"
-    " the logarithmic axis; bars are two standard errors.",
-    levels=LEVELS,
-    table=right_splits,
-    place=3,
+EXPERIMENTS.add(
+    Experiment(
+        name="logged-rounds",
+        cells=tuple(CELLS.values()),
+        claims=(
+            *(
+                claim
+                for policy in RECIPES
+                for right_only in (False, True)
+                for claim in _estimated_claims(policy, right_only)
+            ),
+            Claim(
+                "AutoISD below the oracle for every T0",
+                "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all runs.",
+                "largest ratio of mean regrets over T0",
+                *(largest_ratio(ALL, AUTO, ISD_ORACLE), Bound(high=1.0), ALL),
+                source="ours",
+            ),
+        ),
+        draw=draw,
+        levels=tuple(
+            PublishedResult(cell, policy, level, right_only, why)
+            for policy, levels, right_only, why in PUBLISHED
+            for cell, level in zip(ALL, levels, strict=True)
+        ),
+        table=right_splits,
+    )
 )
-EXPERIMENTS.add(EXPERIMENT)
+EXPERIMENTS.add(
+    Experiment(
+        name="logged-rounds-comparison",
+        cells=tuple(CELLS.values()),
+        claims=comparable(ALL, "T0"),
+        draw=drawing.over_setting_figure(
+            PLACES, (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE, ISD_ESTIMATED), "logged rounds T0"
+        ),
+    )
+)
 
 
-def draw_logged_rounds_comparison(results: Results, theme_name: str) -> Figure:
-    """Mean regret over T0, five policies."""
-    places = {f"{logged:,}": cell.name for logged, cell in CELLS.items()}
+def split_errors(sample: Sample, recipe: str, right_only: bool) -> list[Array]:
+    """‖Π̂ − Π‖ of the repetitions that count (n,), for every T0."""
+    errors = []
+    for cell in SPLIT_CELLS.values():
+        values = sample.observed(cell.name, recipe, "projection error")
+        right = sample.observed(cell.name, recipe, RIGHT_SPLIT) == 1.0
+        errors.append(np.asarray(values[right] if right_only else values))
+    return errors
+
+
+def rate(recipe: str, right_only: bool) -> Callable[[Sample], float]:
+    """Slope of the log median error over log T0."""
+
+    def statistic(sample: Sample) -> float:
+        errors = split_errors(sample, recipe, right_only)
+        if any(len(values) == 0 for values in errors):
+            return float("nan")
+        return slope(np.log(np.array(list(SPLIT_CELLS))), np.log([np.median(values) for values in errors]))
+
+    return statistic
+
+
+def draw_split_errors(results: Results, theme_name: str) -> Figure:
+    """Left: median error over T0; right: times √T0. Thin lines: only the runs with the right split."""
+    sample = Sample(results)
+    logged = np.array(list(SPLIT_CELLS), dtype=float)
     with theme(theme_name) as colours:
-        figure, (axis,) = panels(colours, 1)
-        shown = (LINUCB, SW_LINUCB, D_LINUCB, ISD_ORACLE, ISD_ESTIMATED)
-        over_setting(axis, Sample(results), places, shown, theme_name)
-        axis.set_xlabel("logged rounds T0")
-        axis.set_ylim(bottom=0.0)
-        legend(figure, axis)
+        figure, (left, right) = drawing.panels(colours, 2)
+        for recipe in RECIPES:
+            for right_only, width in ((False, 1.8), (True, 0.9)):
+                errors = split_errors(sample, recipe, right_only)
+                low, middle, high = np.array(
+                    [np.quantile(v, [0.25, 0.5, 0.75]) if len(v) else [np.nan] * 3 for v in errors]
+                ).T
+                style = drawing.look(recipe, theme_name)
+                style["ls"] = ":" if right_only else style["ls"]
+                label = recipe + (", right split only" if right_only else "")
+                for axis, factor in ((left, np.ones_like(logged)), (right, np.sqrt(logged))):
+                    axis.plot(logged, middle * factor, lw=width, label=label, **style)
+                    if not right_only:
+                        band = {"color": style["color"], "alpha": 0.15, "lw": 0}
+                        axis.fill_between(logged, low * factor, high * factor, **band)
+        for axis, title in ((left, r"$\|\hat{\Pi}-\Pi\|$"), (right, r"$\|\hat{\Pi}-\Pi\|\cdot\sqrt{T_0}$")):
+            axis.set_title(title)
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+            axis.set_xticks(logged, [f"{int(x):,}" for x in logged])
+            axis.minorticks_off()
+            axis.set_xlabel("logged rounds T0")
+        drawing.legend(figure, left, columns=2)
     return figure
 
 
-EXPERIMENT_logged_rounds_comparison = Experiment(
-    name="logged-rounds-comparison",
-    title="Policies that forget, over the number of logged rounds",
-    question="The same comparison with SW- and D-linUCB where the split is estimated.",
-    cells=tuple(CELLS.values()),
-    claims=(*comparable(SW_LINUCB, ALL, "T0"), *comparable(D_LINUCB, ALL, "T0")),
-    draw=draw_logged_rounds_comparison,
-    caption="T = 500, all repetitions; SW-linUCB with window T, D-linUCB with discount 0.999. " + SW_RADIUS,
-    place=6,
+EXPERIMENTS.add(
+    Experiment(
+        name="projection-error",
+        cells=tuple(SPLIT_CELLS.values()),
+        claims=tuple(
+            Claim(
+                f"error falls as 1/√T0: {label}, {_runs(right_only)}",
+                "The distance between the estimated and the true subspaces, times √T0, stays constant.",
+                "slope of the log median of ‖Π̂−Π‖ over log T0",
+                rate(recipe, right_only),
+                Bound(-0.65, -0.35),
+                tuple(cell.name for cell in SPLIT_CELLS.values()),
+                source="recipe" if recipe == ISD_PUBLISHED else "paper",
+                right_only=recipe if right_only else None,
+            )
+            for recipe, label in RECIPES.items()
+            for right_only in (False, True)
+        ),
+        draw=draw_split_errors,
+    )
 )
-EXPERIMENTS.add(EXPERIMENT_logged_rounds_comparison)
