@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.experiments.cells import Probe
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.policies.registry import Maker
@@ -123,14 +123,14 @@ def _rewards(_: Any, episode: Any) -> dict[str, float]:
 def named_drift(place: tuple[int, int, int]) -> tuple[bool, int]:
     """Whether the drifting effects of one log were named exactly, and how many others were."""
     logs = LabelledArms().draw(1, np.random.default_rng(place)).logs
-    named = {(one.arm, one.coefficient) for one in ArmPrior.from_statistics(logs.statistics()).effects if one.drifts}
+    named = {(one.arm, one.coefficient) for one in DriftPrior.from_arms(logs.statistics()).effects if one.drifts}
     return named == set(logs.drifting), len(named - set(logs.drifting))
 
 
 def late_arm(place: tuple[int, int, int]) -> list[bool]:
     """Of one log with an arm launched in its last third: which of its coefficients are within 2 standard errors."""
     logs, arm = LATE.draw(1, np.random.default_rng(place)).logs, LATE.arms - 2
-    effects = [one for one in ArmPrior.from_statistics(logs.statistics()).effects if one.arm == arm]
+    effects = [one for one in DriftPrior.from_arms(logs.statistics()).effects if one.arm == arm]
     return [abs(one.estimate - logs.truth[arm, one.coefficient]) <= 2.0 * one.error for one in effects]
 
 

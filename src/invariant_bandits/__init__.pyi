@@ -5,7 +5,6 @@ from invariant_bandits.client import AsyncClient as AsyncClient
 from invariant_bandits.client import Client as Client
 from invariant_bandits.client import ServedDecision as ServedDecision
 from invariant_bandits.client import ServiceError as ServiceError
-from invariant_bandits.decomposition.arm_prior import ArmPrior as ArmPrior
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior as DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition as InvariantSubspaceDecomposition

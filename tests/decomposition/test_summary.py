@@ -116,9 +116,9 @@ def test_tails_count_as_heavy_from_half_beyond_the_gaussian_on():
     moments.chosen.count[:] = 1000.0
     for weight, warned in ((1.4, False), (1.6, True)):
         fit.tail_weights_ = weight + np.linspace(-0.3, 0.3, 8)
-        told = [finding for finding in findings(fit, moments) if "heavy-tailed" in finding]
-        assert bool(told) == warned
-        assert not told or f"inflated {weight}-fold" in told[0]
+        warnings = [finding for finding in findings(fit, moments) if "heavy-tailed" in finding]
+        assert bool(warnings) == warned
+        assert not warnings or f"inflated {weight}-fold" in warnings[0]
 
 
 def test_evidence_near_the_line_is_called_weak_and_only_then():
@@ -133,7 +133,7 @@ def test_evidence_near_the_line_is_called_weak_and_only_then():
         assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
 
 
-def test_a_search_that_has_not_converged_is_told():
+def test_a_search_that_has_not_converged_is_reported():
     fit = fit_of(PaperWorld().log(2000, np.random.default_rng(6)))
     moments = WindowedMoments.empty(10, 8, offered=True)
     moments.chosen.count[:] = 1000.0

@@ -7,7 +7,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.model.fit import arm_prior_of, read_log_odds
+from invariant_bandits.model.fit import arm_prior, read_log_odds
 from invariant_bandits.reports import model_page, values
 from invariant_bandits.reports import values as update_words
 from labelled_logs import LABELS, labelled_log
@@ -213,7 +213,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     labels = np.array([f"item {j}" for j in range(30)])[rng.integers(30, size=n)]
     table = pa.table({**context, "item": labels, "click": (rng.random(n) < 0.005).astype(int)})
     model = ib.fit_logs(table)
-    prior = arm_prior_of(model)
+    prior = arm_prior(model)
     assert model.feature_map.coding == "shared"
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3

@@ -7,8 +7,8 @@ import invariant_bandits as ib
 import invariant_bandits.testing as laws
 from arm_logs import arm_log
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member
 
 LINKS = ("identity", "logit")
@@ -54,7 +54,7 @@ def test_laws(law, link):
 
 def test_one_filter_of_clicks_is_the_extended_kalman_filter():
     log = arm_log(1, arms=2, slopes=1, rounds=2000)
-    prior = ArmPrior.from_statistics(statistics_of(log))
+    prior = DriftPrior.from_arms(statistics_of(log))
     rng = np.random.default_rng(2)
     root = rng.normal(size=(4, 4))
     m, P = rng.normal(size=4), root @ root.T + np.eye(4)
@@ -75,7 +75,7 @@ def test_one_filter_of_clicks_is_the_extended_kalman_filter():
 
 def test_filters_are_weighed_by_the_likelihood_of_clicks():
     log = arm_log(1, arms=2, slopes=1, rounds=2000)
-    prior = ArmPrior.from_statistics(statistics_of(log))
+    prior = DriftPrior.from_arms(statistics_of(log))
     tight = 1e-12 * np.eye(4)
     pair = [
         Member(name, 0.5, np.array([odds, 0.0, 0.0, 0.0]), tight, np.zeros(4))
@@ -116,7 +116,7 @@ def test_the_names_of_arms_mean_nothing(link):
     log = arm_log(4, rounds=6000, clicks=link == "logit", drifting=[(1, 1)])
     statistics, order = statistics_of(log), np.array([2, 0, 3, 1])
     one = ib.AutoISD.from_arms(statistics)
-    other = ib.AutoISD.from_arms(statistics.renamed(order))
+    other = ib.AutoISD.from_arms(statistics.reordered(order))
     assert played(one, 600) == played(other, 600, order=order)
 
 

@@ -21,7 +21,7 @@ def prior(moves=False, p=P):
         basis=basis,
         mean=rng.normal(size=p),
         mean_covariance=root @ root.T + 0.01 * np.eye(p),
-        drift=np.array([0.0, 1e-6, 0.2, 0.5][:p]),
+        drift_covariance=np.diag([0.0, 1e-6, 0.2, 0.5][:p]),
         pooled=rng.normal(size=p),
         pooled_covariance=0.01 * np.eye(p),
         unit=np.ones(p),

@@ -14,7 +14,8 @@ import invariant_bandits as ib
 import policy_laws
 from containers import put_together, taken_apart
 from invariant_bandits import storage
-from invariant_bandits.decomposition.arm_prior import ARM_ARRAYS, ARM_NUMBERS, DRIFT_ARRAYS, DRIFT_NUMBERS, ArmPrior
+from invariant_bandits.decomposition.drift_prior import ARM_ARRAYS, ARRAYS, NUMBERS
+from invariant_bandits.decomposition.population import ArmPopulation
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.policies.state import from_bytes, to_bytes
 from invariant_bandits.storage import ANYTHING, StateSchema
@@ -97,8 +98,8 @@ def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
 
 
 def test_every_part_of_a_prior_is_described():
-    assert {one.name for one in fields(ib.DriftPrior)} == DRIFT_ARRAYS.keys() | DRIFT_NUMBERS.keys()
-    assert {one.name for one in fields(ArmPrior) if one.init} == ARM_ARRAYS.keys() | ARM_NUMBERS.keys()
+    assert {one.name for one in fields(ib.DriftPrior)} == ARRAYS.keys() | NUMBERS.keys() | {"population"}
+    assert {one.name for one in fields(ArmPopulation)} == ARM_ARRAYS.keys() | {"layout", "likeness"}
 
 
 def test_every_policy_of_the_library_describes_its_state():

@@ -39,7 +39,7 @@ def test_the_new_arm_is_the_best_or_the_worst():
 
 def test_clicks_follow_the_planted_coefficients():
     logs = LabelledArms(drifting=0, logged=60_000).draw(1, np.random.default_rng(3)).logs
-    prior = ib.ArmPrior.from_statistics(logs.statistics())
+    prior = ib.DriftPrior.from_arms(logs.statistics())
     apart = (prior.layout.by_arm(prior.pooled) - logs.truth) / np.sqrt(
         prior.layout.by_arm(np.diagonal(prior.pooled_covariance))
     )

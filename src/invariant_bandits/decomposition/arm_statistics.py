@@ -3,110 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.paths import EXACT
+from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
-
-CODINGS = ("own", "shared")
-
-
-@dataclass(frozen=True)
-class ArmLayout:
-    """Coordinates of A arms: first `own` coefficients of every arm, arm by arm, then `shared` ones.
-
-    Parameters
-    ----------
-    arms : int
-        A.
-    own : int
-        Coefficients that every arm has of its own: all d of them ("own" coding), or its intercept ("shared").
-    shared : int
-        Coefficients that all arms have in common; 0 in the "own" coding.
-
-    >>> ArmLayout.of(arms=3, width=2, coding="own"), ArmLayout.of(arms=3, width=2, coding="shared").dim
-    (ArmLayout(arms=3, own=2, shared=0), 4)
-    """
-
-    arms: int
-    own: int
-    shared: int = 0
-
-    @classmethod
-    def of(cls, *, arms: int, width: int, coding: str = "own", described: int = 0) -> ArmLayout:
-        """The layout of arms with contexts z of `width` numbers, 1 first, and `described` features of every arm.
-
-        own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗ x].
-        """
-        if one_of("coding", coding, CODINGS) == "own":
-            return cls(arms, width)
-        return cls(arms, 1, (width - 1) * (1 + described))
-
-    @classmethod
-    def of_features(cls, features: ArmFeatures) -> ArmLayout:
-        """The layout of the features φ(x, a) that a log was read with."""
-        arms = len(features.labels)
-        return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
-
-    @property
-    def dim(self) -> int:
-        """Number of coefficients p."""
-        return self.arms * self.own + self.shared
-
-    @property
-    def groups(self) -> Array:
-        """Common directions (p, own): column k is one for the k-th own coefficient of every arm."""
-        result = np.zeros((self.dim, self.own))
-        result[: self.arms * self.own] = np.tile(np.eye(self.own), (self.arms, 1))
-        return result
-
-    def arm(self, index: int) -> slice:
-        """The own coordinates of an arm."""
-        return slice(index * self.own, (index + 1) * self.own)
-
-    def by_arm(self, values: Array) -> Array:
-        """The own part of coefficients (..., p) as (..., A, own)."""
-        own = values[..., : self.arms * self.own]
-        return own.reshape(*own.shape[:-1], self.arms, self.own)
-
-    def features(self, contexts: Array, arms: np.ndarray[Any, Any], described: Array | None = None) -> Array:
-        """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); described: features of the arms (A, c)."""
-        n = len(contexts)
-        result = np.zeros((n, self.dim))
-        each = np.arange(n)
-        for k in range(self.own):
-            result[each, arms * self.own + k] = contexts[:, k]
-        if self.shared:
-            slopes = contexts[:, 1:]
-            first = self.arms * self.own
-            result[:, first : first + slopes.shape[1]] = slopes
-            if described is not None and described.size:
-                pairs = described[arms][:, :, None] * slopes[:, None, :]
-                result[:, first + slopes.shape[1] :] = pairs.reshape(n, -1)
-        return result
-
-    def grown(self) -> ArmLayout:
-        """With one arm more, after the others."""
-        return ArmLayout(self.arms + 1, self.own, self.shared)
-
-    def shrunk(self) -> ArmLayout:
-        """With one arm less."""
-        if self.arms < 2:
-            raise InputError("the last arm cannot be taken out")
-        return ArmLayout(self.arms - 1, self.own, self.shared)
-
-    def without(self, index: int) -> np.ndarray[Any, Any]:
-        """Coordinates that are left without an arm."""
-        if not 0 <= index < self.arms:
-            raise InputError(f"arm must be from 0 to {self.arms - 1}, got {index!r}")
-        every = np.arange(self.dim)
-        return np.delete(every, every[self.arm(index)])
-
 
 RIDGE, FAINT_RIDGE = 1.0, 1e-3
 """Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about 0."""
@@ -156,23 +62,24 @@ class LogitSums:
         return cls(theta, information, gradient, likelihood, float(spread.sum()))
 
     def __add__(self, other: LogitSums) -> LogitSums:
-        return LogitSums(
-            self.theta,
-            self.information + other.information,
-            self.gradient + other.gradient,
-            self.log_likelihood + other.log_likelihood,
-            self.variance + other.variance,
-        )
+        sums = ("information", "gradient", "log_likelihood", "variance")
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in sums})
+
+
+def sum_logit(rounds: Iterator[tuple[Array, Array, Array]], theta: Array, windows: int) -> LogitSums:
+    """One pass over chunks of rounds: features (n, p), rewards (n,) and windows (n,)."""
+    total, *others = (LogitSums.of(*chunk, theta=theta, count=windows) for chunk in rounds)
+    return sum(others, start=total)
 
 
 def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> LogitSums:
     """The last pass of a ridge fit by Newton's method with halved steps.
 
-    evaluate: one pass over all rounds at coefficients (p,), in whatever way they are read. Every arm's own coefficients
+    evaluate: one pass over all rounds at coefficients (p,), however they are read. Every arm's own coefficients
     are drawn to the mean of the arms with ridge 1, so that an arm with few clicks has a finite fit.
     """
     penalty = FAINT_RIDGE * np.eye(layout.dim)
-    groups, own = layout.groups, layout.arms * layout.own
+    groups, own = layout.groups, layout.own_dim
     penalty[:own, :own] += RIDGE * (np.eye(own) - (groups @ groups.T)[:own, :own] / layout.arms)
     penalty[own:, own:] += RIDGE * np.eye(layout.shared)
 
@@ -203,6 +110,15 @@ CHUNK = 65_536
 LEAST_VARIATION = 1e-9
 
 
+class _Arms(NamedTuple):
+    """What statistics hold beside the sums, as their fields."""
+
+    layout: ArmLayout
+    rounds: Array
+    context_square: Array
+    catalogue: Array
+
+
 @dataclass(frozen=True, eq=False)
 class ArmStatistics:
     """Information about the coefficients θ (p,) of labelled arms in every window.
@@ -229,7 +145,7 @@ class ArmStatistics:
         Whether the expected reward, or its log-odds, is linear.
     scale : float
         Mean squared reward; 1 on the logit scale.
-    described : array, shape (A, c)
+    catalogue : array, shape (A, c)
         Features of the arms from a catalogue; no columns if there is none.
 
     >>> import numpy as np
@@ -250,7 +166,7 @@ class ArmStatistics:
     context_square: Array
     link: str = "identity"
     scale: float = 1.0
-    described: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    catalogue: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def from_rounds(
@@ -263,7 +179,7 @@ class ArmStatistics:
         link: str | None = None,
         coding: str = "own",
         count: int | None = None,
-        described: Any = None,
+        catalogue: Any = None,
     ) -> ArmStatistics:
         """From rounds in the order of time.
 
@@ -275,14 +191,14 @@ class ArmStatistics:
             Which arm was played.
         rewards : array, shape (n,)
         windows : int, or array of int, shape (n,)
-            Number of equal stretches of rounds, or the window of every round.
+            Number of windows with equally many rounds, or the window of every round.
         link : "identity", "logit" or None
             None: logit if all rewards are 0 or 1.
         coding : "own" or "shared"
             As in `ArmLayout.of`.
         count : int, optional
             Number of arms A, if some were never played.
-        described : array, shape (A, c), optional
+        catalogue : array, shape (A, c), optional
             Features of the arms.
         """
         z = finite_array("contexts", contexts, ("n", "d"))
@@ -290,102 +206,42 @@ class ArmStatistics:
         r = finite_array("rewards", rewards, (n,))
         if not (z[:, 0] == 1.0).all():
             raise InputError("contexts must have 1 in its first column")
-        chosen = _whole("arms", arms, n)
-        total = int(chosen.max()) + 1 if count is None else whole_number("count", count, int(chosen.max()) + 1)
-        of = _window_of(windows, n)
-        about = np.zeros((total, 0)) if described is None else finite_array("described", described, (total, "c"))
-        layout = ArmLayout.of(arms=total, width=width, coding=coding, described=about.shape[1])
+        played = _whole("arms", arms, n)
+        total = int(played.max()) + 1 if count is None else whole_number("count", count, int(played.max()) + 1)
+        window = _window_of(windows, n)
+        table = np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
+        layout = ArmLayout.of(arms=total, width=width, coding=coding, catalogue=table.shape[1])
         if link is None:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
-        rounds = np.zeros((int(of.max()) + 1, total))
-        np.add.at(rounds, (of, chosen), 1.0)
-        square = z.T @ z / n
+        rounds = np.zeros((int(window.max()) + 1, total))
+        np.add.at(rounds, (window, played), 1.0)
+        about = _Arms(layout, rounds, z.T @ z / n, table)
 
         def chunks() -> Iterator[tuple[Array, Array, Array]]:
             for first in range(0, n, CHUNK):
                 part = slice(first, first + CHUNK)
-                yield layout.features(z[part], chosen[part], about), r[part], of[part]
+                yield layout.features(z[part], played[part], table), r[part], window[part]
 
         if one_of("link", link, LINKS) == "logit":
             if (r < 0.0).any() or (r > 1.0).any():
                 raise InputError(f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}")
-
-            def evaluate(theta: Array) -> LogitSums:
-                parts = [LogitSums.of(*chunk, theta=theta, count=len(rounds)) for chunk in chunks()]
-                return sum(parts[1:], start=parts[0])
-
-            return cls.from_logit(fit_logistic(evaluate, layout), layout, rounds, square, about)
+            sums = fit_logistic(lambda theta: sum_logit(chunks(), theta, len(rounds)), layout)
+            scores = sums.information @ sums.theta + sums.gradient
+            return cls._of_clicks(sums.information, scores, sums.variance, about)
         gram, cross = np.zeros((len(rounds), layout.dim, layout.dim)), np.zeros((len(rounds), layout.dim))
         for features, reward, index in chunks():
             for i in np.unique(index):
                 own = features[index == i]
                 gram[i] += own.T @ own
                 cross[i] += own.T @ reward[index == i]
-        return cls.from_sums(gram, cross, float(r @ r), layout, rounds, square, about)
-
-    @classmethod
-    def from_sums(
-        cls,
-        gram: Array,
-        cross: Array,
-        reward_square: float,
-        layout: ArmLayout,
-        rounds: Array,
-        context_square: Array,
-        described: Array | None = None,
-    ) -> ArmStatistics:
-        """From sums over the rounds of every window: Σφφᵀ (m, p, p), Σφr (m, p), and Σr² of the whole log.
-
-        The noise is what coefficients of their own in every window leave unexplained.
-        """
-        explained, used = 0.0, 0
-        for G, b in zip(gram, cross, strict=True):
-            solution, rank = _least_squares(G, b)
-            explained += float(solution @ b)
-            used += rank
-        total = float(rounds.sum())
-        if total <= used:
-            raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
-        noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
-        about = np.zeros((layout.arms, 0)) if described is None else described
-        scale = max(reward_square / total, 1e-300)
-        return cls(layout, gram / noise, cross / noise, rounds, noise, context_square, "identity", scale, about)
-
-    @classmethod
-    def from_logit(
-        cls,
-        sums: LogitSums,
-        layout: ArmLayout,
-        rounds: Array,
-        context_square: Array,
-        described: Array | None = None,
-    ) -> ArmStatistics:
-        """From the last pass of a logistic fit (`fit_logistic`): η_i = Λ_iθ⁰ + Σφ(r − π)."""
-        scores = sums.information @ sums.theta + sums.gradient
-        return cls.on_logit_scale(sums.information, scores, sums.variance, layout, rounds, context_square, described)
-
-    @classmethod
-    def on_logit_scale(
-        cls,
-        information: Array,
-        scores: Array,
-        variance: float,
-        layout: ArmLayout,
-        rounds: Array,
-        context_square: Array,
-        described: Array | None = None,
-    ) -> ArmStatistics:
-        """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
-        noise = float(rounds.sum()) / max(variance, 1e-300)
-        about = np.zeros((layout.arms, 0)) if described is None else described
-        return cls(layout, information, scores, rounds, noise, context_square, "logit", 1.0, about)
+        return cls._of_rewards(gram, cross, float(r @ r), about)
 
     @classmethod
     def from_features(cls, features: ArmFeatures, rows: Any, rewards: Any, windows: Any) -> ArmStatistics:
         """From rounds given as φ(x, a) of the played arms (n, p); rewards and windows as in `from_rounds`."""
         phi = finite_array("rows", rows, ("n", features.dim))
         layout, slopes = ArmLayout.of_features(features), features.width - 1
-        levels = phi[:, : layout.arms * layout.own : layout.own]
+        levels = phi[:, : layout.own_dim : layout.own]
         contexts = (
             layout.by_arm(phi).sum(axis=1)
             if features.coding == "own"
@@ -399,31 +255,88 @@ class ArmStatistics:
             windows=windows,
             coding=features.coding,
             count=layout.arms,
-            described=features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None,
+            catalogue=features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None,
         )
+
+    @classmethod
+    def from_moments(
+        cls, features: ArmFeatures, moments: WindowedMoments, odds: LogOdds | None = None
+    ) -> ArmStatistics:
+        """From moments of φ(x, a); with `odds`, for rewards that are 0 or 1, on the scale of their log-odds."""
+        gram, cross, reward_square = _sums_of(moments)
+        layout, slopes = ArmLayout.of_features(features), features.width - 1
+        levels = np.arange(layout.arms) * layout.own
+        rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
+        # z of every round is one block of φ, arm by arm, or the sum of the levels and the shared slopes.
+        if features.coding == "own":
+            places = [np.eye(layout.own, layout.dim, k=int(first)) for first in levels]
+        else:
+            places = [np.zeros((1 + slopes, layout.dim))]
+            places[0][0, levels] = 1.0
+            places[0][1:, layout.arms : layout.arms + slopes] = np.eye(slopes)
+        whole = gram.sum(axis=0)
+        square = np.asarray(np.sum([take @ whole @ take.T for take in places], axis=0)) / rounds.sum()
+        table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
+        about = _Arms(layout, np.round(rounds), square, table)
+        if odds is None:
+            return cls._of_rewards(gram, cross, reward_square, about)
+        information, scores, _ = _sums_of(odds.moments)
+        variance = float(np.diagonal(information, axis1=1, axis2=2)[:, levels].sum())
+        return cls._of_clicks(information, scores, variance, about)
+
+    @classmethod
+    def _of_rewards(cls, gram: Array, cross: Array, reward_square: float, about: _Arms) -> ArmStatistics:
+        """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log.
+
+        The noise is what coefficients of their own in every window leave unexplained.
+        """
+        explained, used = 0.0, 0
+        for G, b in zip(gram, cross, strict=True):
+            solution, rank = _least_squares(G, b)
+            explained += float(solution @ b)
+            used += rank
+        total = float(about.rounds.sum())
+        if total <= used:
+            raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
+        noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
+        return cls(
+            information=gram / noise,
+            scores=cross / noise,
+            noise_variance=noise,
+            scale=max(reward_square / total, 1e-300),
+            **about._asdict(),
+        )
+
+    @classmethod
+    def _of_clicks(cls, information: Array, scores: Array, variance: float, about: _Arms) -> ArmStatistics:
+        """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
+        noise = float(about.rounds.sum()) / max(variance, 1e-300)
+        return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about._asdict())
 
     @property
     def windows(self) -> int:
         """m."""
         return len(self.scores)
 
-    def renamed(self, order: Any) -> ArmStatistics:
+    def reordered(self, order: Any) -> ArmStatistics:
         """The same log with its arms in another order: arm order[i] becomes arm i. Own coding only."""
         order = np.asarray(order)
         k = self.layout.own
         at = np.concatenate([np.arange(a * k, (a + 1) * k) for a in order])
-        at = np.concatenate([at, np.arange(self.layout.arms * k, self.layout.dim)])
-        return ArmStatistics(
-            self.layout,
-            self.information[:, at][:, :, at],
-            self.scores[:, at],
-            self.rounds[:, order],
-            self.noise_variance,
-            self.context_square,
-            self.link,
-            self.scale,
-            self.described[order],
+        at = np.concatenate([at, np.arange(self.layout.own_dim, self.layout.dim)])
+        return replace(
+            self,
+            information=self.information[:, at][:, :, at],
+            scores=self.scores[:, at],
+            rounds=self.rounds[:, order],
+            catalogue=self.catalogue[order],
         )
+
+
+def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
+    """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
+    whole = moments.chosen.products()
+    return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
 
 
 def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
@@ -436,10 +349,10 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
 
 
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
-    given = np.asarray(values)
-    if given.shape != (n,) or given.dtype.kind not in "iu" or (len(given) and given.min() < 0):
-        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {given.dtype} of shape {given.shape}")
-    return given.astype(np.int64)
+    array = np.asarray(values)
+    if array.shape != (n,) or array.dtype.kind not in "iu" or (len(array) and array.min() < 0):
+        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
 
 
 def _window_of(windows: Any, n: int) -> np.ndarray[Any, Any]:
@@ -449,10 +362,10 @@ def _window_of(windows: Any, n: int) -> np.ndarray[Any, Any]:
         if n < m:
             raise InputError(f"windows must be at most the number of rounds {n}, got {m}")
         return np.arange(n) * m // n
-    given = _whole("windows", windows, n)
-    if not (np.bincount(given) > 0).all() or given.max() < 1:
+    of_rounds = _whole("windows", windows, n)
+    if not (np.bincount(of_rounds) > 0).all() or of_rounds.max() < 1:
         raise InputError("windows must number at least two windows from 0 on, none of them empty")
-    return given
+    return of_rounds
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,55 @@
-"""DriftPrior: what the logs teach about how far each direction of the reward model moves (empirical Bayes)."""
+"""DriftPrior: what the logs teach about the coefficients and how far they move (empirical Bayes).
+
+One prior for rows, whose directions come from a decomposition, and for labelled arms, which belong to a population.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.paths import CoefficientPaths, window_freedom, window_paths
-from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.rank_deficiency import singular_roots
-from invariant_bandits.decomposition.state_space import last_window
+from invariant_bandits.checks import Array, InputError, number_between, one_of, whole_number
+from invariant_bandits.decomposition.arm_statistics import LINKS, ArmStatistics
+from invariant_bandits.decomposition.paths import CoefficientPaths, singular_roots, window_freedom, window_paths
+from invariant_bandits.decomposition.population import (
+    ArmLayout,
+    ArmPopulation,
+    Effect,
+    relate_arms,
+    standardize_catalogue,
+)
+from invariant_bandits.decomposition.random_effects import (
+    ArmEffects,
+    condition_windows,
+    drift_p_value,
+    fit_effects,
+    last_window,
+    random_effects,
+    walk_end,
+)
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.storage import (
+    ArraySpec,
+    Check,
+    StateSchema,
+    as_checked,
+    count,
+    covariance,
+    finite_number,
+    orthonormal,
+    prefixed,
+    truth_value,
+    under,
+    variance,
+)
 
 HIDDEN_LEVEL = 0.08
 HALVINGS = 60
-
-
-def informing_windows(paths: CoefficientPaths) -> Array:
-    """How many windows inform each direction (p,): all of them, unless some are silent about it."""
-    return np.asarray(np.isfinite(paths.singly()[1]).sum(axis=0), dtype=np.float64)
 
 
 def drift_limit(paths: CoefficientPaths) -> Array:
@@ -31,7 +60,7 @@ def drift_limit(paths: CoefficientPaths) -> Array:
     interval of Viechtbauer 2007). With two windows ω⁺ is a hundred times what was seen, with eight three times. m
     counts the windows that inform the direction; ω⁺ is infinite if there are fewer than two.
     """
-    g, h = paths.singly()
+    g, h = paths.marginals()
     informing = np.isfinite(h).sum(axis=0)
     freedom = np.maximum(informing - 1, 1)
     quantile = 2.0 * special.gammaincinv(freedom / 2.0, HIDDEN_LEVEL)
@@ -49,8 +78,8 @@ def _sample_squares(g: Array, h: Array) -> Array:
     """Sums of squares (p,) of the coefficients g (m, p) about their means over the windows with finite variances h."""
     if np.isfinite(h).all():
         return np.asarray(g.var(axis=0, ddof=1) * (len(g) - 1))
-    heard = np.where(np.isfinite(h), g, np.nan)
-    return np.asarray(np.nansum((heard - np.nanmean(heard, axis=0)) ** 2, axis=0))
+    informed = np.where(np.isfinite(h), g, np.nan)
+    return np.asarray(np.nansum((informed - np.nanmean(informed, axis=0)) ** 2, axis=0))
 
 
 def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
@@ -66,19 +95,21 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
         return 0.0
     values, vectors = np.linalg.eigh(np.diag(drift) + paths.covariances)
     roots = 1.0 / np.sqrt(values)
-    if paths.silence is not None:
-        L = paths.silence.roots
+    if paths.partial is not None:
+        L = paths.partial.roots
         A = L @ np.linalg.solve(np.eye(L.shape[2]) + (L.swapaxes(1, 2) * drift) @ L, L.swapaxes(1, 2))
-        values, vectors[paths.silence.windows] = np.linalg.eigh(A)
-        roots[paths.silence.windows] = np.sqrt(np.maximum(values, 0.0))
+        values, vectors[paths.partial.windows] = np.linalg.eigh(A)
+        roots[paths.partial.windows] = np.sqrt(np.maximum(values, 0.0))
     apart = np.einsum("mji,mj->mi", vectors, paths.coefficients - mean) * roots
     standard = np.einsum("mij,mj->mi", vectors, apart)
-    told = np.ones((m, p)) if paths.silence is None else np.isfinite(paths.singly()[1]).astype(np.float64)
-    standard = standard * told - told * ((standard * told).sum(axis=0) / np.maximum(told.sum(axis=0), 1.0))
+    informed = np.ones((m, p)) if paths.partial is None else np.isfinite(paths.marginals()[1]).astype(np.float64)
+    standard = standard * informed - informed * (
+        (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
+    )
     length = np.sqrt((standard**2).sum(axis=0))
     standard = standard / np.where(length > 0.0, length, 1.0)
     pairs = np.triu_indices(p, 1)
-    n = (told.T @ told - 1.0)[pairs]
+    n = (informed.T @ informed - 1.0)[pairs]
     squares = ((standard.T @ standard) ** 2)[pairs][n >= 2.0]
     n = n[n >= 2.0]
     if not len(n):
@@ -91,55 +122,64 @@ UNLIMITED = 1e4
 """Limit of a drift of which nothing is known, in typical squared coefficients."""
 PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
 """(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
+WALK_RATES = (0.0, 1e-4, 1e-3, 1e-2)
+"""Steps per round, in units of the logs' drift, of labelled arms that go on from where the logs ended."""
+LIKENESS = (0.0, 0.3, 0.6, 0.9)
+"""Parts of the arms' variance that their features may explain."""
+COMMON_LEVEL = 0.01
+ENOUGH_CLICKS = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DriftPrior:
-    """Random effects over windows: γ_i ~ N(μ, Ω), Ω = V·diag(ω)·Vᵀ, and ĝ_i given γ_i ~ N(γ_i, H_i).
+    """Random effects over windows: γ_i ~ N(μ, Ω), along a basis or of labelled arms.
 
-    Coefficients are in units of the reward per unit of a feature, and variances in their squares.
+    Coefficients are in units of the reward (on the logit scale: of the log-odds) per unit of a feature, and variances
+    in their squares. Make one with `from_moments` or, of labelled arms, with `from_arms`.
 
     Attributes
     ----------
     basis : array, shape (p, p)
         V, orthonormal. Everything else is in its coordinates.
-    mean : array, shape (p,)
-        μ.
-    mean_covariance : array, shape (p, p)
-        Sampling covariance of μ.
-    drift : array, shape (p,)
-        ω, the variance over windows along each direction.
-    pooled : array, shape (p,)
-        Mean if nothing ever moved (ω = 0).
-    pooled_covariance : array, shape (p, p)
-        Its sampling covariance.
+    mean, mean_covariance : arrays, shapes (p,), (p, p)
+        μ, and what is open about it.
+    drift_covariance : array, shape (p, p)
+        Ω, without the drift that all arms have in common. Diagonal, unless arms drift together.
+    pooled, pooled_covariance : arrays, shapes (p,), (p, p)
+        Mean if nothing ever moved but what all arms have in common, and its covariance.
     unit : array, shape (p,)
         A typical squared coefficient along each direction, which makes other priors free of units.
     noise_variance : float
-        Of a reward about its expectation.
+        Of a reward about its expectation; on the logit scale the mean of 1/π(1 − π).
     baseline : float
-        Mean reward at φ = 0.
+        Mean reward at φ = 0. Labelled arms have levels of their own: 0, and so are the next two.
     baseline_variance : float
         Its variance between windows beyond sampling error.
     baseline_error : float
         Sampling variance of the mean baseline.
     baseline_moves : bool
-        Whether the window baselines differ by more than sampling error.
-    signal_variance : float
-        Variance of the expected reward over the logged actions, at the mean coefficients.
+        Whether the window baselines, or the levels of all arms together, differ by more than sampling error.
+    link : "identity" or "logit"
+        What is linear: the expected reward, or its log-odds.
+    signal_variance : float, optional
+        Variance of the expected reward over the logged actions, at the mean coefficients; None if it is not known.
     feature_mean, feature_precision : arrays, shapes (p,), (p, p)
-        Mean of the features of the logged actions along the basis, and the inverse of their covariance.
-    last_means, last_covariances, last_steps : arrays, shapes (h, p), (h, p, p), (h, p)
-        If drift persists, in h ways: mean and covariance of the coefficients when the logs ended, and the variance by
-        which they move on in every round.
+        Mean of the features of the logged actions along the basis, and the inverse of their covariance; empty if they
+        are not known.
+    last_means, last_covariances : arrays, shapes (h, p), (h, p, p)
+        If drift persists, in h ways: mean and covariance of the coefficients when the logs ended.
+    last_steps : array, shape (h, s, p)
+        In s ways for each: the variance by which they move on in every round.
     windows : int
         m, 0 if not known.
     drift_limit : array, shape (p,)
-        ω⁺, the drift that the windows could be hiding (`drift_limits`); empty if not known.
+        ω⁺, the drift that the windows could be hiding (`drift_limit`); empty if not known.
     informing : array, shape (p,)
         How many windows inform each direction; empty if not known.
     drift_misfit : float
         How far the windows contradict independent drift along the basis, in standard deviations.
+    population : ArmPopulation, optional
+        The labelled arms that the coefficients belong to.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
@@ -154,29 +194,31 @@ class DriftPrior:
     basis: Array
     mean: Array
     mean_covariance: Array
-    drift: Array
+    drift_covariance: Array
     pooled: Array
     pooled_covariance: Array
     unit: Array
     noise_variance: float
-    baseline: float
-    baseline_variance: float
-    baseline_error: float
-    baseline_moves: bool
-    signal_variance: float = 0.0
+    baseline: float = 0.0
+    baseline_variance: float = 0.0
+    baseline_error: float = 0.0
+    baseline_moves: bool = False
+    link: str = "identity"
+    signal_variance: float | None = None
     last_means: Array = field(default_factory=lambda: np.zeros((0, 0)))
     last_covariances: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    last_steps: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    last_steps: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
     windows: int = 0
     drift_limit: Array = field(default_factory=lambda: np.zeros(0))
     informing: Array = field(default_factory=lambda: np.zeros(0))
     drift_misfit: float = 0.0
     feature_mean: Array = field(default_factory=lambda: np.zeros(0))
     feature_precision: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    population: ArmPopulation | None = None
 
     @classmethod
     def from_moments(cls, moments: WindowedMoments, basis: Array, *, iterations: int = 200) -> DriftPrior:
-        """Estimate by expectation–maximisation.
+        """Estimate by expectation–maximisation (`random_effects`).
 
         Parameters
         ----------
@@ -196,23 +238,23 @@ class DriftPrior:
         own, noise = window_paths(moments, basis, singular=singular)
         paths = own.along(basis)
         pooled, pooled_covariance = paths.weighted_mean()
-        mean, mean_covariance, drift = random_effects(paths.coefficients, paths.covariances, iterations, paths.silence)
+        mean, mean_covariance, drift = random_effects(paths.coefficients, paths.covariances, iterations, paths.partial)
         freedom = window_freedom(moments, singular)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         center = basis @ mean
         square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
-        center_of_features, precision = _usual_features(moments, basis)
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
         steps = [2.0 * factor * drift / (lasting * moments.rounds) for factor, lasting in PERSISTENT]
         limit = drift_limit(paths)
+        feature_mean, feature_precision = _feature_moments(moments, basis)
         level, between, error, moves = _baseline(moments, own, noise)
         return cls(
             basis=basis,
             mean=mean,
             mean_covariance=mean_covariance,
-            drift=drift,
+            drift_covariance=np.diag(drift),
             pooled=pooled,
             pooled_covariance=pooled_covariance,
             unit=unit,
@@ -224,30 +266,117 @@ class DriftPrior:
             signal_variance=float((center**2 * variance).sum()),
             last_means=np.stack([mean for mean, _ in last]),
             last_covariances=np.stack([covariance for _, covariance in last]),
-            last_steps=np.stack(steps),
-            feature_mean=center_of_features,
-            feature_precision=precision,
+            last_steps=np.stack(steps)[:, None],
+            feature_mean=feature_mean,
+            feature_precision=feature_precision,
             windows=int(moments.windows),
             drift_limit=np.where(np.isfinite(limit), limit, UNLIMITED * (unit + drift)),
-            informing=informing_windows(paths),
+            informing=np.asarray(np.isfinite(paths.marginals()[1]).sum(axis=0), dtype=np.float64),
             drift_misfit=drift_misfit(paths, mean, drift),
         )
 
+    @classmethod
+    def from_arms(cls, statistics: ArmStatistics) -> DriftPrior:
+        """Estimate for labelled arms by expectation–maximisation (`fit_effects`).
+
+        With features of the arms, the part of the variance between arms that they explain is the likeliest of a few.
+
+        >>> import numpy as np, invariant_bandits as ib
+        >>> rng = np.random.default_rng(0)
+        >>> contexts = np.column_stack([np.ones(20_000), rng.normal(size=20_000)])
+        >>> arms, month = rng.integers(3, size=20_000), np.arange(20_000) // 2000
+        >>> slopes = np.tile([1.0, 0.0, -1.0], (10, 1))
+        >>> slopes[:, 1] = rng.normal(size=10)                                    # the slope of arm 1 drifts
+        >>> rewards = contexts[:, 1] * slopes[month, arms] + rng.normal(size=20_000)
+        >>> statistics = ib.ArmStatistics.from_rounds(contexts, arms, rewards, windows=month)
+        >>> [(effect.arm, effect.coefficient) for effect in DriftPrior.from_arms(statistics).effects if effect.drifts]
+        [(1, 1)]
+        """
+        if not statistics.rounds.sum():
+            raise InputError("the statistics hold no rounds")
+        layout = statistics.layout
+        catalogue, center, scale = standardize_catalogue(statistics.catalogue, layout.arms)
+        fits = {
+            likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
+            for likeness in (LIKENESS if catalogue.shape[1] else LIKENESS[:1])
+        }
+        likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
+        plain, fit = fits[likeness]
+        can_test = _enough_information(statistics)
+        population = ArmPopulation(
+            layout=layout,
+            common=fit.sizes[: layout.own],
+            spread=fit.spread,
+            typical_drift=fit.typical,
+            relation=relate_arms(catalogue, likeness),
+            catalogue=catalogue,
+            catalogue_mean=center,
+            catalogue_scale=scale,
+            likeness=likeness,
+            estimates=plain.windows.mean,
+            errors=np.sqrt(np.diagonal(plain.windows.covariance)),
+            drift_sizes=plain.own,
+            p_values=np.where(can_test, _drift_tests(plain, np.eye(layout.dim), plain.own), np.nan),
+            plays=statistics.rounds.sum(axis=0),
+            context_square=statistics.context_square,
+        )
+        common = population.common_drift
+        still = condition_windows(statistics, common, fit.precision)
+        last_mean, last_covariance = walk_end(statistics, fit.precision, fit.windows.drift)
+        drift = fit.windows.drift - common
+        return cls(
+            basis=np.eye(layout.dim),
+            mean=fit.windows.mean,
+            mean_covariance=fit.windows.covariance,
+            drift_covariance=drift,
+            pooled=still.mean,
+            pooled_covariance=still.covariance,
+            unit=np.concatenate([np.tile(fit.spread, layout.arms), _shared_unit(fit, layout)]),
+            noise_variance=statistics.noise_variance,
+            baseline_moves=bool(_drift_tests(plain, plain.along.T[:1], plain.sizes[:1])[0] < COMMON_LEVEL),
+            link=statistics.link,
+            last_means=last_mean[None],
+            last_covariances=last_covariance[None],
+            last_steps=_walk_steps(drift),
+            windows=statistics.windows,
+            population=population,
+        )
+
     @property
-    def link(self) -> str:
-        """The expected reward itself is linear."""
-        return "identity"
+    def drift(self) -> Array:
+        """ω (p,), the variance over windows along each direction."""
+        return np.asarray(np.maximum(np.diagonal(self.drift_covariance), 0.0))
 
     @property
     def level_unit(self) -> float:
-        """What a moving baseline is measured in: the noise variance."""
-        return self.noise_variance
+        """What a moving baseline is measured in: the noise variance, 1 on the logit scale."""
+        return 1.0 if self.link == "logit" else self.noise_variance
+
+    @property
+    def common_drift(self) -> Array:
+        """Covariance (p, p) of the drift that all arms have in common; zero without arms."""
+        p = len(self.mean)
+        return np.zeros((p, p)) if self.population is None else self.population.common_drift
+
+    def unlogged(self, unit: Array) -> tuple[Array, Array]:
+        """Mean (p,) and covariance (p, p) of coefficients of typical squares `unit` (p,), had there been no logs.
+
+        Arms are like each other even then: all of them are at the typical arm, and open together.
+        """
+        if self.population is None:
+            return np.zeros(len(self.mean)), np.diag(unit)
+        groups, typical = self.layout.groups, self.population.typical_arm(self.mean)
+        together = np.maximum(typical**2, self.population.spread)
+        together[0] = self.level_unit
+        return groups @ typical, np.diag(unit) + (groups * together) @ groups.T
 
     def usual_precision(self, intercept: bool) -> Array:
         """Q, the inverse of the logs' mean of zzᵀ, z the features along the basis, and 1 if there is a baseline.
 
         zᵀQz is the number of coordinates on average over the logged actions. Empty if the features are not known.
         """
+        if self.population is not None:
+            return self.population.feature_precision(intercept)
         P, pull = self.feature_precision, self.feature_precision @ self.feature_mean
         length = float(self.feature_mean @ pull)
         if not len(P):
@@ -256,8 +385,123 @@ class DriftPrior:
             return np.asarray(P - np.outer(pull, pull) / (1.0 + length))
         return np.block([[P, -pull[:, None]], [-pull[None, :], np.array([[1.0 + length]])]])
 
+    # -- labelled arms --
 
-def _usual_features(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
+    @property
+    def arms(self) -> ArmPopulation:
+        """The population of labelled arms, or InputError if there are none."""
+        if self.population is None:
+            raise InputError("this policy knows no labelled arms: it was not started with from_arms")
+        return self.population
+
+    @property
+    def layout(self) -> ArmLayout:
+        """Which coefficient belongs to which arm."""
+        return self.arms.layout
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Every coefficient of every arm that was played, and whether it drifts."""
+        return self.arms.effects
+
+    def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
+        """The prior with one arm more, never played: its coefficients are those of the arms like it, and Ψ wide.
+
+        features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the arms, their
+        mean's own uncertainty is in the new arm's.
+        """
+        population, new = self.arms.with_arm(features)
+        before, layout = self.layout, population.layout
+        L, own = before.insertion(new.weights), np.arange(layout.dim)[layout.arm(before.arms)]
+        others = np.delete(np.arange(layout.dim), own)
+        doubt, drifting = np.zeros(layout.dim), np.zeros(layout.dim)
+        doubt[own], drifting[own] = new.rest * population.spread, population.typical_drift
+        drift = np.diag(drifting)
+        drift[np.ix_(others, others)] = self.drift_covariance
+
+        def extend(covariance: Array, more: Array) -> Array:
+            return np.asarray(L @ covariance @ L.T + np.diag(more))
+
+        return replace(
+            self,
+            basis=np.eye(layout.dim),
+            mean=L @ self.mean,
+            mean_covariance=extend(self.mean_covariance, doubt),
+            drift_covariance=drift,
+            pooled=L @ self.pooled,
+            pooled_covariance=extend(self.pooled_covariance, doubt),
+            unit=np.insert(self.unit, own[0], population.spread),
+            last_means=np.stack([L @ mean for mean in self.last_means]),
+            last_covariances=np.stack([extend(covariance, doubt + drifting) for covariance in self.last_covariances]),
+            last_steps=_walk_steps(drift),
+            population=population,
+        )
+
+    def without_arm(self, arm: int) -> DriftPrior:
+        """The prior of the other arms."""
+        at = self.layout.coordinates_without(arm)
+        square = np.ix_(at, at)
+        return replace(
+            self,
+            basis=np.eye(len(at)),
+            mean=self.mean[at],
+            mean_covariance=self.mean_covariance[square],
+            drift_covariance=self.drift_covariance[square],
+            pooled=self.pooled[at],
+            pooled_covariance=self.pooled_covariance[square],
+            unit=self.unit[at],
+            last_means=self.last_means[:, at],
+            last_covariances=self.last_covariances[:, at][:, :, at],
+            last_steps=self.last_steps[:, :, at],
+            population=self.arms.without_arm(arm),
+        )
+
+    # -- storing --
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What a file keeps: numbers and arrays by name, those of the population under "population."."""
+        values = asdict(self)
+        of_arms: dict[str, Any] = values.pop("population") or {}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        arrays |= {f"{ARMS}{name}": value for name, value in of_arms.items() if isinstance(value, np.ndarray)}
+        numbers = {name: value for name, value in values.items() if name not in arrays}
+        if of_arms:
+            numbers["population"] = of_arms.pop("layout") | {"likeness": of_arms["likeness"]}
+        return numbers, arrays
+
+    @classmethod
+    def from_state(cls, numbers: Mapping[str, Any], arrays: Mapping[str, Array]) -> DriftPrior:
+        """The prior that `to_state` took apart."""
+        values: dict[str, Any] = {name: array for name, array in arrays.items() if not name.startswith(ARMS)}
+        values |= as_checked(NUMBERS, {name: number for name, number in numbers.items() if name != "population"})
+        prior, of_arms = cls(**values), numbers.get("population")
+        if of_arms is None:
+            return prior
+        layout = ArmLayout(**{name: int(of_arms[name]) for name in ("arms", "own", "shared")})
+        population = ArmPopulation(layout=layout, likeness=float(of_arms["likeness"]), **under(arrays, ARMS))
+        return replace(prior, population=population)
+
+    @staticmethod
+    def state_schema(numbers: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """What a stored prior with these numbers, and arrays of these names, must be."""
+        of_arms = numbers.get("population")
+        needed = {one.name for one in fields(DriftPrior) if one.default is MISSING and one.default_factory is MISSING}
+        arrays = {name: numbers for name, numbers in ARRAYS.items() if name in needed or name in names}
+        if not numbers.keys() <= NUMBERS.keys() | {"population"} or not needed <= numbers.keys() | arrays.keys():
+            raise InputError("the prior is not whole")
+        if of_arms is None:
+            return StateSchema(arrays, NUMBERS)
+        if of_arms.keys() != {"arms", "own", "shared", "likeness"}:
+            raise InputError("the population of arms is not whole")
+        number_between("population.likeness", of_arms["likeness"], -1e-9, 1.0)
+        sizes = {name: whole_number(f"population.{name}", of_arms[name], 1) for name in ("arms", "own")}
+        shared = whole_number("population.shared", of_arms["shared"], 0)
+        dim = sizes["arms"] * sizes["own"] + shared
+        letters = {"A": sizes["arms"], "o": sizes["own"], "p": dim}
+        return StateSchema(arrays | prefixed(ARMS, ARM_ARRAYS), NUMBERS, letters)
+
+
+def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
     """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows (p, p)."""
     share = moments.counts / moments.rounds
     mean = share @ moments.feature_mean
@@ -269,18 +513,97 @@ def _usual_features(moments: WindowedMoments, basis: Array) -> tuple[Array, Arra
 
 def _baseline(moments: WindowedMoments, paths: CoefficientPaths, noise: Array) -> tuple[float, float, float, bool]:
     """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they move."""
-    mean, coefficients, silence = moments.feature_mean, paths.coefficients, paths.silence
+    mean, coefficients = moments.feature_mean, paths.coefficients
     level = moments.reward_mean - np.einsum("mi,mi->m", mean, coefficients)
-    if silence is None:
+    if paths.partial is None:
         solved = np.linalg.solve(moments.gram, mean[:, :, None])[:, :, 0]
         sampling = noise * (1.0 / moments.counts + np.einsum("mi,mi->m", mean, solved))
     else:
-        heard = moments.counts > 0
-        level, mean, sampling = level[heard], mean[heard], noise[heard] / moments.counts[heard]
-        sampling = sampling + np.einsum("mi,mij,mj->m", mean, paths.covariances[heard], mean)
+        informed = moments.counts > 0
+        level, mean, sampling = level[informed], mean[informed], noise[informed] / moments.counts[informed]
+        sampling = sampling + np.einsum("mi,mij,mj->m", mean, paths.covariances[informed], mean)
     weight = 1.0 / sampling
     center = float(weight @ level / weight.sum())
     statistic = float(weight @ (level - center) ** 2)
     moves = bool(special.gammaincc((len(level) - 1) / 2.0, statistic / 2.0) < BASELINE_ALPHA)
     between = max(float(((level - center) ** 2 - sampling).mean()), 0.0)
     return center, between, float(1.0 / weight.sum()), moves
+
+
+def _walk_steps(drift: Array) -> Array:
+    """`last_steps` (1, s, p) of arms whose coefficients drift by Ω (p, p)."""
+    return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
+
+
+def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:
+    """A typical square of the shared coefficients, for each of them."""
+    shared = fit.windows.mean[layout.own_dim :]
+    errors = np.diagonal(fit.windows.covariance)[layout.own_dim :]
+    typical = float((shared**2 + errors).mean()) if len(shared) else 0.0
+    return np.full(layout.shared, max(typical, 1e-12))
+
+
+def _enough_information(statistics: ArmStatistics) -> Array:
+    """Whether two windows inform each coefficient (p,) enough for a test: of clicks, about five of the rarer kind."""
+    if statistics.link == "identity":
+        return np.ones(statistics.layout.dim, dtype=bool)
+    return np.asarray((np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2)
+
+
+def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:
+    """p-values of no drift along directions (J, p) that have these sizes in the fit."""
+    return np.array([drift_p_value(fit.windows, *pair) for pair in zip(directions, sizes.tolist(), strict=True)])
+
+
+# -- what a stored prior must be --
+
+ARMS = "population."
+LARGEST_MEAN, LARGEST_VARIANCE, LEAST_NOISE = 1e100, 1e200, 1e-200
+
+
+def _means(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=-LARGEST_MEAN, most=LARGEST_MEAN, **rest)
+
+
+def _covariances(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=covariance, **rest)
+
+
+def _variances(*shape: str, **rest: Any) -> ArraySpec:
+    return ArraySpec(shape, least=0.0, most=LARGEST_VARIANCE, **rest)
+
+
+ARRAYS: dict[str, ArraySpec] = {
+    "basis": ArraySpec(("p", "p"), constraint=orthonormal),
+    **dict.fromkeys(("mean", "pooled"), _means("p")),
+    **dict.fromkeys(("mean_covariance", "pooled_covariance"), _covariances("p", "p")),
+    "drift_covariance": ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
+    "unit": _variances("p"),
+    "last_means": _means("h", "p", or_empty=True),
+    "last_covariances": _covariances("h", "p", "p", or_empty=True),
+    "last_steps": _variances("h", "s", "p", or_empty=True),
+    **dict.fromkeys(("drift_limit", "informing"), _variances("p", or_empty=True)),
+    "feature_mean": _means("p", or_empty=True),
+    "feature_precision": _covariances("p", "p", or_empty=True),
+}
+NUMBERS: dict[str, Check] = {
+    "noise_variance": lambda name, value: number_between(name, value, LEAST_NOISE, LARGEST_VARIANCE),
+    **dict.fromkeys(("baseline", "drift_misfit"), finite_number),
+    **dict.fromkeys(("baseline_variance", "baseline_error"), variance),
+    "signal_variance": lambda name, value: None if value is None else variance(name, value),
+    "baseline_moves": truth_value,
+    "link": partial(one_of, allowed=LINKS),
+    "windows": count,
+}
+ARM_ARRAYS: dict[str, ArraySpec] = {
+    **dict.fromkeys(("common", "spread", "typical_drift"), _variances("o")),
+    "relation": _covariances("A", "A"),
+    "catalogue": _means("A", "c"),
+    "catalogue_mean": _means("c"),
+    "catalogue_scale": ArraySpec(("c",), least=1e-100, most=LARGEST_MEAN),
+    "estimates": _means("p"),
+    **dict.fromkeys(("errors", "drift_sizes"), _variances("p")),
+    "p_values": ArraySpec(("p",), least=0.0, most=1.0, or_nan=True),
+    "plays": ArraySpec(("A",), least=0.0, most=float(2**62)),
+    "context_square": _covariances("w", "w"),
+}

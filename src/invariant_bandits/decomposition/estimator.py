@@ -18,9 +18,15 @@ from invariant_bandits.decomposition.invariance import (
     constancy_test,
     select_invariant,
 )
-from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_freedom, window_paths
+from invariant_bandits.decomposition.paths import (
+    CoefficientPaths,
+    check_estimable,
+    singular_roots,
+    unseen_directions,
+    window_freedom,
+    window_paths,
+)
 from invariant_bandits.decomposition.published import PublishedFit, published_decomposition
-from invariant_bandits.decomposition.rank_deficiency import singular_roots, unseen_directions
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.decomposition.summary import findings, published_findings, summarize, summarize_published
 from invariant_bandits.moments.windowed import WindowedMoments

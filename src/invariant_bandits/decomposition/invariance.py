@@ -9,8 +9,8 @@ from scipy import special
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
-from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.rank_deficiency import INFORMS, in_units_of_all
+from invariant_bandits.decomposition.paths import CoefficientPaths, in_units_of_all
+from invariant_bandits.decomposition.random_effects import INFORMS
 from invariant_bandits.moments.windowed import WindowedMoments
 
 TREND_DEGREE = 2
@@ -66,8 +66,8 @@ def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
     """
     m, d = paths.coefficients.shape
     precisions = paths.precisions()
-    if paths.silence is not None:
-        return _test_with_silence(paths.coefficients, precisions)
+    if paths.partial is not None:
+        return _test_partial_windows(paths.coefficients, precisions)
     constant = _misfit(paths.coefficients, precisions, 0)
     log_wald = log_survival(constant, (m - 1) * d)
     if m <= TREND_DEGREE + 1:
@@ -76,7 +76,7 @@ def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
     return ConstancyTest(log_wald, log_survival(max(explained, 0.0), TREND_DEGREE * d))
 
 
-def _test_with_silence(coefficients: Array, precisions: Array) -> ConstancyTest:
+def _test_partial_windows(coefficients: Array, precisions: Array) -> ConstancyTest:
     """`constancy_test` if some precisions (m, d, d) are singular; their sum is not.
 
     In units of what all windows know together, so that the precisions add up to the identity.
@@ -95,12 +95,12 @@ def _test_with_silence(coefficients: Array, precisions: Array) -> ConstancyTest:
     design = window_trend(m, TREND_DEGREE)
     left = np.einsum("ma,mb,mij->aibj", design, design, shares).reshape((TREND_DEGREE + 1) * d, -1)
     values, vectors = np.linalg.eigh(left)
-    told = values > INFORMS
-    bends = int(told.sum()) - d
+    informed = values > INFORMS
+    bends = int(informed.sum()) - d
     if not 1 <= bends < freedom:
         return ConstancyTest(log_wald, log_wald, possible)
-    right = np.einsum("ma,mi->ai", design, pull).ravel() @ vectors[:, told]
-    return ConstancyTest(log_wald, log_survival(float((right**2 / values[told]).sum()), bends), possible)
+    right = np.einsum("ma,mi->ai", design, pull).ravel() @ vectors[:, informed]
+    return ConstancyTest(log_wald, log_survival(float((right**2 / values[informed]).sum()), bends), possible)
 
 
 def window_trend(m: int, degree: int) -> Array:

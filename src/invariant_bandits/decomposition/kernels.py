@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -451,7 +451,7 @@ def _invert(A: Any) -> None:
 
 @njit(cache=True)
 def _information(L: Any, drift: Any, out: Any) -> None:
-    """What a silent window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
+    """What a partial window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
     p, r = L.shape
     inner = np.zeros((r, r))
     for k in range(r):
@@ -475,30 +475,42 @@ def _information(L: Any, drift: Any, out: Any) -> None:
             out[a, b] = total
 
 
-@njit(cache=True)
-def random_effects(
-    g: Any,
-    H: Any,
-    regular: Any,
-    roots: Any,
-    informing: Any,
-    drift: Any,
-    iterations: int,
-    mean: Any,
-    covariance: Any,
-) -> None:
-    """Iterate EM in place: drift ω (p,), mean μ (p,), covariance C_μ (p, p), from ĝ (m, p) and H (m, p, p).
+class Windows(NamedTuple):
+    """Coefficients by window: ĝ (m, p), H (m, p, p), and which windows are regular (m,).
 
-    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj]. For windows that are not
-    `regular` (m,), in their order, roots (k, p, r) stand in for H_i; their mean is over the informing (p,) windows.
+    For the others, in their order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each direction.
     """
+
+    coefficients: Any
+    covariances: Any
+    regular: Any
+    roots: Any
+    informing: Any
+
+
+class Effects(NamedTuple):
+    """μ (p,), C_μ (p, p) and ω (p,), changed in place."""
+
+    mean: Any
+    covariance: Any
+    drift: Any
+
+
+@njit(cache=True)
+def random_effects(windows: Windows, effects: Effects, iterations: int) -> None:
+    """Iterate EM in place, starting from the drift ω.
+
+    E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj].
+    """
+    g, H, regular, roots, informing = windows
+    mean, covariance, drift = effects
     m, p = g.shape
     precision = np.empty((m, p, p))
     weighted = np.empty(p)
     for _ in range(iterations):
         covariance[:] = 0.0
         weighted[:] = 0.0
-        silent = 0
+        partial = 0
         for i in range(m):
             A = precision[i]
             if regular[i]:
@@ -508,8 +520,8 @@ def random_effects(
                     A[a, a] += drift[a]
                 _invert(A)
             else:
-                _information(roots[silent], drift, A)
-                silent += 1
+                _information(roots[partial], drift, A)
+                partial += 1
             for a in range(p):
                 for b in range(p):
                     covariance[a, b] += A[a, b]
@@ -534,7 +546,7 @@ TINY = 2.0**-52
 
 
 @njit(cache=True, nogil=True)
-def _invert_published_kernels(A: Any, inverse: Any) -> None:
+def _gauss_jordan(A: Any, inverse: Any) -> None:
     """inverse ← A⁻¹ by Gauss–Jordan elimination with row pivoting; A (p, p) is used up, a zero pivot becomes tiny."""
     p = len(A)
     for i in range(p):
@@ -570,7 +582,7 @@ def make_orthogonal(X: Any) -> None:
         for i in range(p):
             for j in range(p):
                 work[i, j] = X[i, j]
-        _invert_published_kernels(work, inverse)
+        _gauss_jordan(work, inverse)
         change = 0.0
         for i in range(p):
             for j in range(p):

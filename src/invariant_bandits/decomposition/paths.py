@@ -1,4 +1,9 @@
-"""Least-squares coefficients window by window: what they are, how sure they are, and their precision-weighted mean."""
+"""Least-squares coefficients window by window, their precision, and windows that do not inform every direction.
+
+A window in which a feature is constant, or in which there are few rounds, has a singular Σφφᵀ. What it knows of the
+coefficients is a singular information matrix Λ_i = L_iL_iᵀ. It is a *partial* window: nothing is lost but what it
+lacks, and there the paths hold what the other windows expect.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,163 @@ from functools import cached_property
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.rank_deficiency import (
-    CONSTANT,
-    INFORMS,
-    RELATIVE_NULL,
-    Silence,
-    Told,
-    singular_roots,
-)
+from invariant_bandits.decomposition.random_effects import INFORMS, random_effects
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
+RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
+CONSTANT = 1e-20
+"""Variance in units of the mean square below which a feature is constant up to rounding."""
 EXACT = 1e-12
 """Share of the rewards' variance below which noise cannot be told from rounding."""
 ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²
 ITERATIONS = 100  # of expectation–maximisation, for what silent windows are expected to say
+
+
+def singular_roots(sums: PowerSums, p: int) -> dict[int, Array]:
+    """F (p, r) with Σ(φ − φ̄)(φ − φ̄)ᵀ = FFᵀ for every window in which that is singular, of rank r, by window."""
+    grams = sums.scatter[:, :p, :p]
+    variances = np.einsum("mii->mi", grams)
+    squares = sums.count[:, None] * sums.mean[:, :p] ** 2
+    constant = variances <= CONSTANT * (squares + variances)
+    alive = ~constant
+    size = np.sqrt(np.where(alive, variances, 1.0))
+    correlations = np.where(alive[:, :, None] & alive[:, None, :], grams / (size[:, :, None] * size[:, None, :]), 0.0)
+    values, vectors = np.linalg.eigh(correlations)
+    seen = values > RELATIVE_NULL * p * values[:, -1:]
+    size = np.where(alive, size, 0.0)
+    return {
+        int(window): size[window][:, None] * vectors[window][:, seen[window]] * np.sqrt(values[window][seen[window]])
+        for window in np.flatnonzero(~seen.all(axis=1))
+    }
+
+
+def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
+    """Projections (windows, p, p) on the directions in which each window does not vary; zero for the others."""
+    result = np.zeros((windows, p, p))
+    for window, root in roots.items():
+        left, _, _ = np.linalg.svd(root, full_matrices=True)
+        null = left[:, root.shape[1] :]
+        result[window] = null @ null.T
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class PartialWindows:
+    """What the silent ones among the windows saw, and what the others expect of the coefficients in any window.
+
+    Attributes
+    ----------
+    windows : array of int, shape (k,)
+        The windows that are silent about some direction.
+    roots : array, shape (k, p, r)
+        L. The information of each about the coefficients γ is LLᵀ.
+    seen : array, shape (k, r)
+        y = Lᵀγ + N(0, I), all that each saw of them.
+    mean : array, shape (p,)
+        Expected coefficients.
+    spread : array, shape (p, p)
+        Their covariance: that of the drift, and the error of the mean.
+    """
+
+    windows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    roots: Array
+    seen: Array
+    mean: Array
+    spread: Array
+
+    @property
+    def precisions(self) -> Array:
+        """LLᵀ (k, p, p)."""
+        return np.asarray(self.roots @ self.roots.swapaxes(1, 2))
+
+    def with_expectation(self, mean: Array, spread: Array) -> PartialWindows:
+        """The same with another expectation of the coefficients."""
+        return replace(self, mean=mean, spread=spread)
+
+    def estimate(self, total: Array) -> PartialEstimate:
+        """What each tells of the coefficients, and where it is silent; total (p, p): what all windows know together."""
+        factor = np.linalg.cholesky(total)
+        whitened = np.linalg.solve(factor, self.roots)
+        values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
+        informed = values > INFORMS
+        across = np.linalg.solve(factor.T, vectors)
+        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
+        silent = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
+        estimate = (own @ (self.roots @ self.seen[:, :, None]))[:, :, 0]
+        return PartialEstimate(estimate, own, silent)
+
+    def along(self, directions: Array, known: PartialEstimate) -> PartialWindows:
+        """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
+
+        A window tells γ − Πγ, Π the projection on what it is silent about. With γ = Bc + rest, it tells of c that
+        (I − WᵀΠB)c = Wᵀ(γ − Πγ) + WᵀΠ·rest: of the rest what is expected, give or take its spread. Without that it
+        would know nothing of any coordinate that is not quite perpendicular to a silent direction.
+        """
+        back = np.linalg.pinv(directions).T
+        rest = np.eye(len(directions)) - back @ directions.T
+        mixed = directions.T @ known.unknown
+        error = directions.T @ known.covariances @ directions
+        error = error + mixed @ (rest @ self.spread @ rest.T) @ mixed.swapaxes(1, 2)
+        value = known.estimates @ directions + mixed @ (rest @ self.mean)
+        variance = np.einsum("kii->ki", error)
+        most = np.einsum("ia,kij,ja->ka", directions, known.covariances + self.spread, directions)
+        size = np.sqrt(np.where(variance > RELATIVE_NULL * most, variance, np.inf))
+        values, vectors = np.linalg.eigh(error / (size[:, :, None] * size[:, None, :]))
+        kept = values > RELATIVE_NULL * len(back) * values[:, -1:]
+        inverse = vectors / size[:, :, None] * (kept / np.sqrt(np.where(kept, values, 1.0)))[:, None, :]
+        return PartialWindows(
+            self.windows,
+            (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
+            np.einsum("kij,ki->kj", inverse, value),
+            directions.T @ self.mean,
+            directions.T @ self.spread @ directions,
+        )
+
+    def complete(self, known: PartialEstimate) -> tuple[Array, Array]:
+        """Coefficients (k, p) and covariances (k, p, p) of the silent windows; as expected where they are silent."""
+        coefficients = known.estimates + known.unknown @ self.mean
+        return coefficients, known.covariances + known.unknown @ self.spread @ known.unknown.swapaxes(1, 2)
+
+    def marginals(self, known: PartialEstimate) -> tuple[Array, Array]:
+        """Every coordinate by itself, as `along` has it: values and precisions (k, p)."""
+        others = known.unknown * (1.0 - np.eye(len(self.mean)))
+        own = 1.0 - np.einsum("kii->ki", known.unknown)
+        error = np.einsum("kii->ki", known.covariances + others @ self.spread @ others.swapaxes(1, 2))
+        informed = (np.abs(own) > INFORMS) & (error > 0.0)
+        value = (known.estimates + others @ self.mean) / np.where(informed, own, 1.0)
+        return np.where(informed, value, self.mean), np.where(informed, own**2 / np.where(informed, error, 1.0), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PartialEstimate:
+    """Least squares in silent windows.
+
+    Attributes
+    ----------
+    estimates, covariances : arrays, shapes (k, p), (k, p, p)
+        Of γ − Πγ, the part of the coefficients that they tell.
+    unknown : array, shape (k, p, p)
+        Π, the projection on what each is silent about, perpendicular in the metric of what all windows know.
+    """
+
+    estimates: Array
+    covariances: Array
+    unknown: Array
+
+
+def in_units_of_all(precisions: Array) -> tuple[Array, Array]:
+    """C (d, d) with CCᵀ = ΣP_i, and C⁻¹P_iC⁻ᵀ (m, d, d), which add up to the identity; precisions P are (m, d, d)."""
+    factor = np.linalg.cholesky(precisions.sum(axis=0))
+    half = np.linalg.solve(factor, precisions)
+    whole = np.linalg.solve(factor, half.swapaxes(1, 2))
+    return factor, np.asarray(0.5 * (whole + whole.swapaxes(1, 2)))
+
+
+def informed_directions(precisions: Array) -> int:
+    """How many directions the windows inform, summed over the windows: m·d unless some are silent."""
+    _, shares = in_units_of_all(precisions)
+    return int((np.linalg.eigvalsh(shares) > INFORMS).sum())
 
 
 @dataclass(frozen=True)
@@ -37,45 +183,45 @@ class CoefficientPaths:
         In rewards per unit of each feature.
     covariances : array, shape (m, p, p)
         Their sampling covariances.
-    silence : Silence, optional
+    partial : PartialWindows, optional
         If some windows cannot estimate every direction: what they know. In such directions the two above hold what the
         other windows expect, which is no evidence.
     """
 
     coefficients: Array
     covariances: Array
-    silence: Silence | None = None
+    partial: PartialWindows | None = None
 
     def along(self, directions: Array) -> CoefficientPaths:
         """The paths of the coordinates along `directions` (p, d)."""
         straight = CoefficientPaths(self.coefficients @ directions, directions.T @ self.covariances @ directions)
-        if self.silence is None:
+        if self.partial is None:
             return straight
-        return replace(straight, silence=self.silence.along(directions, self._told)).completed()
+        return replace(straight, partial=self.partial.along(directions, self._partial_estimate)).complete()
 
     @cached_property
-    def _told(self) -> Told:
-        assert self.silence is not None
-        return self.silence.told(self.precisions().sum(axis=0))
+    def _partial_estimate(self) -> PartialEstimate:
+        assert self.partial is not None
+        return self.partial.estimate(self.precisions().sum(axis=0))
 
-    def completed(self) -> CoefficientPaths:
+    def complete(self) -> CoefficientPaths:
         """The same, with what is expected where windows are silent."""
-        if self.silence is None:
+        if self.partial is None:
             return self
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
-        windows = self.silence.windows
-        coefficients[windows], covariances[windows] = self.silence.completed(self._told)
+        windows = self.partial.windows
+        coefficients[windows], covariances[windows] = self.partial.complete(self._partial_estimate)
         return replace(self, coefficients=coefficients, covariances=covariances)
 
     def precisions(self) -> Array:
         """What each window knows of the coefficients, (m, p, p); singular where it is silent."""
-        if self.silence is None:
+        if self.partial is None:
             return np.linalg.inv(self.covariances)
         result = np.empty_like(self.covariances)
-        heard = np.ones(len(result), dtype=bool)
-        heard[self.silence.windows] = False
-        result[heard] = np.linalg.inv(self.covariances[heard])
-        result[self.silence.windows] = self.silence.precisions
+        informed = np.ones(len(result), dtype=bool)
+        informed[self.partial.windows] = False
+        result[informed] = np.linalg.inv(self.covariances[informed])
+        result[self.partial.windows] = self.partial.precisions
         return result
 
     def weighted_mean(self) -> tuple[Array, Array]:
@@ -89,14 +235,14 @@ class CoefficientPaths:
         covariance = 0.5 * (covariance + covariance.T)
         return covariance @ np.einsum("mij,mj->i", precisions, self.coefficients), covariance
 
-    def singly(self) -> tuple[Array, Array]:
+    def marginals(self) -> tuple[Array, Array]:
         """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where silent."""
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
-        if self.silence is None:
+        if self.partial is None:
             return coefficients, variances
         coefficients, known = coefficients.copy(), 1.0 / variances
-        windows = self.silence.windows
-        coefficients[windows], known[windows] = self.silence.singly(self._told)
+        windows = self.partial.windows
+        coefficients[windows], known[windows] = self.partial.marginals(self._partial_estimate)
         informed = known > INFORMS * known.sum(axis=0)
         return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
 
@@ -122,7 +268,7 @@ def window_paths(
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
     freedom = window_freedom(moments, roots)
     inverses = _inverses(moments.gram, roots)
-    coefficients = _solved(moments, inverses, roots)
+    coefficients = _least_squares(moments, inverses, roots)
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
     level = float(moments.counts @ moments.reward_mean**2)
     floor = float(EXACT * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
@@ -137,7 +283,7 @@ def window_paths(
     paths = CoefficientPaths(coefficients, covariances)
     if not roots:
         return paths, noise
-    return _expecting(replace(paths, silence=_silence(roots, coefficients, widened)), directions), noise
+    return _expect(replace(paths, partial=_partial_windows(roots, coefficients, widened)), directions), noise
 
 
 def window_freedom(moments: WindowedMoments, singular: dict[int, Array]) -> Array:
@@ -161,7 +307,7 @@ def _inverses(grams: Array, singular: dict[int, Array]) -> Array:
     return result
 
 
-def _solved(moments: WindowedMoments, inverses: Array, singular: dict[int, Array]) -> Array:
+def _least_squares(moments: WindowedMoments, inverses: Array, singular: dict[int, Array]) -> Array:
     """Least-squares coefficients (m, p), one of many where a window is singular."""
     if not singular:
         return np.linalg.solve(moments.gram, moments.cross[:, :, None])[:, :, 0]
@@ -174,7 +320,7 @@ def _lengths(root: Array) -> Array:
     return np.where(length > 0.0, length, 1.0)
 
 
-def _silence(singular: dict[int, Array], coefficients: Array, noise: Array) -> Silence:
+def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Array) -> PartialWindows:
     """What the silent windows saw; nothing is expected of them yet."""
     p = coefficients.shape[1]
     windows = np.array(sorted(singular), dtype=np.int64)
@@ -183,22 +329,22 @@ def _silence(singular: dict[int, Array], coefficients: Array, noise: Array) -> S
         root = singular[int(window)]
         roots[place, :, : root.shape[1]] = root / np.sqrt(noise[window])
     seen = np.einsum("kir,ki->kr", roots, coefficients[windows])
-    return Silence(windows, roots, seen, np.zeros(p), np.zeros((p, p)))
+    return PartialWindows(windows, roots, seen, np.zeros(p), np.zeros((p, p)))
 
 
-def _expecting(paths: CoefficientPaths, directions: Array | None) -> CoefficientPaths:
+def _expect(paths: CoefficientPaths, directions: Array | None) -> CoefficientPaths:
     """Paths whose silent windows are expected to say what random effects along the directions (p, p) say."""
-    silence = paths.silence
-    assert silence is not None
-    p = len(silence.mean)
+    partial = paths.partial
+    assert partial is not None
+    p = len(partial.mean)
     directions = np.eye(p) if directions is None else directions
     pooled, _ = paths.weighted_mean()
-    paths = replace(paths, silence=silence.expecting(pooled, silence.spread)).completed()
+    paths = replace(paths, partial=partial.with_expectation(pooled, partial.spread)).complete()
     turned = paths.along(directions)
-    mean, error, drift = random_effects(turned.coefficients, turned.covariances, ITERATIONS, turned.silence)
+    mean, error, drift = random_effects(turned.coefficients, turned.covariances, ITERATIONS, turned.partial)
     back = np.linalg.inv(directions).T
     spread = back @ (np.diag(drift) + error) @ back.T
-    return replace(paths, silence=silence.expecting(back @ mean, spread)).completed()
+    return replace(paths, partial=partial.with_expectation(back @ mean, spread)).complete()
 
 
 def check_estimable(moments: WindowedMoments, names: Sequence[str], *, use_offered: bool, every: bool = False) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.paths import EXACT, CoefficientPaths
-from invariant_bandits.decomposition.rank_deficiency import informed_directions, singular_roots
+from invariant_bandits.decomposition.paths import EXACT, CoefficientPaths, informed_directions, singular_roots
 
 if TYPE_CHECKING:
     from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -99,8 +98,8 @@ def silent_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
     """Which coefficients each window cannot tell, because its features do not vary by themselves: (m, p)."""
     m, p = paths.coefficients.shape
     silent = np.zeros((m, p), dtype=bool)
-    if paths.silence is not None:
-        for window, root in zip(paths.silence.windows, paths.silence.roots, strict=True):
+    if paths.partial is not None:
+        for window, root in zip(paths.partial.windows, paths.partial.roots, strict=True):
             size = np.sqrt((root**2).sum(axis=1))
             scaled = root / np.where(size > 0.0, size, 1.0)[:, None]
             left, values, _ = np.linalg.svd(scaled, full_matrices=True)
@@ -160,7 +159,7 @@ def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float
     inside = direction_paths(fit, fit.blocks_[block])
     precisions = inside.precisions()
     m, d = inside.coefficients.shape
-    known = m * d if inside.silence is None else informed_directions(precisions)
+    known = m * d if inside.partial is None else informed_directions(precisions)
     error = inside.coefficients - inside.weighted_mean()[0]
     excess = np.einsum("mi,mij,mj->", error, precisions, error) - (known - d)
     total = precisions.sum(axis=0)

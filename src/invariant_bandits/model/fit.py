@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, one_of, probability
-from invariant_bandits.decomposition.arm_prior import ArmPrior
-from invariant_bandits.decomposition.arm_statistics import (
-    CHUNK,
-    ArmLayout,
-    ArmStatistics,
-    LogitSums,
-    LogOdds,
-    fit_logistic,
-)
+from invariant_bandits.decomposition.arm_statistics import CHUNK, ArmStatistics, LogOdds, fit_logistic, sum_logit
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import SOURCES
@@ -40,22 +34,6 @@ from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
 
 
-def linear_statistics(features: ArmFeatures, moments: WindowedMoments) -> ArmStatistics:
-    """What moments of φ(x, a) say of the arms if expected rewards are linear in the context."""
-    gram, cross, squares = _sums(moments)
-    return ArmStatistics.from_sums(gram, cross, squares, *_about(features, gram))
-
-
-def logit_statistics(features: ArmFeatures, moments: WindowedMoments, odds: LogOdds) -> ArmStatistics:
-    """The same for rewards that are 0 or 1, on the scale of their log-odds."""
-    gram, _, _ = _sums(moments)
-    information, scores, _ = _sums(odds.moments)
-    layout, rounds, square, described = _about(features, gram)
-    levels = np.arange(layout.arms) * layout.own
-    spread = float(np.diagonal(information, axis1=1, axis2=2)[:, levels].sum())
-    return ArmStatistics.on_logit_scale(information, scores, spread, layout, rounds, square, described)
-
-
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
     """What the windows of a log of clicks say of log-odds.
 
@@ -75,46 +53,18 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, *
     return LogOdds(start, read.moments.of_features())
 
 
-def _sums(moments: WindowedMoments) -> tuple[Array, Array, float]:
-    """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
-    whole = moments.chosen.products()
-    return whole[:, :-1, :-1], whole[:, :-1, -1], float(whole[:, -1, -1].sum())
-
-
-def _about(features: ArmFeatures, gram: Array) -> tuple[ArmLayout, Array, Array, Array | None]:
-    """Layout, rounds (m, A), mean of zzᵀ (d, d), features of the arms; from Σφφᵀ (m, p, p)."""
-    layout, slopes = ArmLayout.of_features(features), features.width - 1
-    levels = np.arange(layout.arms) * layout.own
-    rounds = np.diagonal(gram, axis1=1, axis2=2)[:, levels]
-    whole = gram.sum(axis=0)
-    # z of every round is one block of φ, arm by arm, or the sum of the levels and the shared slopes.
-    if features.coding == "own":
-        places = [np.eye(layout.own, layout.dim, k=int(first)) for first in levels]
-    else:
-        places = [np.zeros((1 + slopes, layout.dim))]
-        places[0][0, levels] = 1.0
-        places[0][1:, layout.arms : layout.arms + slopes] = np.eye(slopes)
-    square = np.sum([take @ whole @ take.T for take in places], axis=0)
-    return layout, np.round(rounds), np.asarray(square) / rounds.sum(), features.catalogue
-
-
 def logistic_start(log: Log, features: ArmFeatures) -> Array:
     """Coefficients (p,) of a ridge fit to a sample of the log's clicks."""
     layout, sample = ArmLayout.of_features(features), read_arm_sample(log, features)
     crossed = None if features.catalogue is None else features.catalogue[:, : features.crossed]
     parts = [slice(first, first + CHUNK) for first in range(0, len(sample.rewards), CHUNK)]
 
-    def evaluate(theta: Array) -> LogitSums:
-        total: LogitSums | None = None
+    def rounds() -> Iterator[tuple[Array, Array, Array]]:
         for part in parts:
             phi = layout.features(sample.contexts[part], sample.arms[part], crossed)
-            one_window = np.zeros(len(phi), dtype=np.int64)
-            sums = LogitSums.of(phi, sample.rewards[part], one_window, theta, 1)
-            total = sums if total is None else total + sums
-        assert total is not None
-        return total
+            yield phi, sample.rewards[part], np.zeros(len(phi), dtype=np.int64)
 
-    return fit_logistic(evaluate, layout).theta
+    return fit_logistic(lambda theta: sum_logit(rounds(), theta, 1), layout).theta
 
 
 DEFAULT_POLICY = "auto-isd"
@@ -345,7 +295,7 @@ def model_of_arms(
     others :
         Further fields of the model.
     """
-    linear = linear_statistics(features, moments)
+    linear = ArmStatistics.from_moments(features, moments)
     past = Past(
         moments=moments,
         noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
@@ -353,7 +303,7 @@ def model_of_arms(
         horizon=asked.horizon,
         suggested_window=max(moments.rounds // moments.windows, 1),
         offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
-        arm_statistics=lambda: linear if odds is None else logit_statistics(features, moments, odds),
+        arm_statistics=lambda: linear if odds is None else ArmStatistics.from_moments(features, moments, odds),
     )
     exact = exactness_findings(linear.noise_variance, moments, levels=True)
     others["notes"] = tuple(dict.fromkeys([*others.get("notes", ()), *exact]))
@@ -367,12 +317,10 @@ def model_of_arms(
     )
 
 
-def arm_prior_of(model: Model) -> ArmPrior:
+def arm_prior(model: Model) -> DriftPrior:
     """What the log of a model says of its labelled arms: what the policy started from, or the same from the moments."""
     prior = getattr(unwrapped(model.policy), "prior", None)
-    if isinstance(prior, ArmPrior):
+    if isinstance(prior, DriftPrior) and prior.population is not None:
         return prior
     assert isinstance(model.feature_map, ArmFeatures)
-    if model.log_odds is None:
-        return ArmPrior.from_statistics(linear_statistics(model.feature_map, model.moments))
-    return ArmPrior.from_statistics(logit_statistics(model.feature_map, model.moments, model.log_odds))
+    return DriftPrior.from_arms(ArmStatistics.from_moments(model.feature_map, model.moments, model.log_odds))

@@ -13,10 +13,10 @@ import numpy as np
 from scipy import stats
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics, LogOdds
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.rank_deficiency import informed_directions
+from invariant_bandits.decomposition.paths import informed_directions
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.features import FeatureMap
 from invariant_bandits.logs.log import Log, open_log
@@ -26,11 +26,9 @@ from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import continued_edges
 from invariant_bandits.model.fit import (
     Settings,
-    arm_prior_of,
+    arm_prior,
     fitted_contender,
-    linear_statistics,
     logistic_start,
-    logit_statistics,
     model_of,
     model_of_arms,
     read_log_odds,
@@ -107,7 +105,7 @@ def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covarianc
 
 
 def moved_arms(
-    prior: ArmPrior, before: Sequence[str], statistics: ArmStatistics, now: Sequence[str]
+    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics, now: Sequence[str]
 ) -> tuple[tuple[Move, ...], float | None]:
     """The same for labelled arms, effect by effect, on the scale of the link.
 
@@ -116,7 +114,7 @@ def moved_arms(
 
     Parameters
     ----------
-    prior, before : ArmPrior, names (p,)
+    prior, before : DriftPrior, names (p,)
         What was known, and the names of its coordinates.
     statistics, now : ArmStatistics, names (q,)
         What the new rounds say alone, and the names of its coordinates.
@@ -197,7 +195,7 @@ def drifting(model: Model) -> tuple[int, int]:
     if model.arms is None:
         split = model.decomposition.split_
         return split.residual_dim, split.dim
-    found = arm_prior_of(model).effects
+    found = arm_prior(model).effects
     return sum(one.drifts for one in found), len(found)
 
 
@@ -323,7 +321,7 @@ def _update_arms(
             theta = before.theta.copy()
             theta[of_new] = logistic_start(log, features)[of_new]
         new = read_log_odds(log, features, theta, **how)
-        told = logit_statistics(features, read.moments, new)
+        told = ArmStatistics.from_moments(features, read.moments, new)
         odds = LogOdds(theta, _joined(before.moments, new.moments))
     quality = QualityReport.from_dict(model.quality.to_dict())
     quality.merge(read.quality)
@@ -343,9 +341,9 @@ def _update_arms(
         ledger=model.ledger,
     )
     if told is None and read.moments.rounds > read.moments.windows * features.dim:
-        told = linear_statistics(features, read.moments)
+        told = ArmStatistics.from_moments(features, read.moments)
     nothing: tuple[tuple[Move, ...], float | None] = ((), None)
-    prior = arm_prior_of(model)
+    prior = arm_prior(model)
     moves, p_value = nothing if told is None else moved_arms(prior, model.names, told, features.names)
     return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
 from invariant_bandits.policies import kernels as alarm_kernels
 from invariant_bandits.policies.hypotheses import break_units
@@ -49,17 +48,15 @@ def next_look(rounds: int, dim: int) -> int:
     return look
 
 
-def unsupported(prior: DriftPrior | ArmPrior) -> str:
+def unsupported(prior: DriftPrior) -> str:
     """Why these logs cannot support an alarm; empty if they can.
 
     They can if they have five windows or more that inform some direction, so that what they say of its drift has four
     degrees of freedom, and if the windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log
     in a thousand).
     """
-    if isinstance(prior, ArmPrior):
-        return "how far labelled arms may drift has no limit that is known, they come and go"
     if len(prior.drift_limit) != len(prior.drift):
-        return "how far they drift from window to window is not known"
+        return "how far they drift from window to window is not known, as with labelled arms"
     if prior.windows < FEWEST_WINDOWS:
         return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
     if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
 from functools import partial
 from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, number_between, one_of, probability, whole_number
-from invariant_bandits.decomposition.arm_prior import (
-    ARM_NUMBERS,
-    DRIFT_NUMBERS,
-    LARGEST_MEAN,
-    LARGEST_VARIANCE,
-    LEAST_NOISE,
-    ArmPrior,
-    arm_prior_schema,
-    drift_prior_schema,
-    wrong_contexts,
-)
-from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
-from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import LARGEST_MEAN, LARGEST_VARIANCE, LEAST_NOISE, DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import alarm, belief, mixture_kernels
@@ -40,7 +28,7 @@ from invariant_bandits.policies.base import (
     reward_number,
 )
 from invariant_bandits.policies.belief import Belief
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, members_of, temper
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, default_members, temper
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.past import OfferedSets, Past
 from invariant_bandits.policies.registry import policy
@@ -51,7 +39,6 @@ from invariant_bandits.storage import (
     Check,
     StateSchema,
     adds_up_to_one,
-    as_checked,
     count,
     counters,
     no_variance_negative,
@@ -85,7 +72,7 @@ class AutoLearning(BasePolicy):
         Rounds, and offers, refused since it was made or loaded because an action was too far from anything in the logs.
     """
 
-    prior: DriftPrior | ArmPrior
+    prior: DriftPrior
     link: str
     dim: int
     intercept: bool
@@ -109,7 +96,7 @@ class AutoLearning(BasePolicy):
         self._means = np.stack([one.mean for one in members])
         self._covariances = np.stack([one.covariance for one in members])
         self._process = np.stack([one.process for one in members])
-        self._settled = np.array([one.settled for one in members], dtype=np.int64)
+        self._settled = np.array([one.trusts_logs for one in members], dtype=np.int64)
         self._prior_weights = weights / weights.sum()
         self._weights = self._prior_weights.copy()
         self._noise = np.full(len(weights), self.prior.noise_variance)
@@ -135,14 +122,14 @@ class AutoLearning(BasePolicy):
         scored = (self._basis, self._blend, self._covariances, self._usually)
         self._scoring: Any = (*scored, self._reference, most_lag)
         self._testing: Any = (self._means, self._process, self._weights, self._settled)
-        self._sharing = float(self.prior.layout.own) if isinstance(self.prior, ArmPrior) else 1.0
+        self._sharing = float(self.prior.layout.own) if self.prior.population is not None else 1.0
         self._when_to_test = TESTS[self.tests if self.exploration > 0.0 else "none"]
         filters = (self._means, self._covariances, self._process, self._weights, self._prior_weights)
         logs = np.append(self.prior.mean, self.prior.baseline)[: self._means.shape[1]]
         others = (self._blend, self._noise, self._online, logs, self._usually, self._reference)
         self._next_look = alarm.next_look(self._rounds, self._means.shape[1])
         self._learns_noise = self.noise == "learned"
-        believed = temper(self.prior) if isinstance(self.prior, DriftPrior) else 1.0
+        believed = temper(self.prior)
         trust = (STUDENT_FREEDOM, believed) if self._learns_noise else (0.0, 1.0)
         self._trust = (*trust, mixture_kernels.LOGIT if self.link == "logit" else mixture_kernels.IDENTITY)
         self._learning: Any = (self._basis, *filters, *others, self.share, *self._trust)
@@ -219,7 +206,7 @@ class AutoLearning(BasePolicy):
     def log_evidence(self) -> float:
         """Log of the likelihood ratio of broken against held invariance, now; 0 in the first rounds."""
         with self._lock:
-            return alarm.log_evidence(self._online, self.prior) if isinstance(self.prior, DriftPrior) else 0.0
+            return alarm.log_evidence(self._online, self.prior)
 
     def _refuse_far(self, features: Array) -> None:
         """Say which of the actions (K, p) is too far from anything in the logs, if one is."""
@@ -438,7 +425,7 @@ def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSc
     if not isinstance(stored, Mapping):
         raise InputError(f"prior must be a dictionary, got {type(stored).__name__}")
     inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
-    prior = arm_prior_schema(stored) if "layout" in stored else drift_prior_schema(stored, inside)
+    prior = DriftPrior.state_schema(stored, inside)
     prior.check_settings(stored)
     belief = ArraySpec(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=no_variance_negative)
     share = ArraySpec(("C",), least=0.0, most=1.0, constraint=adds_up_to_one)
@@ -468,11 +455,11 @@ def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSc
     arrays |= {name: numbers for name, numbers in later.items() if name in names}
     intercept = truth_value("intercept", settings.get("intercept", True))
     arrays |= prefixed(PRIOR, prior.arrays)
-    law = partial(_wrong_together, intercept, stored)
+    law = partial(_wrong_together, intercept)
     return StateSchema(arrays, SETTINGS, prior.sizes, constraints=(law,))
 
 
-def _wrong_together(intercept: bool, prior: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
+def _wrong_together(intercept: bool, arrays: Mapping[str, Array]) -> str:
     """What must hold of the arrays together."""
     members, d = arrays["means"].shape
     p = len(arrays[f"{PRIOR}mean"])
@@ -484,8 +471,6 @@ def _wrong_together(intercept: bool, prior: Mapping[str, Any], arrays: Mapping[s
         return "blend and noise_now belong together"
     if intercept and "online" in arrays and abs(arrays["online"][0, p, p] - arrays["online"][0, d, d]) > 0.5:
         return "online must count its rounds"
-    if "layout" in prior:
-        return wrong_contexts(prior, len(arrays[f"{PRIOR}context_square"]))
     return ""
 
 
@@ -532,21 +517,8 @@ def renamed(arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> Mapping
     }
 
 
-def prior_parts(prior: DriftPrior | ArmPrior) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What a file keeps of a prior: its numbers, and its arrays under "prior."."""
-    derived = [one.name for one in fields(prior) if not one.init]
-    every = {name: value for name, value in asdict(prior).items() if name not in derived}
-    arrays = {f"{PRIOR}{name}": value for name, value in every.items() if isinstance(value, np.ndarray)}
-    return {name: value for name, value in every.items() if f"{PRIOR}{name}" not in arrays}, arrays
-
-
-def prior_of(numbers: Mapping[str, Any], arrays: Mapping[str, Array]) -> DriftPrior | ArmPrior:
-    """The prior that `prior_parts` took apart."""
-    stored = under(arrays, PRIOR)
-    if "layout" not in numbers:
-        return DriftPrior(**{**as_checked(DRIFT_NUMBERS, numbers), **stored})
-    layout = ArmLayout(**numbers["layout"])
-    return ArmPrior(**{**as_checked(ARM_NUMBERS, numbers), **stored, "layout": layout})
+def _with_prefix(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {f"{PRIOR}{name}": array for name, array in arrays.items()}
 
 
 Auto = TypeVar("Auto", bound=Any)
@@ -555,9 +527,9 @@ NEGLIGIBLE = 1e-10
 
 def rebuilt_with_arm(policy: Auto, features: Sequence[float] | None) -> Auto:
     """A copy of AutoISD with one arm more."""
-    before = _arms_of(policy)
+    before = policy.prior
     prior = before.with_arm(features)
-    starts = members_of(prior, intercept=policy.intercept)
+    starts = default_members(prior, intercept=policy.intercept)
     arrays = policy.arrays()
     if len(starts) != policy.members:
         raise InputError("an arm can be added to the default members only, this policy has others")
@@ -584,9 +556,9 @@ def rebuilt_with_arm(policy: Auto, features: Sequence[float] | None) -> Auto:
 
 def rebuilt_without_arm(policy: Auto, arm: int) -> Auto:
     """A copy of AutoISD without an arm."""
-    before = _arms_of(policy)
+    before = policy.prior
     prior, arrays = before.without_arm(arm), policy.arrays()
-    kept = before.layout.without(arm)
+    kept = before.layout.coordinates_without(arm)
     if policy.intercept:
         kept = np.append(kept, before.layout.dim)
     at = np.append(kept, before.layout.dim + policy.intercept)
@@ -600,12 +572,6 @@ def rebuilt_without_arm(policy: Auto, arm: int) -> Auto:
             "online": arrays["online"][:, at][:, :, at],
         },
     )
-
-
-def _arms_of(policy: Any) -> ArmPrior:
-    if not isinstance(policy.prior, ArmPrior):
-        raise InputError("this policy knows no labelled arms: it was not started with from_arms")
-    return policy.prior
 
 
 def _extended(start: Member, mean: Array, lower: Array, new: Array, old: Array) -> tuple[Array, Array]:
@@ -625,11 +591,15 @@ def _extended(start: Member, mean: Array, lower: Array, new: Array, old: Array) 
     return center, spread
 
 
-def _rebuilt(policy: Auto, prior: ArmPrior, changed: dict[str, Array]) -> Auto:
+def _rebuilt(policy: Auto, prior: DriftPrior, changed: dict[str, Array]) -> Auto:
     """The policy with another prior and some other arrays."""
 
-    numbers, own = prior_parts(prior)
-    arrays = {**policy.arrays(), **own, **{name: np.ascontiguousarray(one) for name, one in changed.items()}}
+    numbers, own = prior.to_state()
+    arrays = {
+        **policy.arrays(),
+        **_with_prefix(own),
+        **{name: np.ascontiguousarray(one) for name, one in changed.items()},
+    }
     for name in ("blend", "noise_now"):
         del arrays[name]
     result: Auto = type(policy).from_state({**policy.settings(), "prior": numbers}, arrays)
@@ -653,8 +623,8 @@ class AutoISD(AutoExplaining):
 
     Parameters
     ----------
-    prior : DriftPrior or ArmPrior
-        What the logs teach; of labelled arms, an ArmPrior. If its link is "logit", rewards are clicks, from 0 to 1, the
+    prior : DriftPrior
+        What the logs teach. If its link is "logit", rewards are clicks, from 0 to 1, the
         filters are of their log-odds, and choices are made on that scale.
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
@@ -696,7 +666,7 @@ class AutoISD(AutoExplaining):
 
     def __init__(
         self,
-        prior: DriftPrior | ArmPrior,
+        prior: DriftPrior,
         *,
         intercept: bool = True,
         exploration: float = DEFAULT_EXPLORATION,
@@ -708,10 +678,8 @@ class AutoISD(AutoExplaining):
         horizon: int | None = None,
         members: Sequence[Member] | None = None,
     ) -> None:
-        if not isinstance(prior, DriftPrior | ArmPrior):
-            raise InputError(
-                f"prior must be a DriftPrior or ArmPrior, got {type(prior).__name__}; from_history makes one"
-            )
+        if not isinstance(prior, DriftPrior):
+            raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one")
         self.prior = prior
         self.link = prior.link
         self.dim = len(prior.mean)
@@ -726,7 +694,7 @@ class AutoISD(AutoExplaining):
         self.tests = one_of("tests", tests, tuple(TESTS))
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.rehearsal: Rehearsal | None = None
-        self._begin(list(members_of(prior, intercept=self.intercept) if members is None else members))
+        self._begin(list(default_members(prior, intercept=self.intercept) if members is None else members))
 
     @classmethod
     def from_history(
@@ -786,10 +754,9 @@ class AutoISD(AutoExplaining):
 
         exploration: "rehearsed" needs `offered`, as in `from_history`; 0.25 if not given.
         """
-        prior = ArmPrior.from_statistics(statistics)
+        prior = DriftPrior.from_arms(statistics)
         sets = None if offered is None else OfferedSets.of(offered, prior.layout.dim)
-        factor = DEFAULT_EXPLORATION if exploration is None else exploration
-        return cls._started(prior, sets, factor, options.pop("tests", None), options)
+        return cls._started(prior, sets, exploration, options.pop("tests", None), options)
 
     @classmethod
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
@@ -799,11 +766,7 @@ class AutoISD(AutoExplaining):
         """
         if windows is not None:
             past = past.in_windows(windows)
-        statistics = past.arm_statistics
-        if statistics is not None:
-            given = {"confidence": past.confidence, "horizon": past.horizon, **options}
-            return cls.from_arms(statistics, offered=past.offered_sets, **given)
-        prior = DriftPrior.from_moments(past.moments, past.decomposition.basis_)
+        prior = past.drift_prior
         given = {"confidence": past.confidence, "horizon": past.horizon, **options}
         exploration, tests = given.pop("exploration", None), given.pop("tests", None)
         return cls._started(prior, past.offered_sets, exploration, tests, given)
@@ -811,22 +774,25 @@ class AutoISD(AutoExplaining):
     @classmethod
     def _started(
         cls,
-        prior: DriftPrior | ArmPrior,
+        prior: DriftPrior,
         offered: OfferedSets | None,
         exploration: float | str | None,
         tests: str | None,
         options: Mapping[str, Any],
     ) -> Self:
-        """A fresh policy, with a rehearsal if it is asked for, or can be had and nothing else was asked for."""
-        if exploration is None and tests is None:
-            exploration = DEFAULT_EXPLORATION if offered is None else REHEARSED
+        """A fresh policy, with a rehearsal if it is asked for, or can be had and nothing else was asked for.
+
+        Labelled arms are rehearsed only if that is asked for.
+        """
+        if exploration is None and tests is None and offered is not None and prior.population is None:
+            exploration = REHEARSED
         if exploration != REHEARSED:
             factor: Any = DEFAULT_EXPLORATION if exploration is None else exploration
             return cls(prior, exploration=factor, tests="patient" if tests is None else tests, **options)
         if offered is None:
             raise InputError('exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)')
         policy = cls(prior, **options)
-        members = options.get("members") or members_of(prior, intercept=policy.intercept)
+        members = options.get("members") or default_members(prior, intercept=policy.intercept)
         found = rehearse(policy, members, offered, policy.horizon or LONG_ENOUGH)
         policy = cls(prior, exploration=found.exploration, tests=found.tests if tests is None else tests, **options)
         policy.rehearsal = found
@@ -852,14 +818,14 @@ class AutoISD(AutoExplaining):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        prior, _ = prior_parts(self.prior)
+        prior, _ = self.prior.to_state()
         own = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
         rehearsal = None if self.rehearsal is None else self.rehearsal.to_dict()
         return {"prior": prior, **{name: getattr(self, name) for name in own}, "rehearsal": rehearsal}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays and the state of every filter."""
-        _, prior = prior_parts(self.prior)
+        prior = _with_prefix(self.prior.to_state()[1])
         with self._lock:
             state = {name: getattr(self, f"_{name}").copy() for name in (*ARRAYS, "blend")}
             return prior | {
@@ -881,7 +847,7 @@ class AutoISD(AutoExplaining):
         given: dict[str, Any] = {"noise": "known", "tests": "none", **settings}
         arrays, rehearsal = renamed(arrays, settings), given.pop("rehearsal", None)
         first = Member(HYPOTHESES[0], 1.0, arrays["means"][0], arrays["covariances"][0], arrays["process"][0])
-        policy = cls(prior_of(given.pop("prior"), arrays), members=[first], **given)
+        policy = cls(DriftPrior.from_state(given.pop("prior"), under(arrays, PRIOR)), members=[first], **given)
         for name in ARRAYS:
             setattr(policy, f"_{name}", arrays[name].copy())
         policy._rounds, policy._peak_evidence = int(arrays["counters"][0]), float(arrays["peak_evidence"][0])

@@ -12,6 +12,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.decomposition.split import Split
@@ -312,6 +313,13 @@ class Past:
         """What is stable and what drifts in the logs; a search that has not converged is used like any other."""
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             return InvariantSubspaceDecomposition().fit(self.moments)
+
+    @cached_property
+    def drift_prior(self) -> DriftPrior:
+        """How far coefficients drift: of labelled arms, or along the directions of the decomposition."""
+        if self.arm_statistics is not None:
+            return DriftPrior.from_arms(self.arm_statistics)
+        return DriftPrior.from_moments(self.moments, self.decomposition.basis_)
 
     @property
     def confidence(self) -> float:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.decomposition.arm_prior import ArmPrior
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.policies.hypotheses import Member
 from invariant_bandits.policies.past import OfferedSets
@@ -153,9 +152,7 @@ def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
 class _Worlds:
     """Draws worlds from the members of a policy; the i-th is always the same."""
 
-    def __init__(
-        self, prior: DriftPrior | ArmPrior, members: Sequence[Member], offered: OfferedSets, rounds: int
-    ) -> None:
+    def __init__(self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int) -> None:
         self.prior, self.members, self.offered, self.rounds = prior, members, offered, rounds
         self.cumulated = np.cumsum([one.weight for one in members])
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.arm_prior import ArmPrior
+from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.summary import p_value_words
 from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.model.fit import arm_prior_of
+from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.optional import require
@@ -49,7 +49,7 @@ class NamedEffect:
     drifts: bool
 
 
-def effects(model: Model, prior: ArmPrior) -> list[NamedEffect]:
+def effects(model: Model, prior: DriftPrior) -> list[NamedEffect]:
     """Every coefficient of every arm that was played, drifting ones first, then by their p-values."""
     features = features_of(model)
     names = ("level", *features.context_names[1:])
@@ -65,7 +65,7 @@ def features_of(model: Model) -> ArmFeatures:
 
 def headline_arm_page(model: Model) -> str:
     """The finding in one sentence."""
-    found = effects(model, arm_prior_of(model))
+    found = effects(model, arm_prior(model))
     drifting = [one for one in found if one.drifts]
     untold = sum(np.isnan(one.p_value) for one in found)
     rest = f", {untold} have too few clicks to tell" if untold else ""
@@ -81,7 +81,7 @@ def headline_arm_page(model: Model) -> str:
 
 def sections_arm_page(model: Model, *, pictures: bool = False) -> list[Section]:
     """The arms and their effects."""
-    prior = arm_prior_of(model)
+    prior = arm_prior(model)
     words = [EFFECTS, f"Estimates are {SCALES[prior.link]}."]
     assert model.arms is not None
     return [

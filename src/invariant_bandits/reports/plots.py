@@ -56,7 +56,7 @@ def draw_paths(
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
     paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
-    values, variances = paths.singly()
+    values, variances = paths.marginals()
     told = np.isfinite(variances)
     values, errors = np.where(told, values, np.nan), np.sqrt(np.where(told, variances, np.nan))  # gaps where silent
     order = _order(fit, paths)[:directions]

@@ -15,7 +15,7 @@ from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.model.fit import arm_prior_of
+from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Move, Update, drifting
 from invariant_bandits.reports import findings, model_page
@@ -51,7 +51,7 @@ def _of_features(model: Model) -> dict[str, Any]:
 
 
 def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
-    found = [asdict(one) for one in arm_page.effects(model, arm_prior_of(model))]
+    found = [asdict(one) for one in arm_page.effects(model, arm_prior(model))]
     return {
         "stable_dim": sum(not one["drifts"] for one in found),
         "drifting_dim": sum(one["drifts"] for one in found),

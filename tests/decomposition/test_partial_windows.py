@@ -6,10 +6,8 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
 from invariant_bandits.decomposition.invariance import constancy_test
-from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
-from invariant_bandits.decomposition.random_effects import random_effects
-from invariant_bandits.decomposition.rank_deficiency import Silence, singular_roots
-from invariant_bandits.decomposition.state_space import last_window
+from invariant_bandits.decomposition.paths import CoefficientPaths, PartialWindows, singular_roots, window_paths
+from invariant_bandits.decomposition.random_effects import last_window, random_effects
 from worlds import drawn_paths, random_basis, within
 
 WINDOWS, P, MOVING = 8, 6, (4, 5)
@@ -46,7 +44,7 @@ def test_a_window_tells_what_least_squares_without_the_constant_feature_tells():
     solution, squares = np.linalg.lstsq(design, rewards[rows], rcond=None)[:2]
     np.testing.assert_allclose(paths.coefficients[7, others], solution[1:], rtol=1e-9)
     assert noise[7] == pytest.approx(squares[0] / (150 - 6), rel=1e-9)
-    values, variances = paths.singly()
+    values, variances = paths.marginals()
     assert np.isinf(variances[7, 2])
     assert np.isfinite(variances).sum() == WINDOWS * P - 2
     np.testing.assert_allclose(values[7, others], solution[1:], rtol=1e-9)
@@ -57,7 +55,7 @@ def test_a_window_tells_what_least_squares_without_the_constant_feature_tells():
 def test_windows_that_are_regular_have_nothing_to_be_silent_about():
     moments, _ = silent_moments(0, silent=())
     assert singular_roots(moments.chosen, P) == {}
-    assert window_paths(moments)[0].silence is None
+    assert window_paths(moments)[0].partial is None
 
 
 def in_precision_form(paths, windows):
@@ -65,8 +63,8 @@ def in_precision_form(paths, windows):
     roots = np.linalg.cholesky(np.linalg.inv(paths.covariances[windows]))
     seen = np.einsum("kir,ki->kr", roots, paths.coefficients[windows])
     p = paths.coefficients.shape[1]
-    silence = Silence(np.array(windows), roots, seen, np.zeros(p), 1e9 * np.eye(p))
-    return CoefficientPaths(paths.coefficients, paths.covariances, silence)
+    partial = PartialWindows(np.array(windows), roots, seen, np.zeros(p), 1e9 * np.eye(p))
+    return CoefficientPaths(paths.coefficients, paths.covariances, partial)
 
 
 def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
@@ -81,7 +79,7 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
     assert other.log_wald == pytest.approx(one.log_wald, rel=1e-6)
     assert other.log_trend == pytest.approx(one.log_trend, rel=1e-6)
     one = random_effects(paths.coefficients, paths.covariances, 200)
-    other = random_effects(same.coefficients, same.covariances, 200, same.silence)
+    other = random_effects(same.coefficients, same.covariances, 200, same.partial)
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-8, atol=1e-12)
     mean, _, drift = one
@@ -94,7 +92,7 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
 def test_a_window_that_knows_nothing_leaves_the_last_coefficients_where_they_were_going():
     rng = np.random.default_rng(2)
     paths = drawn_paths(rng, 1.0 + rng.standard_normal((5, 2)))
-    nothing = Silence(np.array([4]), np.zeros((1, 2, 1)), np.zeros((1, 1)), np.ones(2), np.eye(2))
+    nothing = PartialWindows(np.array([4]), np.zeros((1, 2, 1)), np.zeros((1, 1)), np.ones(2), np.eye(2))
     silent = CoefficientPaths(paths.coefficients, paths.covariances, nothing)
     drift, lasting = np.ones(2), 2.0
     mean, _ = last_window(silent, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, lasting)
@@ -154,7 +152,7 @@ def test_coefficients_and_drift_are_recovered():
     assert np.square(apart).mean() == pytest.approx(1.0, abs=0.4)  # χ²(1)/1, sd 0.09
 
 
-def test_metrics_and_offered_actions_bear_silence_too():
+def test_metrics_and_offered_actions_allow_partial_windows():
     rng = np.random.default_rng(3)
     features, rewards, _ = silent_world(rng, rounds=300)
     offered = np.stack([features, features[:, ::1]], axis=1)
@@ -179,7 +177,7 @@ def test_short_and_empty_windows_are_kept():
     assert np.isfinite(policy.scores(features[:5]).mean).all()
 
 
-# -- what cannot be told --
+# -- what cannot be estimated --
 
 
 def test_a_block_that_one_window_tells_cannot_be_tested_and_counts_as_varying():

@@ -6,16 +6,9 @@ from scipy import optimize
 
 from arm_logs import arm_log
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_prior import ArmPrior, windows_given
-from invariant_bandits.decomposition.arm_statistics import (
-    FAINT_RIDGE,
-    RIDGE,
-    ArmLayout,
-    ArmStatistics,
-    LogitSums,
-    fit_logistic,
-)
-from invariant_bandits.decomposition.kernels import random_effects
+from invariant_bandits.decomposition.arm_statistics import FAINT_RIDGE, RIDGE, ArmStatistics, LogitSums, fit_logistic
+from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.population import ArmLayout
 
 
 def statistics_of(log, **options):
@@ -23,7 +16,7 @@ def statistics_of(log, **options):
 
 
 def prior_of(log, **options):
-    return ArmPrior.from_statistics(statistics_of(log, **options))
+    return DriftPrior.from_arms(statistics_of(log, **options))
 
 
 # -- statistics --
@@ -87,32 +80,12 @@ def test_an_arm_all_of_whose_rounds_are_clicks_has_a_finite_fit():
     contexts = np.column_stack([np.ones(1000), rng.normal(size=1000)])
     order = rng.permutation(1000)
     rewards = np.where(arms == 1, 1.0, (rng.random(1000) < 0.3).astype(float))
-    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4))
+    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4))
     assert np.isfinite(prior.mean).all()
     assert 1.0 < prior.mean[2] < 15.0
 
 
 # -- random effects --
-
-
-def test_where_every_window_is_regular_it_is_the_model_of_random_effects():
-    """W and C_μ of the precision form are those of (Ω + H)⁻¹, as the prior over directions has them."""
-    statistics = statistics_of(arm_log(3, clicks=False, windows=5, rounds=5000))
-    p = statistics.layout.dim
-    H = np.linalg.inv(statistics.information)
-    g = np.einsum("mpq,mq->mp", H, statistics.scores)
-    drift, mean, covariance = np.linspace(0.01, 0.2, p), np.empty(p), np.empty((p, p))
-    start = drift.copy()
-    every = np.ones(5, dtype=bool), np.zeros((0, p, 1)), np.full(p, 5.0)  # no window is silent
-    random_effects(np.ascontiguousarray(g), np.ascontiguousarray(H), *every, drift, 1, mean, covariance)
-    given = windows_given(statistics, np.diag(start), np.zeros((p, p)))
-    assert given.mean == pytest.approx(mean, abs=1e-9)
-    assert given.covariance == pytest.approx(covariance, abs=1e-9)
-    last_mean, last_covariance = given.last()
-    gain = np.diag(start) @ np.linalg.inv(np.diag(start) + H[-1])
-    kept = np.eye(p) - gain
-    assert last_mean == pytest.approx(mean + gain @ (g[-1] - mean), abs=1e-9)
-    assert last_covariance == pytest.approx(gain @ H[-1] + kept @ covariance @ kept.T, abs=1e-9)
 
 
 @pytest.mark.parametrize("clicks", [True, False])
@@ -151,10 +124,12 @@ def test_coefficients_of_an_arm_launched_late_are_covered():
 def test_arms_in_another_order_are_the_same_arms():
     statistics = statistics_of(arm_log(5, drifting=[(1, 1)]))
     order = np.array([2, 0, 3, 1])
-    one, other = ArmPrior.from_statistics(statistics), ArmPrior.from_statistics(statistics.renamed(order))
+    one, other = DriftPrior.from_arms(statistics), DriftPrior.from_arms(statistics.reordered(order))
     assert other.layout.by_arm(other.mean) == pytest.approx(one.layout.by_arm(one.mean)[order], abs=1e-6)
-    assert other.spread == pytest.approx(one.spread, rel=1e-5)
-    assert other.p_values == pytest.approx(one.layout.by_arm(one.p_values)[order].ravel(), abs=1e-5)
+    assert other.population.spread == pytest.approx(one.population.spread, rel=1e-5)
+    assert other.population.p_values == pytest.approx(
+        one.layout.by_arm(one.population.p_values)[order].ravel(), abs=1e-5
+    )
 
 
 # -- new arms --
@@ -170,34 +145,34 @@ def test_a_new_arm_is_one_that_was_never_played():
         np.sqrt(np.diagonal(known.mean_covariance)), rel=0.02
     )
     new = grown.layout.arm(4)
-    assert grown.mean[new] == pytest.approx(prior_of(log).usual_arm)
-    assert (np.diagonal(grown.mean_covariance)[new] > grown.spread).all()
-    assert np.diagonal(grown.drift)[new] == pytest.approx(grown.typical_drift)
+    assert grown.mean[new] == pytest.approx(prior_of(log).population.typical_arm(grown.mean[:12]))
+    assert (np.diagonal(grown.mean_covariance)[new] > grown.population.spread).all()
+    assert grown.drift[new] == pytest.approx(grown.population.typical_drift)
 
 
 def test_an_arm_that_leaves_takes_nothing_with_it():
     prior = prior_of(arm_log(7))
     back = prior.with_arm().without_arm(4)
     assert back.mean == pytest.approx(prior.mean)
-    assert back.drift == pytest.approx(prior.drift)
+    assert back.drift_covariance == pytest.approx(prior.drift_covariance)
     assert prior.without_arm(1).mean == pytest.approx(np.delete(prior.mean, [3, 4, 5]))
 
 
-def test_a_catalogue_tells_of_an_arm_never_played():
+def test_a_catalogue_predicts_an_arm_never_played():
     """Intercepts follow a feature of the arms: with it a new arm is placed where it belongs, and the doubt is less."""
     rng = np.random.default_rng(3)
     features = rng.normal(size=(10, 1))
     contexts = np.column_stack([np.ones(20_000), rng.normal(size=20_000)])
     arms = rng.integers(10, size=20_000)
     rewards = 2.0 * features[arms, 0] + 0.1 * contexts[:, 1] + rng.normal(size=20_000)
-    plain = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards))
-    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards, described=features))
-    assert prior.likeness > 0.5
-    new = prior.layout.grown().arm(10)
+    plain = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards))
+    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards, catalogue=features))
+    assert prior.population.likeness > 0.5
+    new = prior.layout.with_arm().arm(10)
     for feature in (-1.0, 2.0):
-        told, untold = prior.with_arm([feature]), plain.with_arm()
-        assert told.mean[new][0] == pytest.approx(2.0 * feature, abs=0.6)
-        assert np.diagonal(told.mean_covariance)[new][0] < 0.5 * np.diagonal(untold.mean_covariance)[new][0]
+        known, unknown = prior.with_arm([feature]), plain.with_arm()
+        assert known.mean[new][0] == pytest.approx(2.0 * feature, abs=0.6)
+        assert np.diagonal(known.mean_covariance)[new][0] < 0.5 * np.diagonal(unknown.mean_covariance)[new][0]
 
 
 def test_slopes_can_be_shared():
@@ -206,7 +181,7 @@ def test_slopes_can_be_shared():
     arms = rng.integers(30, size=8000)
     levels = rng.normal(size=30)
     rewards = levels[arms] + contexts[:, 1:] @ [1.0, -0.5] + 0.5 * rng.normal(size=8000)
-    prior = ArmPrior.from_statistics(ArmStatistics.from_rounds(contexts, arms, rewards, coding="shared"))
+    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards, coding="shared"))
     assert prior.layout == ArmLayout(30, 1, 2)
     assert prior.mean[-2:] == pytest.approx([1.0, -0.5], abs=0.05)
     assert prior.mean[:30] == pytest.approx(levels, abs=0.2)
