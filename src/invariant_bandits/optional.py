@@ -16,6 +16,7 @@ EXTRAS = {
     "starlette": "service",
     "msgspec": "service",
     "uvicorn": "service",
+    "prometheus_client": "service",
     "httpx": "client",
     "psycopg": "postgres",
     "distributed": "dask",

@@ -93,6 +93,7 @@ def make_app(service: Service, *, lifespan: Any = None) -> Starlette:
     story = Story()
     service.engine.on_view.append(story)
     service.engine.on_event.append(story.take)
+    service.metrics.show(lambda: service.engine.view)
     routes = [*health.ROUTES, *decisions.ROUTES, *models.ROUTES, *openapi.ROUTES, *health.PAGE_ROUTES]
     routes += [*ofrep.ROUTES, *personalizer.ROUTES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _raised}, lifespan=lifespan)

@@ -1,81 +1,31 @@
-"""Figures for Prometheus, in its text form: counters and one histogram, in seconds."""
+"""Metrics for Prometheus: requests by route and status, their durations, and what the engine's view counts."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter as Tally
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+PREFIX = "invariant_bandits"
 BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper ends of the latency classes, seconds."""
-PREFIX = "invariant_bandits"
 RECENT = 1_000
 """Requests of a route whose exact times are kept."""
-
-
-@dataclass
-class Metrics:
-    """Requests by route and status, and how long they took."""
-
-    requests: dict[tuple[str, int], int] = field(default_factory=dict)
-    classes: dict[str, list[int]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    recent: dict[str, deque[float]] = field(default_factory=dict)
-
-    def count(self, route: str, status: int, seconds: float) -> None:
-        """One more request."""
-        self.requests[route, status] = self.requests.get((route, status), 0) + 1
-        classes = self.classes.setdefault(route, [0] * (len(BOUNDS) + 1))
-        classes[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds[route] = self.seconds.get(route, 0.0) + seconds
-        self.recent.setdefault(route, deque(maxlen=RECENT)).append(seconds)
-
-    def latencies(self) -> dict[str, dict[str, float]]:
-        """Median, 95 % and 99 % of the last thousand requests of every route, in seconds, and how many there were."""
-        told = {}
-        for route, kept in list(self.recent.items()):
-            times = sorted(kept)
-            at = {name: times[min(int(share * len(times)), len(times) - 1)] for name, share in QUANTILES.items()}
-            told[route] = {"count": sum(self.classes[route]), **at}
-        return told
-
-    def quantile(self, route: str, share: float) -> float | None:
-        """An upper bound on this quantile of the latency, seconds."""
-        classes = self.classes.get(route)
-        if not classes:
-            return None
-        wanted, so_far = share * sum(classes), 0
-        for bound, count in zip((*BOUNDS, float("inf")), classes, strict=True):
-            so_far += count
-            if so_far >= wanted:
-                return bound
-        return None
-
-    def text(self, view: Mapping[str, Any]) -> str:
-        """All of it, with what the engine's view counts per model."""
-        lines: list[str] = []
-        counted = (
-            (f'route="{_safe(route)}",status="{status}"', n) for (route, status), n in sorted(self.requests.items())
-        )
-        lines += _family("requests_total", "counter", "Requests by route and status.", counted)
-        lines += _histogram(self.classes, self.seconds)
-        models = view.get("models", {})
-        for name, about in COUNTED.items():
-            values = ((f'model="{_safe(model)}"', told["counts"][name]) for model, told in models.items())
-            lines += _family(f"{name}_total", "counter", about, values)
-        waiting = ((f'model="{_safe(model)}"', told["waiting"]) for model, told in models.items())
-        lines += _family("waiting_decisions", "gauge", "Decisions that wait for rewards.", waiting)
-        alarms = ((f'model="{_safe(model)}"', int(bool(told["about"].get("alarm")))) for model, told in models.items())
-        lines += _family("alarm", "gauge", "Whether what was stable in the logs has changed.", alarms)
-        lines += _family(
-            "store_available", "gauge", "Whether the store takes events.", [("", int(view.get("available", True)))]
-        )
-        lines += _family("events", "gauge", "Events in the store.", [("", view.get("seq", 0))])
-        return "\n".join(lines) + "\n"
-
-
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 COUNTED = {
     "decisions": "Decisions made.",
@@ -88,26 +38,80 @@ COUNTED = {
     "unlearned": "Decisions settled without being learned.",
     "refused": "Decisions that the policy could not learn.",
 }
+"""Counts of a model that are metrics, and their help texts."""
+
+disable_created_metrics()  # when a counter began is of no use to a page of metrics, and doubles it
 
 
-def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]]) -> list[str]:
-    full = f"{PREFIX}_{name}"
-    samples = [f"{full}{{{labels}}} {value}" if labels else f"{full} {value}" for labels, value in values]
-    return [f"# HELP {full} {about}", f"# TYPE {full} {kind}", *samples] if samples else []
+class Metrics:
+    """Requests by route and status, and how long they took."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        counted, timed = f"{PREFIX}_requests", f"{PREFIX}_request_duration_seconds"
+        self._requests = Counter(counted, "Requests by route and status.", ["route", "status"], registry=self._registry)
+        self._durations = Histogram(
+            timed, "How long requests took.", ["route"], buckets=BOUNDS, registry=self._registry
+        )
+        self._counts: Tally[str] = Tally()
+        self._recent: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=RECENT))
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests.labels(route, status).inc()
+        self._durations.labels(route).observe(seconds)
+        self._counts[route] += 1
+        self._recent[route].append(seconds)
+
+    def latencies(self) -> dict[str, dict[str, float]]:
+        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds, and their count."""
+        summary = {}
+        for route, recent in list(self._recent.items()):
+            times = sorted(recent)
+            at = {name: times[min(int(share * len(times)), len(times) - 1)] for name, share in QUANTILES.items()}
+            summary[route] = {"count": self._counts[route], **at}
+        return summary
+
+    def show(self, view: Callable[[], Mapping[str, Any]]) -> None:
+        """Add what the engine's view counts per model to the page."""
+        self._registry.register(ViewCollector(view))
+
+    def page(self) -> bytes:
+        """Return the page in the text format of Prometheus."""
+        return generate_latest(self._registry)
 
 
-def _histogram(classes: Mapping[str, list[int]], seconds: Mapping[str, float]) -> list[str]:
-    name = f"{PREFIX}_request_duration_seconds"
-    lines = [f"# HELP {name} How long requests took.", f"# TYPE {name} histogram"] if classes else []
-    for route, counts in sorted(classes.items()):
-        so_far = 0
-        for bound, count in zip((*(f"{one:g}" for one in BOUNDS), "+Inf"), counts, strict=True):
-            so_far += count
-            lines.append(f'{name}_bucket{{route="{_safe(route)}",le="{bound}"}} {so_far}')
-        lines.append(f'{name}_sum{{route="{_safe(route)}"}} {seconds[route]:.6f}')
-        lines.append(f'{name}_count{{route="{_safe(route)}"}} {so_far}')
-    return lines
+class ViewCollector(Collector):
+    """Metrics of the models in a view.
 
+    Parameters
+    ----------
+    view : callable
+        Returns the latest view of the engine.
+    """
 
-def _safe(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def __init__(self, view: Callable[[], Mapping[str, Any]]) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a family for each count, and gauges."""
+        view = self._view()
+        models: Mapping[str, Any] = view.get("models", {})
+        for name, about in COUNTED.items():
+            counter = CounterMetricFamily(f"{PREFIX}_{name}", about, labels=["model"])
+            for model, shown in models.items():
+                counter.add_metric([model], shown["counts"][name])
+            yield counter
+        waiting = GaugeMetricFamily(f"{PREFIX}_waiting_decisions", "Decisions that wait for rewards.", labels=["model"])
+        alarm = GaugeMetricFamily(
+            f"{PREFIX}_alarm", "Whether what was stable in the logs has changed.", labels=["model"]
+        )
+        for model, shown in models.items():
+            waiting.add_metric([model], shown["waiting"])
+            alarm.add_metric([model], bool(shown["about"].get("alarm")))
+        available = float(view.get("available", True))
+        yield from (waiting, alarm)
+        yield GaugeMetricFamily(f"{PREFIX}_store_available", "Whether the store takes events.", available)
+        yield GaugeMetricFamily(f"{PREFIX}_events", "Events in the store.", view.get("seq", 0))

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits import __version__
@@ -31,8 +31,7 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Figures in the text form of Prometheus."""
     service = service_of(request, "read")
-    text = service.metrics.text(service.engine.view)
-    return PlainTextResponse(text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    return Response(service.metrics.page(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 ROUTES = [
