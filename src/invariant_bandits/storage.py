@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -335,9 +335,12 @@ def as_checked(checks: Mapping[str, Check], given: Mapping[str, Any]) -> dict[st
     return {name: checks[name](name, value) for name, value in given.items()}
 
 
-def prefixed(prefix: str, arrays: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
-    """The same arrays under longer names."""
-    return {f"{prefix}{name}": numbers for name, numbers in arrays.items()}
+Part = TypeVar("Part")
+
+
+def prefixed(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """The same arrays, or what they must be, under longer names."""
+    return {f"{prefix}{name}": part for name, part in parts.items()}
 
 
 def _under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:

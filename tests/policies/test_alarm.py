@@ -7,7 +7,8 @@ from scipy import stats
 import invariant_bandits as ib
 from invariant_bandits.decomposition.drift_prior import drift_limit, drift_misfit
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.policies import alarm, kernels
+from invariant_bandits.policies import alarm
+from invariant_bandits.policies import mixture_kernels as kernels
 from invariant_bandits.simulation.fixed_arms import FixedArms
 from invariant_bandits.simulation.stress import StressEpisodes
 
@@ -35,16 +36,17 @@ def test_the_sums_are_those_of_the_rounds():
     policy, features, rewards = play(StressEpisodes(), 1, rounds=150)
     z = np.column_stack([features @ policy.prior.basis, np.ones(150)])
     expected = z @ np.append(policy.prior.mean, policy.prior.baseline)
-    np.testing.assert_allclose(np.tril(policy._online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
-    np.testing.assert_allclose(policy._online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
-    assert policy._online[0, 11, 11] == 150
+    online = policy.arrays()["online"]
+    np.testing.assert_allclose(np.tril(online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
+    assert online[0, 11, 11] == 150
     # Squares are about the noise variance, here 1: a mean of 150 lies within 0.4 of 1 (3.5 sd). Then the leverages.
-    covariance, leverage = ib.AutoISD(policy.prior)._covariances[policy._reference].copy(), 0.0
+    covariance, leverage = ib.AutoISD(policy.prior).mixture.filters.covariances[policy.mixture.reference].copy(), 0.0
     for row in z:
         gain = covariance @ row / (1.0 + row @ covariance @ row)
         leverage += row @ gain
         covariance -= np.outer(gain, covariance @ row)
-    assert policy._online[1, 10, 10] / 150 == pytest.approx(1.0 + 2.0 * leverage / 150, abs=0.4)
+    assert online[1, 10, 10] / 150 == pytest.approx(1.0 + 2.0 * leverage / 150, abs=0.4)
 
 
 def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than_others_in_its_box():
@@ -67,9 +69,9 @@ def test_likelihoods_are_gaussian_and_the_likeliest_drift_is_no_less_likely_than
 def test_the_evidence_does_not_depend_on_the_baseline():
     policy, features, _ = play(StressEpisodes(), 3, rounds=300)
     moved = ib.AutoISD(policy.prior)
-    moved._online[:] = policy._online
+    moved.mixture.filters.online[:] = policy.mixture.filters.online
     z = np.column_stack([features @ policy.prior.basis, np.ones(300)])
-    moved._online[0, 11, :11] += 5.0 * z.sum(axis=0)  # every reward 5 more
+    moved.mixture.filters.online[0, 11, :11] += 5.0 * z.sum(axis=0)  # every reward 5 more
     assert moved.log_evidence == pytest.approx(policy.log_evidence, abs=1e-6)
 
 
@@ -166,20 +168,9 @@ def test_it_goes_on_after_storing_as_if_nothing_had_happened():
     for row, reward in zip(features, rewards, strict=True):
         policy.update(row, float(reward))
         copy.update(row, float(reward))
-        assert copy._peak_evidence == policy._peak_evidence
+        assert copy.peak_evidence == policy.peak_evidence
     assert copy.log_evidence == policy.log_evidence
     assert copy.alarm == policy.alarm
-
-
-def test_files_from_before_the_sums_were_kept_support_no_alarm():
-    policy, _, _ = play(StressEpisodes(broken=1.0), 11, rounds=200)
-    arrays = {name: array for name, array in policy.arrays().items() if name not in ("online", "prior.drift_limit")}
-    settings = policy.settings()
-    settings["prior"] = {name: settings["prior"][name] for name in settings["prior"] if name != "windows"}
-    older = ib.AutoISD.from_state(settings, arrays)
-    assert older.log_evidence == 0.0
-    assert not older.alarm
-    assert "how far they drift from window to window is not known" in str(older.explain())
 
 
 def test_sums_of_another_shape_are_refused():

@@ -11,6 +11,8 @@ from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
 P = 4
+WIDTH = np.sqrt(2.0 * np.log(100.0)) + 1.0
+"""Standard deviations of the width at the default confidence."""
 
 
 def prior(moves=False, p=P):
@@ -66,10 +68,10 @@ def test_one_still_hypothesis_is_bayesian_linear_regression(intercept):
     scores = policy.scores(probe)
     np.testing.assert_allclose(scores.mean, at @ mean, rtol=1e-9, atol=1e-9)
     variance = np.einsum("kd,de,ke->k", at, covariance, at)
-    np.testing.assert_allclose(np.diagonal(policy._covariances[0]), np.diagonal(covariance), rtol=1e-9)
+    np.testing.assert_allclose(np.diagonal(policy.mixture.filters.covariances[0]), np.diagonal(covariance), rtol=1e-9)
     behind = 10_000 * variance / (0.49 * (P + intercept))
     lag = np.clip(np.sqrt(behind / 3.0), 1.0, 1.0 / policy.exploration**2)
-    np.testing.assert_allclose(scores.width, policy._radius * np.sqrt(variance * lag), rtol=1e-8)
+    np.testing.assert_allclose(scores.width, WIDTH * np.sqrt(variance * lag), rtol=1e-8)
 
 
 def test_a_wandering_hypothesis_is_the_kalman_filter():
@@ -83,8 +85,8 @@ def test_a_wandering_hypothesis_is_the_kalman_filter():
         m = m + gain * (reward - z @ m)
         C = keep @ C @ keep.T + 0.49 * np.outer(gain, gain) + 0.03 * np.eye(P)
         policy.update(row, reward)
-    np.testing.assert_allclose(policy._means[0], m, rtol=1e-9)
-    np.testing.assert_allclose(np.tril(policy._covariances[0]), np.tril(C), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(policy.mixture.filters.means[0], m, rtol=1e-9)
+    np.testing.assert_allclose(np.tril(policy.mixture.filters.covariances[0]), np.tril(C), rtol=1e-8, atol=1e-12)
 
 
 def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
@@ -110,7 +112,7 @@ def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
     total = weights @ (inside + (means - mean) ** 2)
     scores = policy.scores(probe)
     np.testing.assert_allclose(scores.mean, mean, rtol=1e-8)
-    parts = np.diagonal(z @ _whole(policy._blend[1:]) @ z.T)
+    parts = np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T)
     np.testing.assert_allclose(parts, total, rtol=1e-7)
     shares = policy.explain().hypotheses
     for name in HYPOTHESES:
@@ -133,7 +135,7 @@ def test_a_share_of_the_weights_returns_to_the_prior():
     features, rewards = rounds(400)
     for row, reward in zip(features, rewards + 50.0, strict=True):
         policy.update(row, reward)
-    weights, start = policy._weights, policy._prior_weights
+    weights, start = policy.mixture.filters.weights, policy.mixture.filters.prior_weights
     assert (weights >= 0.1 * start * (1 - 1e-12)).all()
     assert weights.sum() == pytest.approx(1.0)
 
@@ -144,7 +146,7 @@ def test_a_hundred_thousand_rounds_stay_finite_and_positive_definite():
     features[:, 1] = features[:, 0] + 1e-4 * features[:, 1]
     for row, reward in zip(features, rewards, strict=True):
         policy.update(row, reward)
-    for lower in policy._covariances:
+    for lower in policy.mixture.filters.covariances:
         assert np.linalg.eigvalsh(_whole(lower))[0] > 0
     assert np.isfinite(policy.scores(features[:5]).width).all()
 
@@ -227,7 +229,7 @@ def test_actions_hardly_tried_get_a_wider_bonus_up_to_what_exploration_one_grant
     for _ in range(2000):
         policy.update(tried, float(0.3 + rng.normal()))
     z = np.column_stack([np.stack([tried, untried]) @ policy.prior.basis, np.ones(2)])
-    plain = policy._radius * np.sqrt(np.diagonal(z @ _whole(policy._blend[1:]) @ z.T))
+    plain = WIDTH * np.sqrt(np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T))
     wider = policy.scores(np.stack([tried, untried])).width / plain
     np.testing.assert_allclose(wider, [1.0, most], rtol=1e-9)
 
@@ -254,7 +256,7 @@ def test_neglect_is_counted_in_rounds_like_those_of_the_logs():
 def plain_width(policy, offered):
     """Radius times the standard deviation of the mixture, no action being neglected."""
     z = offered @ policy.prior.basis
-    return policy._radius * np.sqrt(np.diagonal(z @ _whole(policy._blend[1:]) @ z.T))
+    return WIDTH * np.sqrt(np.diagonal(z @ policy.mixture.mean_and_covariance()[1] @ z.T))
 
 
 def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
@@ -274,12 +276,12 @@ def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
 
 def test_the_filter_that_knows_online_rounds_alone_is_flat_and_still():
     for moves in (True, False):
-        policy = ib.AutoISD(prior(moves))
-        assert HYPOTHESES[policy._owners[policy._reference]] == "logs useless"
-        assert not policy._process[policy._reference].any()
-        flat = np.flatnonzero(policy._owners == policy._owners[policy._reference])
-        widths = [np.trace(policy._covariances[c][:P, :P]) for c in flat]
-        assert np.trace(policy._covariances[policy._reference][:P, :P]) == max(widths)
+        mixture = ib.AutoISD(prior(moves)).mixture
+        own, filters = mixture.hypothesis_index[mixture.reference], mixture.filters
+        assert HYPOTHESES[own] == "logs useless"
+        assert not filters.process[mixture.reference].any()
+        widths = np.trace(filters.covariances[:, :P, :P], axis1=1, axis2=2)
+        assert widths[mixture.reference] == widths[mixture.hypothesis_index == own].max()
 
 
 def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():

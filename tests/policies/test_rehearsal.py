@@ -7,8 +7,7 @@ from scipy import stats
 import invariant_bandits as ib
 from invariant_bandits.policies import mixture_kernels, state
 from invariant_bandits.policies import mixture_kernels as kernels
-from invariant_bandits.policies.past import OfferedSets
-from invariant_bandits.policies.rehearsal import Rehearsal
+from invariant_bandits.policies.rehearsal import OfferedSets, Rehearsal
 from invariant_bandits.simulation.fixed_arms import FixedArms
 
 
@@ -143,9 +142,9 @@ def test_varied_contexts_are_not_tested():
 def test_near_the_horizon_nothing_is_tested():
     episode = arms(logged=4000, arms=5, changed=1.0, horizon=300)
     short = ib.AutoISD.from_history(episode.moments, exploration=0.02, horizon=1)
-    assert short._remaining == 1.0
+    assert short.remaining_rounds == 1.0
     play(short, episode)
-    assert short._remaining == 1000.0
+    assert short.remaining_rounds == 1000.0
 
 
 # -- parked filters --
@@ -155,17 +154,17 @@ def test_a_parked_filter_keeps_its_weight_while_it_rests_and_learns_every_eighth
     episode = ib.PaperEpisodes(logged=4000, violation=2.0).draw(400, np.random.default_rng(6))
     policy = ib.AutoISD.from_history(episode.moments, share=0.0)
     play(policy, episode)
-    parked = np.flatnonzero(policy._weights < kernels.PARKED)
-    parked = parked[parked != policy._reference]
+    parked = np.flatnonzero(policy.mixture.filters.weights < kernels.PARKED)
+    parked = parked[parked != policy.mixture.reference]
     assert len(parked) > 5
     while policy.rounds % kernels.REST == 0:
         policy.update(episode.offered[0, 0], 0.0)
-    parked = parked[policy._weights[parked] < kernels.PARKED]
-    before, weights = policy._means[parked].copy(), policy._weights.copy()
+    parked = parked[policy.mixture.filters.weights[parked] < kernels.PARKED]
+    before, weights = policy.mixture.filters.means[parked].copy(), policy.mixture.filters.weights.copy()
     policy.update(episode.offered[0, 0], 0.5)
-    np.testing.assert_array_equal(policy._means[parked], before)
-    np.testing.assert_allclose(policy._weights[parked], weights[parked], rtol=1e-9)
+    np.testing.assert_array_equal(policy.mixture.filters.means[parked], before)
+    np.testing.assert_allclose(policy.mixture.filters.weights[parked], weights[parked], rtol=1e-9)
     while policy.rounds % kernels.REST:
         policy.update(episode.offered[1, 0], 0.5)
     policy.update(episode.offered[1, 1], 0.5)
-    assert (policy._means[parked] != before).any(axis=1).all()
+    assert (policy.mixture.filters.means[parked] != before).any(axis=1).all()

@@ -117,7 +117,9 @@ def test_foreign_newer_and_inconsistent_files_are_refused_with_the_reason(change
         from_bytes(rewritten(content, **changes), "changed")
 
 
-@pytest.mark.parametrize("name", ["means", "covariances", "process", "weights", "owners", "counters", "prior.basis"])
+@pytest.mark.parametrize(
+    "name", ["means", "covariances", "process", "weights", "hypothesis_index", "counters", "prior.basis"]
+)
 def test_a_mixture_whose_arrays_do_not_fit_together_is_refused(name, tmp_path):
     content = content_of("AutoISD", tmp_path)
     arrays, _ = storage.decode(content, "policy", "original")

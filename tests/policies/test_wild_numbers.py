@@ -87,7 +87,7 @@ def test_ordinary_rounds_and_a_rare_outlier_are_not_warned_of():
 def test_a_round_whose_squares_would_overflow_is_refused_before_anything_is_changed():
     """A state of huge means, as an old file may hold, would square a finite error to infinity."""
     policy = ib.AutoISD.from_history(logs(), intercept=False)
-    policy._means[:] = 1e99
+    policy.mixture.filters.means[:] = 1e99
     before = {name: array.tobytes() for name, array in policy.arrays().items()}
     with pytest.raises(ib.InputError, match="must be smaller"):
         policy.update(np.full(3, 1e5), 1.0)
@@ -98,7 +98,7 @@ def test_a_round_whose_squares_would_overflow_is_refused_before_anything_is_chan
 def test_predictions_that_are_always_exact_do_not_wear_the_noise_away():
     """The learned variance would fall below any number: it stops at one that can still be divided by."""
     policy = ib.AutoISD.from_history(logs(noise=0.0))
-    policy._noise[:] = 1.001 * mixture_kernels.LEAST_NOISE
+    policy.mixture.filters.noise[:] = 1.001 * mixture_kernels.LEAST_NOISE
     rng, truth = np.random.default_rng(4), np.array([1.0, 2.0, 3.0])
     for _ in range(300):
         row = rng.normal(size=3)

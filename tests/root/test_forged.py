@@ -153,8 +153,8 @@ COUNTS = [
     ("ISDLinUCB recomputing, window", "record.rounds", [2**40]),
     ("BOBLinUCB", "rounds", [30, 99]),
     ("AutoISD", "counters", [-5]),
-    ("AutoISD", "owners", None),
-    ("AutoISD", "settled", None),
+    ("AutoISD", "hypothesis_index", None),
+    ("AutoISD", "trusts_logs", None),
 ]
 
 
@@ -232,7 +232,7 @@ def test_a_broken_state_is_not_stored_and_the_file_stays(tmp_path):
     policy = policy_laws.MAKERS["AutoISD"]()
     policy.save(tmp_path / "policy")
     before = (tmp_path / "policy").read_bytes()
-    policy._covariances[3, 1, 1] = np.nan
+    policy.mixture.filters.covariances[3, 1, 1] = np.nan
     with pytest.raises(ib.InputError, match="this AutoISD cannot be stored, its state is broken: covariances"):
         policy.save(tmp_path / "policy")
     assert (tmp_path / "policy").read_bytes() == before

@@ -29,9 +29,10 @@ from invariant_bandits.logs.read import (
 from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.policies.past import MOST_SETS, Past
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.rehearsal import MOST_SETS
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:

@@ -18,10 +18,10 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.drift_prior import UNLIMITED, DriftPrior
-from invariant_bandits.policies import kernels as alarm_kernels
+from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.hypotheses import break_units
 
-kernels: Any = alarm_kernels  # compiled: its functions have no Python signature
+kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 
 FIRST_LOOK = 10
 """Rounds per coordinate before the first look at the evidence."""
@@ -48,23 +48,65 @@ def next_look(rounds: int, dim: int) -> int:
     return look
 
 
-def unsupported(prior: DriftPrior) -> str:
-    """Why these logs cannot support an alarm; empty if they can.
+class Alarm:
+    """Whether the online rounds contradicted the logs' invariance at any look.
 
-    They can if they have five windows or more that inform some direction, so that what they say of its drift has four
-    degrees of freedom, and if the windows do not contradict drift along the basis (`drift_misfit` up to 3.1, one log
-    in a thousand).
+    The evidence is looked at after 10·d rounds, then at every quarter more.
+
+    Parameters
+    ----------
+    prior : DriftPrior
+        What the logs teach.
+    level : float
+        Probability of a false alarm, over all rounds together, if invariance holds.
+    coordinates : int
+        Number of coordinates d.
+    rounds : int
+        Rounds learned so far.
+    peak_evidence : float
+        Largest log evidence at the looks so far.
     """
-    if len(prior.drift_limit) != len(prior.drift):
-        return "how far they drift from window to window is not known, as with labelled arms"
-    if prior.windows < FEWEST_WINDOWS:
-        return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
-    if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
-        most = int(prior.informing.max())
-        return f"no direction is informed by more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
-    if prior.drift_misfit > WORST_MISFIT:
-        return "their covariances do not tell which directions drift"
-    return ""
+
+    def __init__(
+        self, prior: DriftPrior, level: float, coordinates: int, rounds: int = 0, peak_evidence: float = 0.0
+    ) -> None:
+        self.prior, self.level, self.coordinates = prior, level, coordinates
+        self.peak_evidence = peak_evidence
+        self.next_look = next_look(rounds, coordinates)
+
+    def look(self, online: Array, rounds: int) -> None:
+        """Look at the evidence of the sums `online` (2, d + 1, d + 1) after so many rounds."""
+        self.next_look = next_look(rounds, self.coordinates)
+        self.peak_evidence = max(self.peak_evidence, self.log_evidence(online))
+
+    def log_evidence(self, online: Array) -> float:
+        """Log of the likelihood ratio of broken against held invariance; 0 where the logs know no limit of drift."""
+        return log_evidence(online, self.prior)
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether invariance was ever rejected; never, if the logs cannot support an alarm."""
+        return not self.unsupported and self.peak_evidence >= float(np.log(1.0 / self.level))
+
+    @property
+    def unsupported(self) -> str:
+        """Why these logs cannot support an alarm; empty if they can.
+
+        They can if they have five windows or more that inform some direction, so that what they say of its drift has
+        four degrees of freedom, and if the windows do not contradict drift along the basis (`drift_misfit` up to 3.1,
+        one log in a thousand).
+        """
+        prior = self.prior
+        if len(prior.drift_limit) != len(prior.drift):
+            return "how far they drift from window to window is not known, as with labelled arms"
+        if prior.windows < FEWEST_WINDOWS:
+            return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
+        if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
+            most = int(prior.informing.max())
+            return f"no direction is informed by more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+        if prior.drift_misfit > WORST_MISFIT:
+            return "their covariances do not tell which directions drift"
+        return ""
 
 
 def log_evidence(online: Array, prior: DriftPrior) -> float:

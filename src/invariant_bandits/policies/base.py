@@ -250,7 +250,7 @@ def refuse_round(features: Any, reward: Any, dim: int) -> NoReturn:
     raise too_large()
 
 
-def certain(action: int, actions: int) -> Array:
+def one_hot(action: int, actions: int) -> Array:
     """Probabilities (K,) of a policy that does not randomise: one for its action."""
     result = np.zeros(actions)
     result[action] = 1.0
@@ -269,7 +269,7 @@ def own_propensities(policy: Any, features: Array) -> Array:
     action = policy.select(features)
     if not 0 <= action < len(features):
         raise InputError(f"select must return an action from 0 to {len(features) - 1}, got {action!r}")
-    return certain(action, len(features))
+    return one_hot(action, len(features))
 
 
 def positive(name: str, value: float) -> float:

@@ -14,11 +14,11 @@ from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
     Scores,
-    certain,
     check_rounds,
     chosen_array,
     not_negative,
     offered_array,
+    one_hot,
     positive,
     reward_number,
     seed_number,
@@ -332,7 +332,7 @@ class DisjointLinUCB(BasePolicy):
 
     def propensities(self, features: Any) -> Array:
         """One for the action that `select` returns, zero for the others (K,)."""
-        return certain(self.select(features), self.arms)
+        return one_hot(self.select(features), self.arms)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""

@@ -107,8 +107,8 @@ def mean_and_width(odds: Array, width: Array, exploration: float) -> tuple[Array
     return mean, (chance(odds + exploration * width) - mean) / exploration
 
 
-def refuse(reward: Any) -> None:
-    """Say that a reward is no click, if it is none; one too large for anything is left to others."""
-    given = reward_number(reward)
-    if not 0.0 <= given <= 1.0 and abs(given) < LARGEST:
-        raise InputError(f"reward must be from 0 to 1, because the logs' rewards are clicks, got {given:g}")
+def check_click(reward: Any) -> None:
+    """Raise if a reward is not a click, from 0 to 1; one too large for anything is left to other checks."""
+    number = reward_number(reward)
+    if not 0.0 <= number <= 1.0 and abs(number) < LARGEST:
+        raise InputError(f"reward must be from 0 to 1, because the logs' rewards are clicks, got {number:g}")

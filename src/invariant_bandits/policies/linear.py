@@ -19,11 +19,11 @@ from invariant_bandits.policies.base import (
     BasePolicy,
     Scores,
     batch_array,
-    certain,
     check_rounds,
     chosen_array,
     not_negative,
     offered_array,
+    one_hot,
     positive,
     refuse_offered,
     refuse_round,
@@ -219,7 +219,7 @@ class LinearPolicy(BasePolicy):
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) of the next choice: one for what `select` returns, as the policy does not randomise."""
-        return certain(self.select(features), len(features))
+        return one_hot(self.select(features), len(features))
 
     def _panel(self) -> Array:
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""

@@ -1,36 +1,33 @@
-"""The compiled learning of a mixture of Kalman filters: plain functions on arrays.
+"""The compiled loops of a mixture of Kalman filters: how it learns, how it decides, how it is rehearsed.
 
-State of C filters over d coordinates: means M (C, d), covariances P (C, d, d), process variances q (C, d), weights and
-prior weights (C,), log-likelihoods (C,) and noise variances v (C,).
-Covariances are kept as lower triangles. `blend` (d + 1, d) is the mixture's mean (first row) and its covariance by the
-law of total variance: deciding needs nothing else of the filters.
-Coordinates of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
-negative result is a status, and then nothing was changed.
+All filters stand in one array, the *buffer*, so that a call hands over one array instead of fifteen; `unpack` returns
+its parts as Filters, which the loops take whole. Covariances are kept as lower triangles. Coordinates of an action:
+z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a refused call changes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import (
-    IN1,
-    IN2,
-    LARGEST_SQUARE,
-    NOT_FINITE,
-    OPTIONS,
-    V1,
-    V2,
-    V3,
-    WRONG_SHAPE,
-    gather,
-)
+from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
+
+TOO_FAR = -3
+"""Status of a choice, beside WRONG_SHAPE and NOT_FINITE: an action is too far from anything in the logs."""
+LEARNED, WINSORISED, REFUSED = 0, 1, 2
+"""Status of a round: learned; learned with its error or leverage cut in filters of more than half of the weight; not
+learned, and nothing was changed."""
+IDENTITY, LOGIT = 0, 1
+"""Links between coefficients and the expected reward."""
+SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
+REFERENCE, LINK, SHARE, FREEDOM, TEMPER, NOISE, MULTIPLIER, MOST_LAG, NEGLECT, PATIENCE = range(4, 14)
+"""Places in `Filters.numbers`, which FilterMixture explains."""
+NUMBERS = 16
 
 NEGLIGIBLE = 1e-9
-REFUSED = np.nan
 OUTLIER = 10.0
 PARKED, REST = 1e-4, 8
 LEVERAGE = 2.0
@@ -42,11 +39,88 @@ LEAST_NOISE = 1e-150
 """Of the noise variance, however exact the predictions are."""
 NOISE_PRIOR_ROUNDS = 30.0
 NOISE_MEMORY = 1000.0
-INT1 = int64[::1]
-IDENTITY, LOGIT = 0, 1
 MODERATION = 0.393
 """π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
 LEAST_CLICK_VARIANCE = 1e-4
+ROUNDING = 1e-10
+INT1 = int64[::1]
+
+
+class Filters(NamedTuple):
+    """C filters over d coordinates of p features, as views of one buffer.
+
+    Attributes
+    ----------
+    numbers : array, shape (NUMBERS,)
+        Sizes and settings, by their places.
+    basis : array, shape (p, p)
+        V, orthonormal columns.
+    log_precision : array, shape (d, d) or (0, 0)
+        Q, the inverse of the logs' mean of zzᵀ; empty if it is not known.
+    logs_mean : array, shape (d,)
+        What the logs expect of the coefficients.
+    means, covariances, process : arrays, shapes (C, d), (C, d, d), (C, d)
+        m and P of every filter, and the variances q by which it wanders each round.
+    weights, prior_weights, noise, trusts_logs : arrays, shape (C,)
+        Probabilities now and at the start, noise variances v, and 1 for filters that trust the logs' model.
+    mixture_moments : array, shape (d + 1, d)
+        The mixture's mean (first row) and its covariance by the law of total variance.
+    online : array, shape (2, d + 1, d + 1)
+        Sums of the online rounds for the alarm, see `gather`.
+    """
+
+    numbers: Any
+    basis: Any
+    log_precision: Any
+    logs_mean: Any
+    means: Any
+    covariances: Any
+    process: Any
+    weights: Any
+    prior_weights: Any
+    noise: Any
+    trusts_logs: Any
+    mixture_moments: Any
+    online: Any
+
+
+FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3), Filters)  # type: ignore[no-untyped-call]
+
+THREE_NUMBERS = types.UniTuple(float64, 3)  # type: ignore[no-untyped-call]
+
+
+def buffer_size(C: int, p: int, d: int, k: int) -> int:
+    """Length of a buffer of C filters over d coordinates of p features, with a precision of k rows."""
+    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2
+
+
+@njit(FILTERS(V1), **OPTIONS)
+def unpack(buffer: Any) -> Any:
+    """The parts of a buffer, as views of it."""
+    C, p = int(buffer[MEMBERS]), int(buffer[FEATURES])
+    d, k = int(buffer[COORDINATES]), int(buffer[PRECISION_ROWS])
+    a = NUMBERS
+    b = a + p * p
+    basis = buffer[a:b].reshape((p, p))
+    a, b = b, b + k * k
+    log_precision = buffer[a:b].reshape((k, k))
+    a, b = b, b + d
+    logs_mean = buffer[a:b]
+    a, b = b, b + C * d
+    means = buffer[a:b].reshape((C, d))
+    a, b = b, b + C * d * d
+    covariances = buffer[a:b].reshape((C, d, d))
+    a, b = b, b + C * d
+    process = buffer[a:b].reshape((C, d))
+    weights, prior_weights = buffer[b : b + C], buffer[b + C : b + 2 * C]
+    noise, trusts_logs = buffer[b + 2 * C : b + 3 * C], buffer[b + 3 * C : b + 4 * C]
+    a, b = b + 4 * C, b + 4 * C + (d + 1) * d
+    mixture_moments = buffer[a:b].reshape((d + 1, d))
+    online = buffer[b : b + 2 * (d + 1) * (d + 1)].reshape((2, d + 1, d + 1))
+    return Filters(
+        *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
+        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online),
+    )
 
 
 @njit(types.boolean(IN1, IN2, V1), **OPTIONS)
@@ -79,30 +153,31 @@ def form(z: Any, A: Any) -> Any:
     return total
 
 
-@njit(types.boolean(V1, IN2), **OPTIONS)
-def is_too_far(z: Any, usually: Any) -> Any:
-    """Whether zᵀQz, d on average over the logs, is above FARTHEST·d; not if Q = `usually` (d, d) is not known."""
-    return len(usually) > 0 and not form(z, usually) <= FARTHEST * len(z)
-
-
-@njit(types.void(V2, V3, V1, V2), **OPTIONS)
-def blend_filters(M: Any, P: Any, weights: Any, blend: Any) -> Any:
-    """blend ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles. Zero weights cost nothing."""
+@njit(types.void(FILTERS), **OPTIONS)
+def mix_moments(filters: Any) -> Any:
+    """mixture_moments ← [Σw m; Σw(P + (m − m̄)(m − m̄)ᵀ)], lower triangles. Zero weights cost nothing."""
+    M, P, weights, mixed = filters.means, filters.covariances, filters.weights, filters.mixture_moments
     C, d = M.shape
     for i in range(d + 1):
         for j in range(d):
-            blend[i, j] = 0.0
+            mixed[i, j] = 0.0
     for c in range(C):
         for i in range(d):
-            blend[0, i] += weights[c] * M[c, i]
+            mixed[0, i] += weights[c] * M[c, i]
     for c in range(C):
         w = weights[c]
         if w < NEGLIGIBLE:
             continue
         for i in range(d):
-            apart = w * (M[c, i] - blend[0, i])
+            apart = w * (M[c, i] - mixed[0, i])
             for j in range(i + 1):
-                blend[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - blend[0, j])
+                mixed[i + 1, j] += w * P[c, i, j] + apart * (M[c, j] - mixed[0, j])
+
+
+@njit(types.void(V1), **OPTIONS)
+def refresh_moments(buffer: Any) -> Any:
+    """Work out the moments of the mixture from its filters."""
+    mix_moments(unpack(buffer))
 
 
 @njit(types.void(V1, V2, V1), **OPTIONS)
@@ -120,8 +195,8 @@ def _product(z: Any, A: Any, g: Any) -> Any:
 
 
 @njit(types.void(V1, float64, V1, float64, V2, float64, V1, V2), **OPTIONS)
-def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, blend: Any) -> Any:
-    """A ← A − gain·ggᵀ + elapsed·diag(q), and blend[1:] += weight·(A + apart·apartᵀ), lower triangles, in one pass."""
+def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, mixed: Any) -> Any:
+    """A ← A − gain·ggᵀ + elapsed·diag(q), and mixed[1:] += weight·(A + apart·apartᵀ), lower triangles, in one pass."""
     for i in range(len(g)):
         scaled = g[i] * gain
         if weight < NEGLIGIBLE:
@@ -133,14 +208,14 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, 
             for j in range(i):
                 entry = A[i, j] - scaled * g[j]
                 A[i, j] = entry
-                blend[i + 1, j] += weight * entry + off * apart[j]
+                mixed[i + 1, j] += weight * entry + off * apart[j]
             entry = max(A[i, i] - scaled * g[i], 0.0) + elapsed * q[i]
             A[i, i] = entry
-            blend[i + 1, i] += weight * entry + off * apart[i]
+            mixed[i + 1, i] += weight * entry + off * apart[i]
 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
-def _clicked(reward: float, odds: float, spread: float, temper: float) -> Any:
+def _click_evidence(reward: float, odds: float, spread: float, temper: float) -> Any:
     """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π, and h.
 
     π = σ(odds/√(1 + .393·spread)), h = π(1 − π), at least 1e-4: the extended Kalman filter of a logistic model.
@@ -152,54 +227,49 @@ def _clicked(reward: float, odds: float, spread: float, temper: float) -> Any:
     return (reward - chance) / h, 1.0 / h + spread, likelihood, h
 
 
-@njit(
-    float64(
-        *(IN1, float64, IN2, V2, V3, V2, V1, V1, V2, V1, V3, V1, IN2),
-        *(int64, float64, float64, float64, int64, float64),
-    ),
-    **OPTIONS,
-)
-def learn(
-    x: Any,
-    reward: float,
-    V: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    prior_weights: Any,
-    blend: Any,
-    v: Any,
-    online: Any,
-    start: Any,
-    usually: Any,
-    reference: int,
-    share: float,
-    freedom: float,
-    temper: float,
-    link: int,
-    rounds: float,
-) -> Any:
-    """One round for every filter, then the weights and the blend. Returns the noise variance, or NaN if it is refused.
+@njit(types.void(V1, float64, float64, V3), **OPTIONS)
+def gather(z: Any, apart: float, square: float, online: Any) -> Any:
+    """Add a round to the sums of the alarm, online (2, d + 1, d + 1), lower triangles.
 
-    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With `freedom` ν > 0 weights
+    First [Σzzᵀ; Σz·apart, count], then Σsquare·zzᵀ; `apart` is how far the reward is from what the logs expect, and
+    `square` what this round says of the variance of the noise.
+    """
+    d = len(z)
+    for i in range(d):
+        for j in range(i + 1):
+            product = z[i] * z[j]
+            online[0, i, j] += product
+            online[1, i, j] += square * product
+        online[0, d, i] += z[i] * apart
+    online[0, d, d] += 1.0
+
+
+@njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
+def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
+    """One round for every filter, then the weights and the mixture's moments; returns the status of the round.
+
+    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0 weights
     follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
     towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
-    ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A `share` of the weights
-    returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S) of the filter `reference`, and how far the
-    reward is from what `start` (d,), the mean of the logs, expects.
+    ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A SHARE of the weights
+    returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S) of the filter REFERENCE, and how far the reward
+    is from what the logs expect.
 
-    With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of `_clicked`, weights
-    follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
+    With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of `_click_evidence`,
+    weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
 
     Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything in the
-    logs, by `usually`, is refused; so is a round whose squares would overflow, before anything is changed. The result
-    is negative if the error, or the leverage, of the round was cut for filters of more than half of the weight.
+    logs is refused; so is a round whose squares would overflow, before anything is changed.
 
     With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
-    alone excepted, and the blend's covariance does without them. In the other rounds they predict what the rest
+    alone excepted, and the mixture's covariance does without them. In the other rounds they predict what the rest
     predicts, so that their weight stays (Freund et al. 1997).
     """
+    numbers, V, log_precision = filters.numbers, filters.basis, filters.log_precision
+    M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
+    weights, prior_weights, mixed = filters.weights, filters.prior_weights, filters.mixture_moments
+    reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
+    share, freedom, temper = numbers[SHARE], numbers[FREEDOM], numbers[TEMPER]
     C, d = M.shape
     if len(x) != V.shape[0]:
         return REFUSED
@@ -208,7 +278,7 @@ def learn(
         return REFUSED
     if link == LOGIT and not 0.0 <= reward <= 1.0:
         return REFUSED
-    if is_too_far(z, usually):
+    if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
         return REFUSED
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
@@ -237,7 +307,7 @@ def learn(
         S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
-            e, S, likelihood, h = _clicked(reward, reward - e, spread, temper)
+            e, S, likelihood, h = _click_evidence(reward, reward - e, spread, temper)
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
@@ -247,7 +317,7 @@ def learn(
         if c == reference:
             apart, square = e, v[c] * (e * e * gain + LEVERAGE * (1.0 - v[c] * gain))
             for i in range(d):
-                apart += z[i] * (M[c, i] - start[i])
+                apart += z[i] * (M[c, i] - filters.logs_mean[i])
         for i in range(d):
             M[c, i] += g[i] * e * gain
         surprise = e * e * gain
@@ -255,8 +325,8 @@ def learn(
             v[c] = 1.0 / (1.0 / v[c] + (h - 1.0 / v[c]) / counted)
         elif freedom > 0.0:
             likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
-            kept = v[c] * gain
-            v[c] = max(v[c] + (v[c] * (1.0 - kept) + kept * kept * e * e - v[c]) / counted, LEAST_NOISE)
+            own = v[c] * gain
+            v[c] = max(v[c] + (v[c] * (1.0 - own) + own * own * e * e - v[c]) / counted, LEAST_NOISE)
         else:
             likelihood = -0.5 * (np.log(S) + surprise)
         gains[c], likelihoods[c] = gain, likelihood
@@ -275,59 +345,57 @@ def learn(
         total += weights[c]
     for i in range(d + 1):
         for j in range(d):
-            blend[i, j] = 0.0
+            mixed[i, j] = 0.0
     for c in range(C):
         parked = all_awake and freedom > 0.0 and weights[c] < PARKED * total and c != reference
         elapsed[c] = float(REST) if parked else 1.0  # rounds, for this filter
         weights[c] = (1.0 - share) * weights[c] / total + share * prior_weights[c]
         for i in range(d):
-            blend[0, i] += weights[c] * M[c, i]
+            mixed[0, i] += weights[c] * M[c, i]
     off_mean = np.empty(d)
     noise = 0.0
     for c in range(C):
         noise += weights[c] * v[c]
         seen = weights[c] if freedom <= 0.0 or weights[c] >= PARKED or c == reference else 0.0
         for i in range(d):
-            off_mean[i] = M[c, i] - blend[0, i]
+            off_mean[i] = M[c, i] - mixed[0, i]
         if awake[c]:
-            _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, blend)
-    gather(z, apart, square, online)
-    return -noise if cut > 0.5 else noise
+            _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, mixed)
+    gather(z, apart, square, filters.online)
+    if freedom > 0.0:
+        numbers[NOISE] = noise
+    return WINSORISED if cut > 0.5 else LEARNED
+
+
+@njit(int64(IN1, float64, V1, float64), **OPTIONS)
+def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
+    """One round for every filter of a buffer after so many `rounds`: features x (p,) and reward; returns its status."""
+    return _learn(x, reward, unpack(buffer), rounds)
 
 
 LAG_FROM, LAG_AFTER, LEAST_MOST = 3.0, 3.0, 16.0
 CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
 TEST_ROUNDS = 8.0
 LEAST_DOUBT = 0.01
-TOO_FAR = -3
 SMALLEST_GAP = 1e-6
 UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
-@njit(int64(IN2, IN2, V2, V3, IN2, int64, float64, float64, float64, V2), **OPTIONS)
-def score(
-    X: Any,
-    V: Any,
-    blend: Any,
-    P: Any,
-    usually: Any,
-    reference: int,
-    most: float,
-    noise: float,
-    rounds: float,
-    parts: Any,
-) -> Any:
+@njit(int64(IN2, FILTERS, float64, V2), **OPTIONS)
+def _score(X: Any, filters: Any, rounds: float, parts: Any) -> Any:
     """Mean, width and neglect of every action; X (K, p), parts (3, K).
 
-    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter `reference`, which knows online rounds alone, and Q = `usually`
-    (d, d), the inverse of the logs' mean of zzᵀ: how much less is known of the action than t rounds like those of the
-    logs would have taught. For an action hardly tried it grows with t. Where none of the offered is well known it is in
-    units of the best known one: new contexts neglect nothing. Width: the mixture's standard deviation; for neglect
-    above 3, after 3d rounds, times the fourth root of neglect/3, at least √(`most`/16) and at most √`most`. If Q is
-    not known, as in files of version 0.1, zᵀQz is taken as d, and neither rounds nor the best known count.
+    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter REFERENCE, which knows online rounds alone, and Q the logs'
+    precision: how much less is known of the action than t rounds like those of the logs would have taught. For an
+    action hardly tried it grows with t. Where none of the offered is well known it is in units of the best known one:
+    new contexts neglect nothing. Width: the mixture's standard deviation; for neglect above 3, after 3d rounds, times
+    the fourth root of neglect/3, at least √(MOST_LAG/16) and at most √MOST_LAG. If Q is not known, zᵀQz is taken as d,
+    and neither rounds nor the best known count.
     """
-    d = blend.shape[1]
+    V, mixed, log_precision = filters.basis, filters.mixture_moments, filters.log_precision
+    numbers, d = filters.numbers, mixed.shape[1]
+    known, noise, most = filters.covariances[int(numbers[REFERENCE])], numbers[NOISE], numbers[MOST_LAG]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
@@ -337,16 +405,16 @@ def score(
             return NOT_FINITE
         mean = 0.0
         for i in range(d):
-            mean += blend[0, i] * z[i]
+            mean += mixed[0, i] * z[i]
         parts[0, k] = mean
-        usual = form(z, usually) if len(usually) else float(d)
+        usual = form(z, log_precision) if len(log_precision) else float(d)
         if not usual <= FARTHEST * d:
             return TOO_FAR
-        parts[2, k] = rounds * max(form(z, P[reference]), 0.0) / (noise * max(usual, 1.0))
-        parts[1, k] = max(form(z, blend[1:]), 0.0)
+        parts[2, k] = rounds * max(form(z, known), 0.0) / (noise * max(usual, 1.0))
+        parts[1, k] = max(form(z, mixed[1:]), 0.0)
         least = min(least, parts[2, k])
     for k in range(X.shape[0]):
-        if not len(usually):
+        if not len(log_precision):
             lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
         else:
             parts[2, k] /= max(1.0, least)
@@ -355,6 +423,12 @@ def score(
                 lag = min(max(np.sqrt(parts[2, k] / LAG_FROM), most / LEAST_MOST, 1.0), most)
         parts[1, k] = np.sqrt(parts[1, k] * lag)
     return 0
+
+
+@njit(int64(IN2, V1, float64, V2), **OPTIONS)
+def score(X: Any, buffer: Any, rounds: float, parts: Any) -> Any:
+    """Mean, width and neglect of the actions X (K, p) to parts (3, K); returns 0 or a status."""
+    return _score(X, unpack(buffer), rounds, parts)
 
 
 @njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
@@ -367,27 +441,15 @@ def _hope(mean: float, deviation: float) -> Any:
     return better, max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * better)
 
 
-@njit(
-    "Tuple((f8, f8, f8))(f8[::1], f8[::1], f8[:, ::1], f8[:, :, ::1], f8[:, ::1], f8[::1], i8, f8, f8, f8)", **OPTIONS
-)
-def _worth(
-    z: Any,
-    best: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    reference: int,
-    least: float,
-    behind: float,
-    remaining: float,
-) -> Any:
+@njit(THREE_NUMBERS(V1, V1, FILTERS, float64, float64, float64), **OPTIONS)
+def _advantage(z: Any, best: Any, filters: Any, least: float, behind: float, remaining: float) -> Any:
     """How far the action z may be better than `best`: P, E[max(advantage, 0)], and the latter over all rounds to come.
 
     The filter that knows online rounds alone weighs at least `least`. What is learned of coefficients that move by q a
     round lasts as long as they need to move by what there is to gain, `behind` and the expected advantage.
     """
-    d = len(z)
+    M, P, q, weights = filters.means, filters.covariances, filters.process, filters.weights
+    d, reference = len(z), int(filters.numbers[REFERENCE])
     apart = np.empty(d)
     better, gain, worth = 0.0, 0.0, 0.0
     for i in range(d):
@@ -411,21 +473,8 @@ def _worth(
     return better, gain, worth
 
 
-@njit(int64(IN2, IN2, V2, V3, V2, V1, INT1, int64, float64, float64, float64, V2), **OPTIONS)
-def untested(
-    X: Any,
-    V: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    reference: int,
-    noise: float,
-    remaining: float,
-    neglect: float,
-    parts: Any,
-) -> Any:
+@njit(int64(IN2, FILTERS, float64, V2), **OPTIONS)
+def _find_test(X: Any, filters: Any, remaining: float, parts: Any) -> Any:
     """The neglected action most worth a test, or −1.
 
     An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than `price` times
@@ -433,14 +482,16 @@ def untested(
     the probability that the logs' model, its baseline included, no longer holds, the price falls from thirty to two and
     the weight of the filter that knows online rounds alone rises to 1, from .01 at least.
     """
-    K, d = X.shape[0], M.shape[1]
+    V, weights, trusts = filters.basis, filters.weights, filters.trusts_logs
+    noise, neglect = filters.numbers[NOISE], filters.numbers[NEGLECT]
+    K, d = X.shape[0], filters.means.shape[1]
     leader = 0
     for k in range(1, K):
         if parts[0, k] > parts[0, leader]:
             leader = k
     changed = 0.0
     for c in range(len(weights)):
-        if not settled[c]:
+        if trusts[c] == 0.0:
             changed += weights[c]
     price = CALM_PRICE + (CHANGED_PRICE - CALM_PRICE) * changed
     z, best = np.empty(d), np.empty(d)
@@ -451,7 +502,7 @@ def untested(
             continue
         coordinates(X[k], V, z)
         behind = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        better, gain, worth = _worth(z, best, M, P, q, weights, reference, LEAST_DOUBT + changed, behind, remaining)
+        better, gain, worth = _advantage(z, best, filters, LEAST_DOUBT + changed, behind, remaining)
         if better < IMPOSSIBLE:
             continue
         reach = behind + gain / better
@@ -461,98 +512,51 @@ def untested(
     return chosen
 
 
-@njit(
-    int64(
-        IN2, IN2, V2, V3, IN2, int64, float64, float64, float64, float64, V2, V2, V1, INT1, float64, float64, float64
-    ),
-    **OPTIONS,
-)
-def choose(
-    X: Any,
-    V: Any,
-    blend: Any,
-    P: Any,
-    usually: Any,
-    reference: int,
-    most: float,
-    noise: float,
-    rounds: float,
-    multiplier: float,
-    M: Any,
-    q: Any,
-    weights: Any,
-    settled: Any,
-    remaining: float,
-    neglect: float,
-    patience: float,
-) -> Any:
-    """Index of the largest mean + multiplier · width, or of an action worth a test, or a negative status.
+@njit(int64(IN2, FILTERS, float64, float64), **OPTIONS)
+def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
+    """Index of the largest mean + MULTIPLIER · width, or of an action worth a test, or a status.
 
-    Tests begin after `patience` · d rounds, of actions neglected more than `neglect`-fold.
+    Tests begin after PATIENCE · d rounds, of actions neglected more than NEGLECT-fold.
     """
+    numbers = filters.numbers
     parts = np.empty((3, X.shape[0]))
-    status = score(X, V, blend, P, usually, reference, most, noise, rounds, parts)
+    status = _score(X, filters, rounds, parts)
     if status < 0:
         return status
-    if rounds >= patience * M.shape[1]:
+    if rounds >= numbers[PATIENCE] * filters.means.shape[1]:
         worst = 0.0
         for k in range(X.shape[0]):
             worst = max(worst, parts[2, k])
-        if worst >= neglect:
-            tested = untested(X, V, M, P, q, weights, settled, reference, noise, remaining, neglect, parts)
+        if worst >= numbers[NEGLECT]:
+            tested = _find_test(X, filters, remaining, parts)
             if tested >= 0:
                 return tested
     best, chosen = -np.inf, 0
     for k in range(X.shape[0]):
-        value = parts[0, k] + multiplier * parts[1, k]
+        value = parts[0, k] + numbers[MULTIPLIER] * parts[1, k]
         if value > best:
             best, chosen = value, k
     return chosen
 
 
-@njit(
-    float64(
-        *(V2, INT1, INT1, V2, IN1, float64),
-        *(IN2, V2, V3, V2, V1, V1, INT1, V1, IN2),
-        *(int64, float64, float64, float64, float64, float64, float64, float64, int64, float64),
-    ),
-    **OPTIONS,
-)
+@njit(int64(IN2, V1, float64, float64), **OPTIONS)
+def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
+    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status."""
+    return _choose(X, unpack(buffer), rounds, remaining)
+
+
+@njit(float64(V2, INT1, INT1, V2, IN1, float64, V1, float64), **OPTIONS)
 def rehearse(
-    rows: Any,
-    starts: Any,
-    order: Any,
-    truth: Any,
-    luck: Any,
-    level: float,
-    V: Any,
-    M: Any,
-    P: Any,
-    q: Any,
-    weights: Any,
-    v: Any,
-    settled: Any,
-    prior_weights: Any,
-    usually: Any,
-    reference: int,
-    most: float,
-    multiplier: float,
-    neglect: float,
-    patience: float,
-    share: float,
-    freedom: float,
-    temper: float,
-    link: int,
-    horizon: float,
+    rows: Any, starts: Any, order: Any, truth: Any, luck: Any, level: float, buffer: Any, horizon: float
 ) -> Any:
     """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t] about
-    `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The state of the filters is
-    changed: hand over copies.
+    `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The buffer is changed: hand
+    over a copy.
     """
-    C, d = M.shape
-    p = rows.shape[1]
-    blend, sums, start = np.empty((d + 1, d)), np.zeros((2, d + 1, d + 1)), np.zeros(d)
-    blend_filters(M, P, weights, blend)
+    filters = unpack(buffer)
+    weights, v, link = filters.weights, filters.noise, int(filters.numbers[LINK])
+    C, p = len(weights), rows.shape[1]
+    mix_moments(filters)
     regret = 0.0
     for t in range(len(order)):
         first, last = starts[order[t]], starts[order[t] + 1]
@@ -560,10 +564,8 @@ def rehearse(
         noise = 0.0
         for c in range(C):
             noise += weights[c] * v[c]
-        chosen = choose(
-            *(offered, V, blend, P, usually, reference, most, noise, float(t), multiplier),
-            *(M, q, weights, settled, horizon - t, neglect, patience),
-        )
+        filters.numbers[NOISE] = noise
+        chosen = _choose(offered, filters, float(t), horizon - t)
         best, own = -np.inf, 0.0
         for k in range(last - first):
             value = 0.0
@@ -578,8 +580,101 @@ def rehearse(
         reward = level + own + luck[t]
         if link == LOGIT:
             reward = 1.0 if luck[t] < own else 0.0
-        learn(
-            *(offered[chosen], reward, V, M, P, q, weights, prior_weights, blend, v, sums),
-            *(start, usually, reference, share, freedom, temper, link, float(t)),
-        )
+        _learn(offered[chosen], reward, filters, float(t))
     return regret
+
+
+# -- likelihoods of the alarm ------------------------------------------------------------------------------------------
+
+
+@njit(float64(V2, V1, V2, V2, int64), **OPTIONS)
+def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
+    """U ← L⁻¹U in its first `columns`, LLᵀ = rest + G·diag(w)·G (p, p); returns the log determinant of L.
+
+    Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no harm.
+    """
+    p = len(w)
+    M, scales, total = np.empty((p, p)), np.empty(p), 0.0
+    row = np.empty(p)
+    for i in range(p):
+        for k in range(p):
+            row[k] = G[i, k] * w[k]
+        for j in range(i + 1):
+            product = 0.0
+            for k in range(p):
+                product += row[k] * G[j, k]
+            M[i, j] = product + rest[i, j]
+        scales[i] = np.sqrt(M[i, i]) if M[i, i] > 0.0 else 1.0
+        total += np.log(scales[i])
+    for i in range(p):
+        for j in range(i + 1):
+            M[i, j] /= scales[i] * scales[j]
+        M[i, i] += ROUNDING
+    for i in range(p):
+        for j in range(i + 1):
+            product = M[i, j]
+            for k in range(j):
+                product -= M[i, k] * M[j, k]
+            if j < i:
+                M[i, j] = product / M[j, j]
+            else:
+                M[i, i] = np.sqrt(max(product, ROUNDING * ROUNDING))
+        total += np.log(M[i, i])
+        for c in range(columns):
+            U[i, c] /= scales[i]
+        for k in range(i):
+            for c in range(columns):
+                U[i, c] -= M[i, k] * U[k, c]
+        for c in range(columns):
+            U[i, c] /= M[i, i]
+    return total
+
+
+@njit(float64(V1, V2, V1, V2), **OPTIONS)
+def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
+    """log N(u; 0, rest + G·diag(w)·G) up to a constant."""
+    half = u.copy().reshape(-1, 1)
+    result = -half_solved(G, w, rest, half, 1)
+    for i in range(len(u)):
+        result -= 0.5 * half[i, 0] * half[i, 0]
+    return result
+
+
+@njit(float64(V1, V2, V2, V1, V1, int64), **OPTIONS)
+def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) -> Any:
+    """Largest log N(u; 0, M), M = rest + G·diag(w)·G, over low ≤ w ≤ high (p,), up to the same constant.
+
+    Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best of
+    all points visited.
+    """
+    p = len(u)
+    best = log_normal(u, G, low, rest)
+    w, half = high.copy(), np.empty((p, p + 1))
+    for _ in range(steps):
+        half[:, :p] = G
+        half[:, p] = u
+        value = -half_solved(G, w, rest, half, p + 1)
+        for i in range(p):
+            value -= 0.5 * half[i, p] * half[i, p]
+        best = max(best, value)
+        for j in range(p):
+            pull, precision = 0.0, 1e-300
+            for i in range(p):
+                pull += half[i, j] * half[i, p]
+                precision += half[i, j] * half[i, j]
+            w[j] = min(max(w[j] * pull * pull / precision, low[j]), high[j])
+    return best
+
+
+@njit(float64(V1, V2, V2, V1, V1), **OPTIONS)
+def best_multiple(u: Any, G: Any, rest: Any, w: Any, direction: Any) -> Any:
+    """The a for which u − a·direction is likeliest as N(0, rest + G·diag(w)·G); 0 if nothing tells."""
+    half = np.empty((len(u), 2))
+    half[:, 0] = u
+    half[:, 1] = direction
+    half_solved(G, w, rest, half, 2)
+    along, size = 0.0, 0.0
+    for i in range(len(u)):
+        along += half[i, 0] * half[i, 1]
+        size += half[i, 1] * half[i, 1]
+    return along / size if size > 0.0 else 0.0

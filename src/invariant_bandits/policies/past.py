@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, whole_number
+from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -19,82 +18,6 @@ from invariant_bandits.decomposition.split import Split
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.moments.batches import place_times
 from invariant_bandits.moments.windowed import WindowedMoments
-
-MOST_SETS = 256
-
-
-@dataclass(frozen=True, eq=False)
-class OfferedSets:
-    """Features of the actions that were, or will be, offered together.
-
-    Parameters
-    ----------
-    rows : array, shape (rows, p)
-        Features of all actions, set after set.
-    starts : array of int, shape (n + 1,)
-        Set i is rows[starts[i] : starts[i + 1]].
-
-    >>> import numpy as np
-    >>> OfferedSets.of(np.ones((5, 2))), OfferedSets.of(np.ones((300, 5, 2)))
-    (OfferedSets(1 set, 5 actions), OfferedSets(256 sets, 5 actions))
-    """
-
-    rows: Array
-    starts: np.ndarray[Any, Any]
-
-    @classmethod
-    def of(cls, offered: Any, dim: int | None = None) -> OfferedSets:
-        """At most 256 sets, evenly spread over those given.
-
-        Parameters
-        ----------
-        offered : OfferedSets, array of shape (K, p) or (n, K, p), or sequence of arrays of shape (K_i, p)
-            One set that never changes; sets of equal size; sets of any size.
-        dim : int, optional
-            p, if it is to be checked.
-        """
-        if isinstance(offered, OfferedSets):
-            return offered
-        sets = _as_sets(offered, dim)
-        kept = [sets[i] for i in _spread(len(sets))]
-        starts = np.concatenate([[0], np.cumsum([len(one) for one in kept])]).astype(np.int64)
-        return cls(np.ascontiguousarray(np.concatenate(kept)), starts)
-
-    @classmethod
-    def of_rows(cls, rows: Array, counts: Any) -> OfferedSets:
-        """At most 256 sets, evenly spread over those in rows (rows, p), counts (n,) actions each."""
-        ends = np.cumsum(counts)
-        return cls.of([rows[ends[i] - counts[i] : ends[i]] for i in _spread(len(ends))])
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __repr__(self) -> str:
-        sizes = np.unique(np.diff(self.starts))
-        actions = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        return f"OfferedSets({len(self)} set{'s' if len(self) > 1 else ''}, {actions} actions)"
-
-
-def _as_sets(offered: Any, dim: int | None) -> list[Array]:
-    p = "p" if dim is None else dim
-    given = getattr(offered, "ndim", None)
-    if given == 2:
-        return [finite_array("offered", offered, ("K", p))]
-    if given == 3:
-        return list(finite_array("offered", offered, ("n", "K", p)))
-    try:
-        sets = [finite_array(f"offered[{i}]", one, ("K", p)) for i, one in enumerate(offered)]
-    except TypeError:
-        raise InputError("offered must be an array (K, p) or (n, K, p), or a sequence of arrays (K, p)") from None
-    if not sets or any(len(one) == 0 for one in sets):
-        raise InputError("offered must have at least one set, and every set at least one action")
-    return sets
-
-
-def _spread(count: int) -> np.ndarray[Any, Any]:
-    """At most MOST_SETS whole numbers below `count`, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_SETS)).round().astype(np.int64))
-
 
 DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
@@ -160,9 +83,8 @@ class Past:
         caller knows or assumes them.
     suggested_window : int, optional
         How many rounds a policy that forgets should remember if it is not told.
-    offered : OfferedSets, what OfferedSets.of takes, or a function that returns it or None, optional
-        Actions that rounds to come may offer; the logs' if they are at hand row by row. A function is called if a
-        policy asks.
+    offered : what `rehearsal.OfferedSets.of` takes, or a function that returns it or None, optional
+        Actions that rounds to come may offer; the logs' if they are at hand row by row.
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
     arm_statistics : ArmStatistics, or a function that returns them, optional
@@ -210,7 +132,7 @@ class Past:
             self.moments = moments
         if decomposition is not None:
             self.decomposition = decomposition
-        self._offered = offered
+        self.offered = offered
         self._arm_statistics = arm_statistics
 
     @classmethod
@@ -253,7 +175,7 @@ class Past:
             feature_bound=self.known_feature_bound,
             confidence=self.known_confidence,
             suggested_window=self.suggested_window,
-            offered=self._offered,
+            offered=self.offered,
             truth=self.truth,
             arm_statistics=self._rewindowed(windows),
         )
@@ -289,17 +211,6 @@ class Past:
         if self.logs is None or "moments" in vars(self):
             return self.moments.dim
         return int(np.shape(self.logs.features)[1])
-
-    @cached_property
-    def offered_sets(self) -> OfferedSets | None:
-        """Actions that rounds to come may offer, or None if nobody knows."""
-        given = self._offered() if callable(self._offered) else self._offered
-        if given is not None:
-            return OfferedSets.of(given)
-        offered, counts = getattr(self.logs, "offered", None), getattr(self.logs, "counts", None)
-        if offered is None:
-            return None
-        return OfferedSets.of(offered) if counts is None else OfferedSets.of_rows(offered, counts)
 
     @cached_property
     def arm_statistics(self) -> ArmStatistics | None:

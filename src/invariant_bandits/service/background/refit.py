@@ -23,7 +23,7 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.past import MOST_SETS
+from invariant_bandits.policies.rehearsal import MOST_SETS
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decoded
 from invariant_bandits.service.history.decisions import (
     Layout,
