@@ -7,8 +7,6 @@ import pytest
 
 import invariant_bandits as ib
 from event_logs import assert_agrees, event, rows_of, vowpal_parser, written
-from invariant_bandits.logs import events
-from invariant_bandits.logs.events import BlockReader, IrregularBlockError
 from invariant_bandits.logs.formats import dsjson
 from invariant_bandits.logs.formats.registry import open_source
 
@@ -56,15 +54,8 @@ def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
     assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
 
 
-def one_by_one(monkeypatch):
-    def refuse(self, block, *, features):
-        raise IrregularBlockError
-
-    monkeypatch.setattr(BlockReader, "read", refuse)
-
-
-def test_many_events_at_once_are_read_like_one_by_one(tmp_path, monkeypatch):
-    """Every kind of line, tags, lists, and words that look like times; in blocks, of which one is irregular."""
+def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
+    """Every kind of line, tags, lists, and words that look like times."""
     rng = np.random.default_rng(9)
     lines = []
     for n in range(300):
@@ -87,30 +78,16 @@ def test_many_events_at_once_are_read_like_one_by_one(tmp_path, monkeypatch):
             lines[-1].pop("_label_cost", None)
     lines[155] |= {"_labelIndex": 0, "c": {"U": {"tags": ["several", "words"]}, "_multi": [{}, {}]}}
     path = written(tmp_path / "log.json", lines)
-    monkeypatch.setattr(dsjson, "BLOCK_BYTES", path.stat().st_size // 3)
-    pieces = [type(piece).__name__ for _, piece in open_source(path).pieces(str(path), features=True)]
-    assert pieces.count("EventColumns") >= 2
-    assert "Event" in pieces
 
-    def found():
-        source = open_source(path)
-        rows = [
-            row for _, batch in source.batches(source.tasks[0], source.arrow_schema.names) for row in batch.to_pylist()
-        ]
-        return source.arrow_schema, source.schema, rows, dict(source.skipped_by_reason(source.tasks[0]))
+    def read(block_bytes):
+        source = dsjson.DsjsonSource((str(path),), block_bytes=block_bytes)
+        (task,) = source.tasks
+        rows = [row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()]
+        return source.arrow_schema, source.schema, rows, dict(source.skipped_by_reason(task))
 
-    at_once = found()
-    one_by_one(monkeypatch)
-    assert found() == at_once
-    assert len(at_once[3]) == 8
-
-
-def test_the_samples_are_read_at_once(monkeypatch):
-    if not SAMPLES.is_dir():
-        pytest.skip("the samples are not beside the project")
-    for path in SAMPLES.glob("*.json"):
-        pieces = [piece for _, piece in open_source(path).pieces(str(path), features=True)]
-        assert [type(piece).__name__ for piece in pieces] == ["EventColumns"]
+    whole = read(dsjson.BLOCK_BYTES)
+    assert read(path.stat().st_size // 3) == whole
+    assert len(whole[3]) == 8
 
 
 def test_a_list_of_words_is_one_feature_per_word(tmp_path):
@@ -206,14 +183,12 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
     assert batches[0].times[0] == np.datetime64("2024-03-01T10:00:00.123456")
 
 
-def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path, monkeypatch):
-    for module in (events, events):
-        monkeypatch.setattr(module, "MOST_FEATURES", 6)
-        monkeypatch.setattr(module, "MANY_WORDS", 10)
+def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path):
     context = [
         {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]} for n in range(30)
     ]
-    source = open_source(written(tmp_path / "log.json", [event(n, context=one) for n, one in enumerate(context)]))
+    path = written(tmp_path / "log.json", [event(n, context=one) for n, one in enumerate(context)])
+    source = dsjson.DsjsonSource((str(path),), most_features=6, many_words=10)
     assert len(source.columns) == 6
     assert {"U.id", "U.age", "A.x"} <= set(source.columns)
     assert "U.id" not in source.schema.features
@@ -225,10 +200,7 @@ def drinks(n, **changed):
     return event(n, chosen=n % 3, context={"user": {"age": float(n % 7)}, "_multi": items[: 2 + n % 5 % 2 if n else 3]})
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_actions_whose_features_depend_on_their_label_only_are_arms(at_once, tmp_path, monkeypatch):
-    if not at_once:
-        one_by_one(monkeypatch)
+def test_actions_whose_features_depend_on_their_label_only_are_arms(tmp_path):
     lines = [line for n in range(60) if (line := drinks(n))["_labelIndex"] < len(line["c"]["_multi"])]
     path = written(tmp_path / "log.json", lines)
     log = ib.open_log(path)
@@ -242,14 +214,10 @@ def test_actions_whose_features_depend_on_their_label_only_are_arms(at_once, tmp
     assert ib.open_log(varied).schema.arm is None
 
 
-def test_names_that_keep_coming_up_do_not_become_columns_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(events, "MOST_NAMES", 2000)
+def test_rare_names_among_very_many_are_forgotten_and_counted(tmp_path):
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
     lines = [event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)]
-    path = written(tmp_path / "log.json", lines)
-    source = open_source(path)
-    pieces = [type(piece).__name__ for _, piece in source.pieces(str(path), features=True)]
-    assert pieces[:-1] == ["Event"] * 599  # the last line, without an end, is a block of its own
+    source = dsjson.DsjsonSource((str(written(tmp_path / "log.json", lines)),), most_names=2000)
     assert "A.x" in source.schema.features
     assert len(source.columns) == 500
     assert "8,501 features that are not among the 500 most frequent" in source.schema.describe()

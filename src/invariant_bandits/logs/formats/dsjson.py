@@ -14,17 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from invariant_bandits.logs.events import (
-    OBSERVED,
-    WEIGHT,
-    BlockReader,
-    Event,
-    EventColumns,
-    EventSource,
-    Feature,
-    IrregularBlockError,
-    Reasons,
-)
+from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventSource, Feature
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.quality import NOTED
 from invariant_bandits.logs.sources import first_lines, text_blocks, value_of
@@ -37,7 +27,6 @@ ALL_DROPPED, OUTSIDE = "event with pdrop 1", "event whose chosen action is not a
 NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
 APPRENTICE = f"{NOTED}event in apprentice mode, _label_cost is not what was observed"
 DROPPED = f"{NOTED}event with pdrop, it stands for 1/(1 - pdrop) events, but counts once"
-REASONS = Reasons(DANGLING, NOT_LEARNED, UNLABELLED, ALL_DROPPED, OUTSIDE, NO_OUTCOME, APPRENTICE, DROPPED)
 BLOCK_BYTES = 4 << 20
 
 
@@ -55,23 +44,22 @@ class DsjsonSource(EventSource):
     Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity, time;
     __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight (1/(1 − pdrop))
     where it has events with pdrop.
+
+    Parameters
+    ----------
+    block_bytes : int
+        About how many bytes are read at once.
     """
 
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
-        """(line, event or why there is none) of a file."""
-        line = 0
-        for block in text_blocks(path, size=BLOCK_BYTES):
-            yield from self._one_by_one(path, line, block, features)
-            line += block.count(b"\n")
+    block_bytes: int = BLOCK_BYTES
 
-    def pieces(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str | EventColumns]]:
-        """The same, a block at a time where nothing in it is unusual."""
-        reader, line = BlockReader(REASONS), 0
-        for block in text_blocks(path, size=BLOCK_BYTES):
-            try:
-                yield line, reader.read(block, features=features)
-            except IrregularBlockError:
-                yield from self._one_by_one(path, line, block, features)
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+        """Yield (line, event or why there is none) of a file."""
+        file, line = self.paths.index(path), 0
+        for block in text_blocks(path, size=self.block_bytes):
+            for place, text in enumerate(block.split(b"\n"), start=line):
+                if text and not text.isspace():
+                    yield place, _event(path, file, place, text, features)
             line += block.count(b"\n")
 
     @staticmethod
@@ -79,12 +67,6 @@ class DsjsonSource(EventSource):
         """Write one object per event; of probabilities, only the chosen action's is known."""
         for event in events:
             sink.write((json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False) + "\n").encode())
-
-    def _one_by_one(self, path: str, line: int, block: bytes, features: bool) -> Iterator[tuple[int, Event | str]]:
-        which = self.paths.index(path)
-        for place, text in enumerate(block.split(b"\n"), start=line):
-            if text and not text.isspace():
-                yield place, _event(path, which, place, text, features)
 
 
 def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
