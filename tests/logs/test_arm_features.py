@@ -87,7 +87,7 @@ def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
     assert chosen_coding("auto", 5, 7, 50_000)[0] == "own"
     assert chosen_coding("auto", 50, 7, 1_000_000) == ("shared", "50 arms × 7 coefficients are 350, more than 150")
     assert chosen_coding("auto", 5, 7, 300)[0] == "shared"
-    assert chosen_coding("own", 50, 7, 300) == ("own", "as told")
+    assert chosen_coding("own", 50, 7, 300) == ("own", "as asked for")
     with pytest.raises(InputError, match="arm_model must be one of 'auto', 'own', 'shared'"):
         ib.FeatureOptions(arm_model="both")
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def cluster(tmp_path):
     """The scheduler's address and the two worker processes."""
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "support")])
     surroundings = os.environ | {"PYTHONPATH": paths}
     written = tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": surroundings}

@@ -142,10 +142,10 @@ def test_what_cannot_be_used_is_named(message, call):
 def test_many_categories_at_once_are_those_one_by_one():
     column = Column("country", ("DE", "FR"), filler=(0.25, 0.75), marks_missing=True)
     words = np.array(["DE", "FR", "IT", None, "FR"] * 400, dtype=object)
-    at_once = column.expanded(words, len(words))
+    at_once = column.encode(words, len(words))
     np.testing.assert_array_equal(at_once[:5], [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0.25, 0.75, 1], [0, 1, 0]])
-    one_by_one = np.vstack([column.expanded(part, len(part)) for part in np.split(words, 4)])
+    one_by_one = np.vstack([column.encode(part, len(part)) for part in np.split(words, 4)])
     np.testing.assert_array_equal(at_once, one_by_one)
     mixed = np.array(["1", 1, 2.5, None, float("nan")] * 400, dtype=object)
-    numbers = Column("kind", ("1", "2.5"), filler=(), marks_missing=True).expanded(mixed, len(mixed))
+    numbers = Column("kind", ("1", "2.5"), filler=(), marks_missing=True).encode(mixed, len(mixed))
     np.testing.assert_array_equal(numbers[:5], [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])

@@ -4,13 +4,13 @@ import os
 import time
 from pathlib import Path
 
-from invariant_bandits.logs.aggregate import answer
+from invariant_bandits.logs.aggregate import aggregate_to_bytes
 
 PATIENCE = 60.0
 
 
 class Held:
-    """`answer`, but every call first says which process runs it and then waits until the file `go` is there."""
+    """`aggregate_to_bytes`, but every call first says which process runs it, then waits for the file `go`."""
 
     def __init__(self, folder):
         self.folder = str(folder)
@@ -19,7 +19,7 @@ class Held:
         folder = Path(self.folder)
         (folder / f"{os.getpid()}.{task.part}").touch()
         wait_for(lambda: (folder / "go").exists())
-        return answer(task, plan)
+        return aggregate_to_bytes(task, plan)
 
 
 def running(folder):

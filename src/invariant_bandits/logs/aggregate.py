@@ -1,4 +1,4 @@
-"""The one function that every engine runs: a task of the log → the moments of its rounds, and what was wrong."""
+"""The function that every engine runs: a task of the log → the moments of its rounds, and its problems."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.checks import Array, InputError, finite_array
+from invariant_bandits.logs.arm_features import ArmFeatures, has_binary_rewards
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reader import Labelled, Reader, Rounds
+from invariant_bandits.logs.reader import Reader, Rounds
 from invariant_bandits.logs.sources import Task
 from invariant_bandits.logs.windows import Windows
 from invariant_bandits.moments.power_sums import PowerSums
@@ -24,7 +24,7 @@ SMALLEST_WEIGHT = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class LogitWeights:
-    """Coefficients about which 0/1 rewards are weighed on the logit scale.
+    """Coefficients about which 0/1 rewards are linearised on the logit scale.
 
     Parameters
     ----------
@@ -37,11 +37,20 @@ class LogitWeights:
     features: ArmFeatures
     weights: Array
 
-    def weighed(self, contexts: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
-        """(√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
+    @classmethod
+    def at(cls, features: ArmFeatures, coefficients: Any) -> LogitWeights:
+        """Return θ⁰ (p,), or (arms, d), as one weight per arm and entry of the whole context."""
+        theta = finite_array("logit_at", np.ravel(coefficients), (features.dim,))
+        weights = np.zeros((len(features.labels), 1 + features.context.dim))
+        for arm, own in enumerate(weights):
+            np.add.at(own, features.entries[arm], features.factors[arm] * theta)
+        return cls(features, weights)
+
+    def apply(self, encoded: Array, rewards: Array, codes: Array) -> tuple[Array, Array]:
+        """Return (√h·[1, x] (n, 1 + q), √h·(u + (r − π)/h) (n,)) with u = φᵀθ⁰, π = σ(u), h = π(1 − π)."""
         if ((rewards != 0.0) & (rewards != 1.0)).any():
             raise InputError("rewards must be 0 or 1 on the logit scale")
-        whole = self.features.standardise(contexts)
+        whole = self.features.standardise(encoded)
         linear = np.einsum("ij,ij->i", whole, self.weights[codes])
         chance = 0.5 * (1.0 + np.tanh(0.5 * linear))
         root = np.sqrt(np.maximum(chance * (1.0 - chance), SMALLEST_WEIGHT))
@@ -49,8 +58,8 @@ class LogitWeights:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How tasks become moments.
+class AggregationPlan:
+    """How tasks become moments: of encoded features per window or, of labelled arms, per window and arm.
 
     Parameters
     ----------
@@ -61,7 +70,7 @@ class Plan:
     total_rows : int or None
         Rows of the log; needed where windows are equal shares of them.
     logit : LogitWeights, optional
-        Of labelled arms: about which coefficients 0/1 rewards are weighed.
+        Of labelled arms: about which coefficients 0/1 rewards are linearised.
     """
 
     reader: Reader
@@ -69,53 +78,45 @@ class Plan:
     total_rows: int | None
     logit: LogitWeights | None = None
 
-    @property
-    def arms(self) -> int:
-        """How many labelled arms share a window; 0 if actions have no labels."""
-        form = self.reader.form
-        return len(form.arms) if isinstance(form, Labelled) else 0
-
     def empty_moments(self) -> WindowedMoments:
-        """Moments of no rounds; of labelled arms, one window per window and arm."""
-        dim = len(self.reader.feature_map.encoded_names)
-        if self.arms:
-            width = dim if self.logit is None else self.logit.features.context.dim
-            return WindowedMoments.empty(1 + width, self.windows.count * self.arms)
-        offered = self.reader.schema.has_offered
-        if self.windows.edges is not None:
-            return WindowedMoments.empty(dim, edges=self.windows.edges, offered=offered)
-        return WindowedMoments.empty(dim, self.windows.count, offered=offered)
+        """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
+        layout = self.reader.layout
+        if layout.arms is None:
+            dim, offered = len(layout.features.encoded_names), layout.schema.has_offered
+            return WindowedMoments.empty(dim, self.windows.count, offered=offered)
+        dim = len(layout.features.encoded_names) if self.logit is None else 1 + self.logit.features.context.dim
+        return WindowedMoments.empty(dim, self.windows.count * len(layout.arms))
 
-    def place(self, task: Task, rounds: Rounds) -> Array:
-        """The window of each round (n,); −1 outside the edges."""
-        edges = self.windows.edges
+    def window_of(self, task: Task, rounds: Rounds) -> Array:
+        """Return the window of each round (n,); −1 outside the edges."""
+        edges, times = self.windows.edges, rounds.times
         if edges is None:
             position = task.position - task.first_row + rounds.rows
             return position * self.windows.count // self.total_rows
-        times = rounds.times
         assert times is not None
         window = np.minimum(np.searchsorted(edges, times, side="right") - 1, self.windows.count - 1)
         return np.where(times > edges[-1], -1, window)
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
-        features, rewards = rounds.features, rounds.rewards
-        if rounds.arm is not None:
-            if self.logit is not None:
-                features, rewards = self.logit.weighed(features, rewards, rounds.arm)
-            moments.update(features, rewards, window=window * self.arms + rounds.arm)
+        features, rewards, arms = rounds.features, rounds.rewards, self.reader.layout.arms
+        if arms is None or rounds.arm is None:
+            counts = rounds.offered_counts
+            moments.update(features, rewards, window=window, offered=rounds.offered, offered_counts=counts)
             return
-        moments.update(features, rewards, window=window, offered=rounds.offered, offered_counts=rounds.offered_counts)
+        if self.logit is not None:
+            features, rewards = self.logit.apply(features, rewards, rounds.arm)
+        moments.update(features, rewards, window=window * len(arms) + rounds.arm)
 
 
 @dataclass
-class Part:
+class Partial:
     """What one task contributes.
 
     Parameters
     ----------
     report : QualityReport
-        Rows read, rounds used, and what was wrong.
+        Rows read, rounds used, and problems.
     first_window : int
         The window that `moments` begin with.
     moments : WindowedMoments or None
@@ -137,67 +138,49 @@ class Part:
     file: str = ""
 
     def to_bytes(self) -> bytes:
-        """For sending between processes."""
-        about = {
-            "report": self.report.to_dict(),
-            "first_window": self.first_window,
-            "times": [_plain(self.first_time), _plain(self.last_time)],
-            "first_row": self.first_row,
-            "file": self.file,
-        }
-        head = json.dumps(about).encode()
-        return len(head).to_bytes(8, "little") + head + (b"" if self.moments is None else self.moments.to_bytes())
+        """Return the content for sending between processes: a header, then the moments."""
+        header = {name: getattr(self, name) for name in ("first_window", "first_row", "file")}
+        for name in ("first_time", "last_time"):
+            time = getattr(self, name)
+            header[name] = None if time is None else time.item()
+        header["report"] = self.report.to_dict()
+        return _with_header(header, b"" if self.moments is None else self.moments.to_bytes())
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Part:
-        """What `to_bytes` came from; the error that `answer` sent instead is raised."""
-        length = int.from_bytes(content[:8], "little")
-        about = json.loads(content[8 : 8 + length])
-        if "error" in about:
-            raise (FileError if about["kind"] == "FileError" else InputError)(about["error"])
-        rest = content[8 + length :]
-        first, last = about["times"]
-        return cls(
-            QualityReport.from_dict(about["report"]),
-            about["first_window"],
-            WindowedMoments.from_bytes(rest) if rest else None,
-            first,
-            last,
-            about["first_row"],
-            about["file"],
-        )
+    def from_bytes(cls, content: bytes) -> Partial:
+        """Return what `to_bytes` came from; raise the error that `aggregate_to_bytes` sent instead."""
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        if "error" in header:
+            raise (FileError if header["kind"] == "FileError" else InputError)(header["error"])
+        report = QualityReport.from_dict(header.pop("report"))
+        moments = WindowedMoments.from_bytes(content[end:]) if content[end:] else None
+        return cls(report=report, moments=moments, **header)
 
 
-def summarise(task: Task, plan: Plan) -> Part:
-    """Moments of one task. The same rows in the same batches give the same bits wherever this runs."""
-    part = Part()
+def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
+    """Return the moments of one task. The same rows in the same batches give the same bits wherever this runs."""
+    partial = Partial()
     moments = plan.empty_moments()
-    for rounds in plan.reader.rounds(task, part.report):
-        window = plan.place(task, rounds)
-        rounds, window = _within_edges(rounds, window, part.report)
-        if not len(rounds):
-            continue
-        _note_order(part, rounds)
-        plan.add(moments, rounds, window)
+    for rounds in plan.reader.rounds(task, partial.report):
+        window = plan.window_of(task, rounds)
+        outside = window < 0
+        if outside.any():
+            partial.report.add("outside the window edges", rounds.file, rounds.rows[outside])
+            partial.report.rounds -= int(outside.sum())
+            rounds, window = rounds.where(~outside), window[~outside]
+        if len(rounds):
+            _note_order(partial, rounds)
+            plan.add(moments, rounds, window)
     used = np.flatnonzero(moments.counts)
     if len(used):
-        part.first_window = int(used[0])
-        part.moments = moments.between(int(used[0]), int(used[-1]) + 1)
-    return part
+        partial.first_window = int(used[0])
+        partial.moments = moments.between(int(used[0]), int(used[-1]) + 1)
+    return partial
 
 
-def _within_edges(rounds: Rounds, window: Array, report: QualityReport) -> tuple[Rounds, Array]:
-    """The rounds that have a window, and their windows; the others are counted."""
-    outside = window < 0
-    if not outside.any():
-        return rounds, window
-    report.add("outside the window edges", rounds.file, rounds.rows[outside])
-    report.rounds -= int(outside.sum())
-    return rounds.where(~outside), window[~outside]
-
-
-def answer(task: Task, plan: Plan) -> bytes:
-    """`summarise` for another process: the part, or what is wrong with the input, as bytes.
+def aggregate_to_bytes(task: Task, plan: AggregationPlan) -> bytes:
+    """Run `aggregate_task` for another process and return the partial result, or an input error, as bytes.
 
     Matrix products run in one thread, as they do in the local engine: their bits depend on it.
     """
@@ -205,50 +188,48 @@ def answer(task: Task, plan: Plan) -> bytes:
 
     try:
         with threadpool_limits(1, user_api="blas"):
-            return summarise(task, plan).to_bytes()
+            return aggregate_task(task, plan).to_bytes()
     except InputError as error:
         kind = "FileError" if isinstance(error, FileError) else "InputError"
-        head = json.dumps({"error": str(error), "kind": kind}).encode()
-        return len(head).to_bytes(8, "little") + head
+        return _with_header({"error": str(error), "kind": kind})
 
 
-class Total:
-    """Parts put together in the order of their tasks."""
+def _with_header(header: dict[str, Any], content: bytes = b"") -> bytes:
+    encoded = json.dumps(header).encode()
+    return len(encoded).to_bytes(8, "little") + encoded + content
 
-    def __init__(self, plan: Plan) -> None:
+
+class Aggregate:
+    """Partial results put together in the order of their tasks."""
+
+    def __init__(self, plan: AggregationPlan) -> None:
         self.moments = plan.empty_moments()
         self.report = QualityReport()
         self.last_time: Any = None
 
-    def add(self, part: Part) -> None:
-        """Add the next part."""
-        if self.last_time is not None and part.first_time is not None and part.first_time < self.last_time:
-            self.report.add(OUT_OF_ORDER, part.file, [part.first_row])
-        if part.last_time is not None:
-            self.last_time = part.last_time
-        self.report.merge(part.report)
-        if part.moments is not None:
-            self.moments.merge_windows(part.first_window, part.moments)
+    def add(self, partial: Partial) -> None:
+        """Add the next partial result."""
+        if self.last_time is not None and partial.first_time is not None and partial.first_time < self.last_time:
+            self.report.add(OUT_OF_ORDER, partial.file, [partial.first_row])
+        if partial.last_time is not None:
+            self.last_time = partial.last_time
+        self.report.merge(partial.report)
+        if partial.moments is not None:
+            self.moments.merge_windows(partial.first_window, partial.moments)
 
 
-def _note_order(part: Part, rounds: Rounds) -> None:
+def _note_order(partial: Partial, rounds: Rounds) -> None:
     """Count the rounds that are earlier than the one before them."""
     if rounds.times is None:
         return
     times = rounds.times.view(np.int64) if rounds.times.dtype.kind == "M" else rounds.times
-    earlier = np.concatenate([[part.last_time is not None and times[0] < part.last_time], times[1:] < times[:-1]])
+    before = partial.last_time
+    earlier = np.concatenate([[before is not None and times[0] < before], times[1:] < times[:-1]])
     if earlier.any():
-        part.report.add(OUT_OF_ORDER, rounds.file, rounds.rows[earlier])
-    if part.first_time is None:
-        part.first_time, part.first_row, part.file = times[0], int(rounds.rows[0]), rounds.file
-    part.last_time = times[-1]
-
-
-def _plain(time: Any) -> Any:
-    return None if time is None else time.item()
-
-
-ROUNDING = 1e-9
+        partial.report.add(OUT_OF_ORDER, rounds.file, rounds.rows[earlier])
+    if partial.first_time is None:
+        partial.first_time, partial.first_row, partial.file = times[0], int(rounds.rows[0]), rounds.file
+    partial.last_time = times[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +278,7 @@ class ArmMoments:
     @property
     def rounds(self) -> Array:
         """Rounds (m, A) in which each arm was chosen."""
-        return self.cells.chosen.count.reshape(self.windows, self.arms)
+        return self.cells.counts.reshape(self.windows, self.arms)
 
     @property
     def gram(self) -> Array:
@@ -309,13 +290,8 @@ class ArmMoments:
         """Σ z r (m, A, d)."""
         return self._own_products()[..., :-1, -1]
 
-    @property
-    def reward_squares(self) -> Array:
-        """Σ r² (m, A)."""
-        return self._own_products()[..., -1, -1]
-
     def _own_products(self) -> Array:
-        """Σ [z, r] [z, r]ᵀ (m, A, d + 1, d + 1)."""
+        """Return Σ [z, r] [z, r]ᵀ (m, A, d + 1, d + 1)."""
         whole = self.cells.chosen.products()
         whole = whole.reshape(self.windows, self.arms, *whole.shape[1:])
         own = np.column_stack([self.features.own_entries, np.full(self.arms, self.cells.dim)])
@@ -324,17 +300,17 @@ class ArmMoments:
     @property
     def rewards_are_binary(self) -> bool:
         """Whether every reward is 0 or 1."""
-        return are_binary(self.cells)
+        return has_binary_rewards(self.cells)
 
     def of_features(self) -> WindowedMoments:
-        """Moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact."""
+        """Return moments of φ(x, a) of the chosen arms, m windows of p features; all powers exact."""
         total = PowerSums.empty(self.windows, self.features.dim + 1)
         for arm in range(self.arms):
-            total = total.merged(self._placed(arm))
+            total = total.merged(self._of_arm(arm))
         return WindowedMoments(total, None, self.edges)
 
-    def _placed(self, arm: int) -> PowerSums:
-        """Sums of [φ, r] over the rounds of one arm: each feature is an entry of the context times a number."""
+    def _of_arm(self, arm: int) -> PowerSums:
+        """Return sums of [φ, r] over the rounds of one arm: a feature is an entry of the context times a number."""
         sums = self.cells.chosen
         entry = np.append(self.features.entries[arm], self.cells.dim)
         factor = np.append(self.features.factors[arm], 1.0)
@@ -348,31 +324,8 @@ class ArmMoments:
             between=sums.between[rows][:, entry] * factor**2,
         )
 
-    def of_contexts(self) -> WindowedMoments:
-        """Moments of whole contexts and rewards, whatever the arm, m windows."""
-        return self.cells.regrouped(np.arange(0, self.cells.windows, self.arms))
-
     def __add__(self, other: object) -> ArmMoments:
-        """Moments of two shards of the same windows."""
+        """Return moments of two shards of the same windows."""
         if not isinstance(other, ArmMoments):
             return NotImplemented
         return ArmMoments(self.cells + other.cells, self.features, self.edges)
-
-
-def are_binary(moments: WindowedMoments) -> bool:
-    """Whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
-    pooled = moments.chosen.grouped(np.array([0]))
-    n, mean = pooled.count[0], pooled.mean[0, -1]
-    second, third, fourth = pooled.scatter[0, -1, -1], pooled.cubes[0, -1], pooled.quartics[0, -1]
-    squares = second + n * mean**2
-    cubes = third + 3.0 * mean * second + n * mean**3
-    quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
-    return bool(abs(quartics - 2.0 * cubes + squares) <= ROUNDING * max(squares, 1.0))
-
-
-def telling_rounds(moments: WindowedMoments) -> int:
-    """How many rounds there are or, of rewards that are 0 or 1, how many with mean ½ would tell as much: 4nπ(1 − π)."""
-    if not are_binary(moments):
-        return int(moments.rounds)
-    mean = moments.chosen.grouped(np.array([0])).mean[0, -1]
-    return int(4.0 * moments.rounds * mean * (1.0 - mean))

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
-from invariant_bandits.logs.arms import place_of
-from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.logs.arms import Catalogue, place_of
+from invariant_bandits.logs.features import Column, Dropped, FeatureMap, FeatureOptions, collinear_features
 from invariant_bandits.logs.schema import listed
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import ArraySpec, finite_number, prefixed, truth_value
 
 CODINGS = ("own", "shared")
@@ -28,6 +29,8 @@ MOST_COEFFICIENTS = 150
 ROUNDS_PER_COEFFICIENT = 10
 """Fewer rounds than these per coefficient, and slopes are shared between the arms."""
 TIMES = " × "
+ROUNDING = 1e-9
+"""Relative error of sums of powers of rewards that are 0 or 1."""
 CATALOGUE_ARRAYS = ("catalogue", "catalogue_shift", "catalogue_scale")
 
 
@@ -142,15 +145,32 @@ class ArmFeatures:
 
     # -- applying --
 
-    def contexts(self, columns: Mapping[str, Any], rows: int | None = None) -> Array:
-        """Whole contexts [1, x] (rows, 1 + q) of raw columns with one value per row."""
-        if self.columns:
-            return with_level(self.context.apply(columns))
-        return np.ones((1 if rows is None else rows, 1))
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        """Names of the entries of an encoded context: the level, then what the context map encodes to."""
+        return ("1", *self.context.encoded_names)
 
-    def standardise(self, expanded: Array) -> Array:
-        """Whole contexts [1, x] from [1, what the context map expands to]: features left out, shifted and scaled."""
-        return with_level(self.context.standardise(expanded[:, 1:])) if self.columns else expanded
+    @property
+    def centre(self) -> bool:
+        """Whether the context map subtracts the mean of a round."""
+        return self.context.centre
+
+    def encode(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
+        """Return encoded contexts [1, encoded columns] (rows, 1 + encoded features) of raw columns."""
+        return with_level(self.context.encode(columns, counts))
+
+    def standardise(self, encoded: Array) -> Array:
+        """Return whole contexts [1, x] (n, 1 + q) of encoded ones."""
+        return with_level(self.context.standardise(encoded[:, 1:])) if self.columns else encoded
+
+    def standardise_moments(self, cells: WindowedMoments) -> WindowedMoments:
+        """Return moments of whole contexts [1, x] from moments of encoded ones."""
+        kept, shift, scale = self.context.standardisation()
+        return cells.rescaled(np.append(0, kept + 1), np.append(0.0, shift), np.append(1.0, scale))
+
+    def contexts(self, columns: Mapping[str, Any], rows: int | None = None) -> Array:
+        """Return whole contexts [1, x] (rows, 1 + q) of raw columns with one value per row."""
+        return self.standardise(self.encode(columns)) if self.columns else np.ones((rows or 1, 1))
 
     def own_contexts(self, contexts: Array, codes: Array) -> Array:
         """z (n, d) of arms `codes` (n,) from whole contexts (n, 1 + q)."""
@@ -158,8 +178,9 @@ class ArmFeatures:
             return contexts
         return np.asarray(np.take_along_axis(contexts, self.own_entries[codes], axis=1))
 
-    def cross(self, contexts: Array, codes: Array) -> Array:
-        """φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
+    def cross(self, contexts: Array, codes: Array | None) -> Array:
+        """Return φ (n, p) of arms `codes` (n,) in whole contexts (n, 1 + q)."""
+        assert codes is not None
         n, arms, z = len(codes), len(self.labels), self.own_contexts(contexts, codes)
         if self.coding == "own":
             features = np.zeros((n, arms, self.width))
@@ -190,7 +211,57 @@ class ArmFeatures:
         """Place of an arm; InputError names the known ones."""
         return place_of(label, self.labels)
 
-    # -- growing and storing --
+    # -- learning, growing and storing --
+
+    def with_missing_indicators(self, missing: Collection[str]) -> ArmFeatures:
+        """Return these features, nothing learned yet, with indicators of missing values of these columns as well."""
+        return ArmFeatures(self.context.with_missing_indicators(missing), self.labels)
+
+    def learned(
+        self, cells: WindowedMoments, options: FeatureOptions, *, arm: str, catalogue: Catalogue | None
+    ) -> tuple[ArmFeatures, list[Dropped], str]:
+        """Return (features, what was left out of the context, why arms share slopes or not).
+
+        Parameters
+        ----------
+        cells : WindowedMoments
+            Moments of encoded contexts, a window per window and arm.
+        options : FeatureOptions
+            Whether arms share slopes.
+        arm : str
+            Column of the labels.
+        catalogue : Catalogue or None
+            Features of the arms.
+        """
+        labels, names = self.labels, self.context.encoded_names
+        matched = matched_features(names, labels, arm)
+        owned = {name for group in matched.values() for name in group}
+        pooled = cells.regrouped(np.arange(0, cells.windows, len(labels)))
+        plain = np.array([0, *(j + 1 for j, name in enumerate(names) if name not in owned)])
+        shared = pooled.rescaled(plain, np.zeros(len(plain)), np.ones(len(plain)))
+        collinear = collinear_features(shared, [("", *names)[j] for j in plain])
+        dropped = [feature for feature in collinear if feature.name]
+        gone = {feature.name for feature in dropped}
+        kept = np.array([j for j, name in enumerate(names) if name not in gone], dtype=np.int64)
+        groups = [[names.index(name) for name in group] for group in matched.values()]
+        shift, scale = _standardisation(pooled, kept, groups)
+        context = replace(self.context, kept=kept, shift=shift, scale=scale)
+        width = 1 + len(kept) - len(owned) + len(matched)
+        rounds = effective_rounds(cells)
+        coding, why = chosen_coding(options.arm_model, len(labels), width, rounds)
+        learned = ArmFeatures(context, labels, coding, matched=matched)
+        if catalogue is None or not catalogue.names:
+            return learned, dropped, why
+        crossed = crossings(len(labels), width - 1, len(catalogue.names), rounds) if coding == "shared" else 0
+        described = replace(
+            learned,
+            catalogue=catalogue.features_of(labels),
+            catalogue_names=catalogue.names,
+            catalogue_shift=catalogue.shift,
+            catalogue_scale=catalogue.scale,
+            crossed=crossed,
+        )
+        return described, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
         """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean where none is."""
@@ -253,6 +324,37 @@ class ArmFeatures:
         )
 
 
+def _standardisation(pooled: WindowedMoments, kept: Array, groups: list[list[int]]) -> tuple[Array, Array]:
+    """Return (mean, standard deviation) of the kept features, each (q,); a group has one of each."""
+    whole = pooled.chosen.grouped(np.array([0]))
+    mean, variance = whole.mean[0, 1:-1].copy(), np.diagonal(whole.covariance()[0])[1:-1].copy()
+    for group in groups:
+        middle = mean[group].mean()
+        variance[group] = (variance[group] + (mean[group] - middle) ** 2).mean()
+        mean[group] = middle
+    deviation = np.sqrt(variance[kept])
+    return mean[kept], np.where(deviation > 0.0, deviation, 1.0)
+
+
+def has_binary_rewards(moments: WindowedMoments) -> bool:
+    """Return whether every reward is 0 or 1: Σ r²(r − 1)² = 0."""
+    pooled = moments.chosen.grouped(np.array([0]))
+    n, mean = pooled.count[0], pooled.mean[0, -1]
+    second, third, fourth = pooled.scatter[0, -1, -1], pooled.cubes[0, -1], pooled.quartics[0, -1]
+    squares = second + n * mean**2
+    cubes = third + 3.0 * mean * second + n * mean**3
+    quartics = fourth + 4.0 * mean * third + 6.0 * mean**2 * second + n * mean**4
+    return bool(abs(quartics - 2.0 * cubes + squares) <= ROUNDING * max(squares, 1.0))
+
+
+def effective_rounds(moments: WindowedMoments) -> int:
+    """Return the number of rounds or, of n binary rewards with mean π, 4nπ(1 − π): as many with mean ½."""
+    if not has_binary_rewards(moments):
+        return int(moments.rounds)
+    mean = moments.chosen.grouped(np.array([0])).mean[0, -1]
+    return int(4.0 * moments.rounds * mean * (1.0 - mean))
+
+
 def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
     """How many of so many catalogue features get products with the slopes: as many as a log of `rounds` can estimate.
 
@@ -270,7 +372,7 @@ def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[s
     """
     own = arms * width
     if arm_model != "auto":
-        return arm_model, "as told"
+        return arm_model, "as asked for"
     if own > MOST_COEFFICIENTS:
         return "shared", f"{arms} arms × {width} coefficients are {own}, more than {MOST_COEFFICIENTS}"
     if own * ROUNDS_PER_COEFFICIENT > rounds:

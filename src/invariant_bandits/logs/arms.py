@@ -183,6 +183,13 @@ class ArmTable:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
         return places(column, self.labels)
 
+    def offered_in(self, column: Any) -> Array:
+        """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
+        words, rows = flattened(column)
+        codes, mask = self.codes(words), np.zeros((len(column), len(self)), dtype=bool)
+        mask[rows[codes >= 0], codes[codes >= 0]] = True
+        return mask
+
     def offered_at(self, when: Any) -> Array:
         """Mask (n, arms) of what was offered, from times (n,), or from rows of the log if it has no times."""
         times = np.asarray(when)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs import arms as labels
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.casting import TypedRows
 from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
@@ -113,10 +112,7 @@ def _offered(log: Log, batch: Any, position: int) -> Array:
     """Which arms every row offered (n, arms)."""
     schema = log.schema
     if schema.arms_offered is not None:
-        words, of_row = labels.flattened(batch.column(schema.arms_offered))
-        codes, mask = labels.places(words, log.arms.labels), np.zeros((len(batch), len(log.arms)), dtype=bool)
-        mask[of_row[codes >= 0], codes[codes >= 0]] = True
-        return mask
+        return log.arms.offered_in(batch.column(schema.arms_offered))
     when: Array = position + np.arange(len(batch))
     if schema.time is not None:
         when = decode.times(batch.column(schema.time), schema.time, log.times_are_dates, RowProblems(len(batch)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -42,7 +43,7 @@ class Column:
 
     >>> Column("country", categories=("DE", "FR")).features
     ('country=DE', 'country=FR')
-    >>> Column("age", filler=(40.0,), marks_missing=True).expanded([31.0, None], rows=2)
+    >>> Column("age", filler=(40.0,), marks_missing=True).encode([31.0, None], rows=2)
     array([[31.,  0.],
            [40.,  1.]])
     """
@@ -53,12 +54,7 @@ class Column:
     filler: tuple[float, ...] | None = None
     marks_missing: bool = False
 
-    @property
-    def imputes(self) -> bool:
-        """Whether a missing value can be used."""
-        return self.filler is not None
-
-    @property
+    @cached_property
     def features(self) -> tuple[str, ...]:
         """Names of the features that it becomes."""
         mark = (f"{self.name} missing",) if self.marks_missing else ()
@@ -68,19 +64,19 @@ class Column:
             return (*(f"{self.name}[{index}]" for index in range(self.width)), *mark)
         return (self.name, *mark)
 
-    def expanded(self, values: Any, rows: int) -> Array:
-        """Its features (rows, number of features) from its values, (rows,) or (rows, width); missing: None or NaN."""
+    def encode(self, values: Any, rows: int) -> Array:
+        """Return its features (rows, number of features) from values (rows,) or (rows, width); missing: None, NaN."""
         block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
         return np.column_stack([block, missing]) if self.marks_missing else block
 
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
         """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of those."""
         try:
-            given = np.asarray(values)
-            among = given.flat if given.dtype.kind == "O" else ()
-            if given.dtype.kind in "Mm" or any(isinstance(one, np.datetime64 | np.timedelta64) for one in among):
-                raise ValueError("dates and durations are none")
-            array = np.asarray(given, dtype=np.float64)
+            raw = np.asarray(values)
+            objects = raw.flat if raw.dtype.kind == "O" else ()
+            if raw.dtype.kind in "Mm" or any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects):
+                raise ValueError("dates and durations are not numbers")
+            array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
             raise InputError(f"column {self.name!r} must be numbers: {error}") from None
         wanted = (rows,) if self.width is None else (rows, self.width)
@@ -114,9 +110,9 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
     """(places (rows,) among the categories, −1 where there is none; mask (rows,) of missing values)."""
     array = np.asarray(values)
     if len(array) > MANY_ROWS and array.dtype == object:
-        found = _places_of_texts(array, categories)
-        if found is not None:
-            return found
+        looked_up = _places_of_texts(array, categories)
+        if looked_up is not None:
+            return looked_up
     words: list[Any] = array.tolist()
     index = {category: place for place, category in enumerate(categories)}
     places = [index.get(word if isinstance(word, str) else str(word), -1) for word in words]
@@ -142,9 +138,9 @@ TOLERANCE = 1e-9
 ROUNDING = 1e-12
 """Standard deviation, relative to the mean, below which a feature counts as constant."""
 MOST_TERMS = 6
-"""Longer combinations are told by their first terms and the number of the others."""
+"""Longer combinations are described by their first terms and the number of the others."""
 LEAST_SHARE = 1e-6
-"""Terms of a combination that explain less of the standard deviation are not told."""
+"""Terms of a combination that explain less of the standard deviation are left out of its description."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +168,10 @@ class Dropped:
         if not self.combination:
             where = "every window" if self.window is None else f"window {self.window + 1}"
             return f"{self.name} is constant within {where}"
-        told = list(self.combination.items())
-        told = told if len(told) <= MOST_TERMS else told[: MOST_TERMS - 2]
-        terms = " ".join(f"{value:+.4g}·{name}" for name, value in told)
-        terms += f" … and {len(self.combination) - len(told)} more" if len(told) < len(self.combination) else ""
+        shown = list(self.combination.items())
+        shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
+        terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
+        terms += f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 
@@ -195,15 +191,15 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     >>> import numpy as np
     >>> euros = np.random.default_rng(0).normal(size=50)
     >>> moments = WindowedMoments.from_arrays(np.column_stack([euros, 100.0 * euros]), euros, windows=2)
-    >>> [str(one) for one in collinear_features(moments, ["euros", "cents"])]
+    >>> [str(feature) for feature in collinear_features(moments, ["euros", "cents"])]
     ['cents = +100·euros + a constant per window']
     """
     dropped: list[Dropped] = []
     kept = list(range(moments.dim))
     for sums in (moments.offered, moments.chosen):
         if sums is not None:
-            kept, found = _independent(sums, kept, names)
-            dropped += found
+            kept, dependent = _independent(sums, kept, names)
+            dropped += dependent
     return dropped
 
 
@@ -213,48 +209,29 @@ def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
     feature's variance that the earlier, kept ones leave.
     """
+    from scipy.linalg import solve_triangular
+
     p = len(names)
     gram = sums.scatter[:, :p, :p].sum(axis=0)
-    alive = _varies(sums, gram)
+    level = np.abs(sums.mean[:, :p]).max(axis=0)
+    alive = np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2  # not constant within every window
     size = np.sqrt(np.where(alive, np.diagonal(gram), 1.0))
     correlation = gram / np.outer(size, size)
     dropped = [Dropped(names[j], {}) for j in candidates if not alive[j]]
     kept: list[int] = []
     factor = np.zeros((0, 0))
     for j in (j for j in candidates if alive[j]):
-        row = _forward(factor, correlation[kept, j])
+        row = solve_triangular(factor, correlation[kept, j], lower=True) if kept else np.zeros(0)
         pivot = 1.0 - row @ row
         if pivot <= TOLERANCE:
-            dropped.append(Dropped(names[j], _combination(factor, row, size[kept], size[j], [names[k] for k in kept])))
+            weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
+            shares = np.abs(weights) * size[kept] / size[j]
+            terms = zip(kept, weights.tolist(), shares, strict=True)
+            dropped.append(Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE}))
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
         kept.append(j)
     return kept, dropped
-
-
-def _varies(sums: PowerSums, gram: Array) -> Array:
-    """Mask (p,) of the features that are not constant within every window, up to rounding."""
-    level = np.abs(sums.mean[:, : len(gram)]).max(axis=0)
-    return np.asarray(np.diagonal(gram) > sums.count.sum() * (ROUNDING * level) ** 2)
-
-
-def _combination(factor: Array, row: Array, sizes: Array, size: float, names: Sequence[str]) -> dict[str, float]:
-    """Coefficients of the kept features (of these sizes and names) that make up one of this `size`."""
-    weights = _backward(factor, row) * size / sizes
-    share = np.abs(weights) * sizes / size
-    return {name: float(weights[i]) for i, name in enumerate(names) if share[i] > LEAST_SHARE}
-
-
-def _forward(factor: Array, values: Array) -> Array:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor, values, lower=True)) if len(values) else np.zeros(0)
-
-
-def _backward(factor: Array, values: Array) -> Array:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor.T, values, lower=False))
 
 
 STANDARDISE = ("none", "scale", "scale and shift")
@@ -346,23 +323,20 @@ class FeatureMap:
         for index, name in enumerate(self._single_names):
             self._blocks.setdefault(name, slice(index, index + 1))
         for interaction in self.interactions:
-            self._check_interaction(interaction)
-
-    def _check_interaction(self, interaction: str) -> None:
-        for part in interaction.split(":"):
-            if part not in self._blocks:
-                names = self._single_names
-                raise InputError(f"interactions: {part!r} in {interaction!r} is no feature column, got {names}")
-        if ":" not in interaction:
-            raise InputError(f"interactions must join columns by ':', got {interaction!r}")
+            for part in interaction.split(":"):
+                if part not in self._blocks:
+                    names = self._single_names
+                    raise InputError(f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}")
+            if ":" not in interaction:
+                raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
     # -- names --
 
-    @property
+    @cached_property
     def _single_names(self) -> list[str]:
         return [name for column in self.columns for name in column.features]
 
-    @property
+    @cached_property
     def encoded_names(self) -> tuple[str, ...]:
         """Names of all features before any is left out."""
         single = self._single_names
@@ -372,7 +346,7 @@ class FeatureMap:
             products += [":".join(parts) for parts in product(*blocks)]
         return (*single, *products)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features (q,)."""
         names = self.encoded_names
@@ -403,10 +377,13 @@ class FeatureMap:
         rows = self._rows(columns)
         features = np.empty((rows, len(self.encoded_names)))
         for column in self.columns:
-            features[:, self._blocks[column.name]] = column.expanded(columns[column.name], rows)
+            features[:, self._blocks[column.name]] = column.encode(columns[column.name], rows)
         start = len(self._single_names)
         for interaction in self.interactions:
-            block = self._product(interaction, features)
+            block = np.ones((rows, 1))
+            for part in interaction.split(":"):
+                factor = features[:, self._blocks[part]]
+                block = (block[:, :, None] * factor[:, None, :]).reshape(rows, -1)
             features[:, start : start + block.shape[1]] = block
             start += block.shape[1]
         return centred(features, counts) if self.centre else features
@@ -415,7 +392,7 @@ class FeatureMap:
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
         return not self.interactions and all(
-            one.categories is None and one.width is None and not one.marks_missing for one in self.columns
+            column.categories is None and column.width is None and not column.marks_missing for column in self.columns
         )
 
     def apply_numbers(self, numbers: Array) -> Array:
@@ -427,28 +404,28 @@ class FeatureMap:
         """
         return self.standardise(centred(numbers, None) if self.centre else numbers)
 
-    def _product(self, interaction: str, features: Array) -> Array:
-        """All products of the features of the columns that an interaction joins."""
-        block = np.ones((len(features), 1))
-        for part in interaction.split(":"):
-            factor = features[:, self._blocks[part]]
-            block = (block[:, :, None] * factor[:, None, :]).reshape(len(features), -1)
-        return block
-
-    def standardise(self, expanded: Array) -> Array:
-        """Features (rows, q): what `encode` gave, (rows, len(encoded_names)), left out, shifted and scaled."""
-        features = expanded if self.kept is None else expanded[:, self.kept]
+    def standardise(self, encoded: Array) -> Array:
+        """Return features (rows, q) of encoded rows: some left out, the others shifted and scaled."""
+        features = encoded if self.kept is None else encoded[:, self.kept]
         if self.shift is not None:
             features = features - self.shift
         return features if self.scale is None else features / self.scale
 
     def standardise_moments(self, moments: WindowedMoments) -> WindowedMoments:
-        """The same for moments of what `encode` gave."""
+        """Return moments of the features from moments of encoded rows."""
         if self.kept is None and self.scale is None and self.shift is None:
             return moments
-        kept = np.arange(moments.dim) if self.kept is None else self.kept
+        return moments.rescaled(*self.standardisation())
+
+    def standardisation(self) -> tuple[Array, Array, Array]:
+        """Return which encoded features stay, what is subtracted from them and what divides them, each (q,)."""
+        kept = np.arange(len(self.encoded_names)) if self.kept is None else self.kept
         shift = np.zeros(len(kept)) if self.shift is None else self.shift
-        return moments.rescaled(kept, shift, np.ones(len(kept)) if self.scale is None else self.scale)
+        return kept, shift, np.ones(len(kept)) if self.scale is None else self.scale
+
+    def cross(self, features: Array, arms: Array | None = None) -> Array:
+        """Return the features themselves: they depend on the action already, not on its label."""
+        return features
 
     def _rows(self, columns: Mapping[str, Any]) -> int:
         if not self.columns:
@@ -464,8 +441,10 @@ class FeatureMap:
     # -- learning --
 
     def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
-        """This map, nothing learned yet, with a mark of missing values for the columns of these names, too."""
-        columns = tuple(replace(one, marks_missing=True) if one.name in missing else one for one in self.columns)
+        """Return this map, nothing learned yet, with indicators of missing values of these columns as well."""
+        columns = tuple(
+            replace(column, marks_missing=True) if column.name in missing else column for column in self.columns
+        )
         return FeatureMap(columns, self.interactions, self.centre)
 
     def learned(self, moments: WindowedMoments, options: FeatureOptions) -> tuple[FeatureMap, list[Dropped]]:
@@ -479,7 +458,7 @@ class FeatureMap:
             What to learn from them.
         """
         dropped = collinear_features(moments, self.encoded_names) if options.drop_collinear else []
-        gone = {one.name for one in dropped}
+        gone = {feature.name for feature in dropped}
         kept = np.array([i for i, name in enumerate(self.encoded_names) if name not in gone], dtype=np.int64)
         if not len(kept):
             raise InputError("features: none is left, all are constant within every window of the logs")
@@ -491,9 +470,13 @@ class FeatureMap:
         stays = np.array([name not in gone for name in self.names])
         if not stays.any():
             raise InputError("features: none is left")
-        kept = np.arange(len(self.encoded_names)) if self.kept is None else self.kept
-        shift = None if self.shift is None else self.shift[stays]
-        return replace(self, kept=kept[stays], shift=shift, scale=None if self.scale is None else self.scale[stays])
+        kept, shift, scale = self.standardisation()
+        return replace(
+            self,
+            kept=kept[stays],
+            shift=None if self.shift is None else shift[stays],
+            scale=None if self.scale is None else scale[stays],
+        )
 
     def shifted(self, mean: Array) -> FeatureMap:
         """This map with `mean` (q,) taken off its features."""
@@ -614,7 +597,7 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
     if options is not None:
         feature_map, dropped = feature_map.learned(joined, options)
         joined = feature_map.standardise_moments(joined)
-    unusable = {one.name: one for one in collinear_features(joined, feature_map.names)}
+    unusable = {feature.name: feature for feature in collinear_features(joined, feature_map.names)}
     if unusable:
         joined, feature_map = _without(unusable, joined, feature_map)
     return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))

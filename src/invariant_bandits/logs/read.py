@@ -1,4 +1,4 @@
-"""From a log to its schema, its moments, its rounds or its features: the questions one may ask."""
+"""From a log to its schema, its moments, its rounds or its features: the questions that can be asked of a log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, whole_number
+from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs import engines
-from invariant_bandits.logs.aggregate import ArmMoments, LogitWeights, Plan, Total, telling_rounds
-from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, crossings, matched_features
+from invariant_bandits.logs.aggregate import Aggregate, AggregationPlan, ArmMoments, LogitWeights
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions, collinear_features
+from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.reader import AnyFeatures, Reader, Rounds, last_rounds, often_missing, reader_of
+from invariant_bandits.logs.reader import (
+    RARE,
+    AnyFeatures,
+    Features,
+    Rounds,
+    last_rounds,
+    map_features,
+    reader_of,
+    starting_features,
+)
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 from invariant_bandits.logs.survey import lots
 from invariant_bandits.logs.windows import Windows, windows_of
@@ -25,11 +34,12 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 Progress: TypeAlias = Callable[[int, int | None, float], None]
 """Called with the rows read so far, all rows if their number is known, and the seconds passed."""
+SAMPLE_ROUNDS = 200_000
 
 
 @dataclass(frozen=True)
-class Pass:
-    """How a log is gone through.
+class Scan:
+    """One way through a log: which windows, where it is read, and with which demands on its quality.
 
     Parameters
     ----------
@@ -39,41 +49,60 @@ class Pass:
         Which windows rounds are added to.
     engine, address :
         Where it is read: see `engines.run`.
+    strict, keep_going : bool
+        Whether to refuse any problem; whether to go on although most rounds cannot be used.
     progress : callable, optional
-        Called after every part.
+        Called after every task.
     """
 
     log: Log
     windows: Windows
     engine: Any = "local"
     address: str | None = None
+    strict: bool = False
+    keep_going: bool = False
     progress: Progress | None = None
-    began: float = field(default_factory=time.perf_counter)
+    start: float = field(default_factory=time.perf_counter)
 
-    def over(self, reader: Reader, logit: LogitWeights | None = None) -> Total:
-        """Everything that `reader` finds, summed up."""
-        plan = Plan(reader, self.windows, self.log.survey().total_rows, logit)
-        total = Total(plan)
-        for part in engines.run(self.engine, self.address, self.log.survey().tasks, plan):
-            total.add(part)
-            if self.progress is not None:
-                self.progress(total.report.rows, plan.total_rows, time.perf_counter() - self.began)
-        return total
-
-    def learning(self, features: AnyFeatures) -> tuple[Reader, Total]:
-        """(the reader, its sums); twice if only all rows showed that missing values of some column need a mark."""
+    def run(self, features: Features, logit: LogitWeights | None = None) -> Aggregate:
+        """Return the moments of all rounds, features encoded; raise InputError if the log is too bad."""
+        survey = self.log.survey()
         reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
-        total = self.over(reader)
-        unmarked = often_missing(reader.feature_map, total.report) if isinstance(features, FeatureOptions) else []
-        if not unmarked:
-            return reader, total
-        marked = reader.feature_map.with_missing_indicators(unmarked)
-        reader = reader_of(self.log, marked, offered=not self.log.schema.labelled)
-        return reader, self.over(reader)
+        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit)
+        aggregate = Aggregate(plan)
+        for partial in engines.run(self.engine, self.address, survey.tasks, plan):
+            aggregate.add(partial)
+            if self.progress is not None:
+                self.progress(aggregate.report.rows, plan.total_rows, time.perf_counter() - self.start)
+        return aggregate
 
+    def learn(self, options: FeatureOptions) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
+        """Return (learned features, those left out, why arms share slopes or not, moments of encoded features).
 
-SAMPLE_ROUNDS = 200_000
-CELLS_AT_ONCE = 4_000_000
+        The log is read twice if only all rows show that missing values of a column need an indicator.
+        """
+        features = starting_features(self.log, options)
+        aggregate = self.run(features)
+        indicated = {column.name for column in features.columns if column.marks_missing}
+        least = RARE * aggregate.report.rows
+        often = [name for name, count in aggregate.report.imputed.items() if name not in indicated and count >= least]
+        if often:
+            features = features.with_missing_indicators(often)
+            aggregate = self.run(features)
+        self.check(aggregate.report)
+        if isinstance(features, FeatureMap):
+            learned, dropped = features.learned(aggregate.moments, options)
+            return learned, tuple(dropped), "", aggregate
+        arm, catalogue = str(self.log.schema.arm), self.log.catalogue
+        of_arms, dropped, why = features.learned(aggregate.moments, options, arm=arm, catalogue=catalogue)
+        return of_arms, tuple(dropped), why, aggregate
+
+    def check(self, report: QualityReport) -> None:
+        """Raise InputError if the log has more problems than the caller accepts."""
+        if self.strict:
+            report.refuse_problems()
+        report.require_rounds(self.keep_going)
+        report.require_choices(self.keep_going)
 
 
 @dataclass(frozen=True)
@@ -151,97 +180,45 @@ def read_arm_moments(
     ((2, 2, 2, 2), True)
     """
     log = open_log(source, schema)
-    arms = log.arms
-    cut = windows_of(log, windows, every, edges)
-    through = Pass(log, cut, engine, address, progress)
-    reason = "as learned before"
-    if logit_at is not None:
-        if not isinstance(features, ArmFeatures):
-            raise InputError("logit_at needs features that were learned before")
-        known = features
-        total = through.over(reader_of(log, known, offered=False), _logit_weights(known, logit_at))
-        cells, dropped = total.moments, list[Dropped]()
+    log.arms  # noqa: B018 - says that labels are missing before anything is read
+    scan = Scan(log, windows_of(log, windows, every, edges), engine, address, strict, keep_going, progress)
+    if logit_at is None:
+        of_arms = _read(scan, features).of_arms
+        assert of_arms is not None
+        return of_arms
+    if not isinstance(features, ArmFeatures):
+        raise InputError("logit_at needs features that were learned before")
+    aggregate = scan.run(features, LogitWeights.at(features, logit_at))
+    scan.check(aggregate.report)
+    return _arm_log_moments(scan, features, aggregate.moments, aggregate.report)
+
+
+def _read(scan: Scan, features: AnyFeatures | None) -> LogMoments:
+    """Return moments of the features of a log, learned from it or known before."""
+    log, edges = scan.log, scan.windows.edges
+    if isinstance(features, FeatureMap | ArmFeatures):
+        learned, dropped, why = features, tuple[Dropped, ...](), "as learned before"
+        aggregate = scan.run(features)
+        scan.check(aggregate.report)
     else:
-        options = features if isinstance(features, ArmFeatures) else features or FeatureOptions()
-        reader, total = through.learning(options)
-        if isinstance(options, ArmFeatures):
-            known, dropped = options, []
-        else:
-            known, dropped, reason = _learned_reading_arms(log, reader.feature_map, options, total.moments)
-        cells = _finished(total.moments, known)
-    if strict:
-        total.report.refuse_problems()
-    total.report.require_rounds(keep_going)
-    moments = ArmMoments(cells, known, cut.edges)
-    return ArmLogMoments(moments, arms, log.schema, total.report, tuple(dropped), cut.edges, reason)
+        learned, dropped, why, aggregate = scan.learn(features or FeatureOptions())
+    moments, report = learned.standardise_moments(aggregate.moments), aggregate.report
+    if isinstance(learned, FeatureMap):
+        return LogMoments(replace(moments, edges=edges), log.schema, learned, report, dropped, edges)
+    of_arms = _arm_log_moments(scan, learned, moments, report, dropped, why)
+    return LogMoments(of_arms.moments.of_features(), log.schema, learned, report, dropped, edges, of_arms)
 
 
-def _learned_reading_arms(
-    log: Log, expanding: FeatureMap, options: FeatureOptions, cells: WindowedMoments
-) -> tuple[ArmFeatures, list[Dropped], str]:
-    """(features, what was left out of the context, why arms share slopes or not), from cells of [1, expanded]."""
-    labels, names = log.arms.labels, expanding.encoded_names
-    matched = matched_features(names, labels, str(log.schema.arm))
-    owned = {name for group in matched.values() for name in group}
-    pooled = cells.regrouped(np.arange(0, cells.windows, len(labels)))
-    plain = np.array([0, *(j + 1 for j, name in enumerate(names) if name not in owned)])
-    shared = pooled.rescaled(plain, np.zeros(len(plain)), np.ones(len(plain)))
-    dropped = [one for one in collinear_features(shared, [("", *names)[j] for j in plain]) if one.name]
-    gone = {one.name for one in dropped}
-    kept = np.array([j for j, name in enumerate(names) if name not in gone], dtype=np.int64)
-    shift, scale = _standardisation(pooled, kept, [[names.index(name) for name in one] for one in matched.values()])
-    context = replace(expanding, kept=kept, shift=shift, scale=scale)
-    catalogue = log.catalogue
-    width = 1 + len(kept) - len(owned) + len(matched)
-    told = telling_rounds(cells)
-    coding, why = chosen_coding(options.arm_model, len(labels), width, told)
-    if catalogue is None or not catalogue.names:
-        return ArmFeatures(context, labels, coding, matched=matched), dropped, why
-    return (
-        ArmFeatures(
-            context,
-            labels,
-            coding,
-            catalogue.features_of(labels),
-            catalogue.names,
-            matched,
-            catalogue.shift,
-            catalogue.scale,
-            crossings(len(labels), width - 1, len(catalogue.names), told) if coding == "shared" else 0,
-        ),
-        dropped,
-        why,
-    )
-
-
-def _standardisation(pooled: WindowedMoments, kept: Array, groups: list[list[int]]) -> tuple[Array, Array]:
-    """(mean, standard deviation) of the kept features, each (q,); a group has one mean and one deviation."""
-    whole = pooled.chosen.grouped(np.array([0]))
-    mean, variance = whole.mean[0, 1:-1].copy(), np.diagonal(whole.covariance()[0])[1:-1].copy()
-    for group in groups:
-        middle = mean[group].mean()
-        variance[group] = (variance[group] + (mean[group] - middle) ** 2).mean()
-        mean[group] = middle
-    deviation = np.sqrt(variance[kept])
-    return mean[kept], np.where(deviation > 0.0, deviation, 1.0)
-
-
-def _finished(cells: WindowedMoments, features: ArmFeatures) -> WindowedMoments:
-    """Cells of [1, x] from cells of [1, what the context map expands to]."""
-    context = features.context
-    kept = np.arange(cells.dim - 1) if context.kept is None else context.kept
-    shift = np.zeros(len(kept)) if context.shift is None else context.shift
-    scale = np.ones(len(kept)) if context.scale is None else context.scale
-    return cells.rescaled(np.append(0, kept + 1), np.append(0.0, shift), np.append(1.0, scale))
-
-
-def _logit_weights(features: ArmFeatures, coefficients: Any) -> LogitWeights:
-    """θ⁰ as one weight per arm and entry of the whole context."""
-    theta = finite_array("logit_at", np.ravel(coefficients), (features.dim,))
-    weights = np.zeros((len(features.labels), 1 + features.context.dim))
-    for arm, own in enumerate(weights):
-        np.add.at(own, features.entries[arm], features.factors[arm] * theta)
-    return LogitWeights(features, weights)
+def _arm_log_moments(
+    scan: Scan,
+    features: ArmFeatures,
+    cells: WindowedMoments,
+    report: QualityReport,
+    dropped: tuple[Dropped, ...] = (),
+    why: str = "as learned before",
+) -> ArmLogMoments:
+    log, edges = scan.log, scan.windows.edges
+    return ArmLogMoments(ArmMoments(cells, features, edges), log.arms, log.schema, report, dropped, edges, why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,23 +274,6 @@ def read_arm_sample(
     report.require_rounds()
     contexts, arms, rewards = (np.concatenate(part) for part in zip(*parts, strict=True))
     return ArmSample(contexts, arms, rewards, share)
-
-
-def with_features(rounds: Rounds, features: ArmFeatures) -> Iterator[Rounds]:
-    """Rounds of contexts and arms as rounds of φ(x, a), chosen and offered, a bounded number of them at a time."""
-    counts = rounds.offered_counts
-    most = int(np.max(counts)) if counts is not None else 1
-    step = max(1, CELLS_AT_ONCE // (features.dim * most))
-    for start in range(0, len(rounds), step):
-        part = rounds.between(start, min(start + step, len(rounds)))
-        whole = features.standardise(part.features)
-        assert part.arm is not None
-        phi = features.cross(whole, part.arm)
-        if part.offered_counts is None or part.offered_arms is None:
-            yield replace(part, features=phi)
-            continue
-        offered = features.cross(np.repeat(whole, part.offered_counts, axis=0), part.offered_arms)
-        yield replace(part, features=phi, offered=offered)
 
 
 @dataclass(frozen=True)
@@ -429,55 +389,14 @@ def read_moments(
     >>> read.feature_map.names
     ('a', 'b')
     """
-    if sum(given is not None for given in (windows, every, edges)) > 1:
+    if sum(value is not None for value in (windows, every, edges)) > 1:
         raise InputError("give only one of windows, every and edges")
-    schema, told = named_features(schema, features)
+    schema, options = named_features(schema, features)
     log = open_log(source, schema)
     if log.schema.one_row_per_action and log.schema.chosen is None:
         raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
-    if log.schema.labelled:
-        return _labelled_moments(
-            log,
-            told,
-            windows=windows,
-            every=every,
-            edges=edges,
-            engine=engine,
-            address=address,
-            strict=strict,
-            keep_going=keep_going,
-            progress=progress,
-        )
-    if isinstance(told, ArmFeatures):
-        raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
     cut = windows_of(log, windows, every, edges)
-    reader, total = Pass(log, cut, engine, address, progress).learning(told or FeatureOptions())
-    if strict:
-        total.report.refuse_problems()
-    total.report.require_rounds(keep_going)
-    total.report.require_choices(keep_going)
-    feature_map, dropped = _learned(told, reader.feature_map, total.moments)
-    moments = feature_map.standardise_moments(total.moments)
-    return LogMoments(moments, log.schema, feature_map, total.report, tuple(dropped), cut.edges)
-
-
-def _labelled_moments(log: Log, features: FeatureOptions | FeatureMap | ArmFeatures | None, **how: Any) -> LogMoments:
-    """Moments of φ(x, a) of the chosen arms."""
-    if isinstance(features, FeatureMap):
-        raise InputError("features must be those of labelled arms: the log has a column with labels")
-    read = read_arm_moments(log, features=features, **how)
-    return LogMoments(
-        read.moments.of_features(), log.schema, read.features, read.quality, read.dropped, read.edges, read
-    )
-
-
-def _learned(
-    features: FeatureOptions | FeatureMap | None, expanding: FeatureMap, moments: WindowedMoments
-) -> tuple[FeatureMap, list[Dropped]]:
-    """(the map that was given, or what the moments of the expanded features teach, the features left out)."""
-    if isinstance(features, FeatureMap):
-        return features, []
-    return expanding.learned(moments, features or FeatureOptions())
+    return _read(Scan(log, cut, engine, address, strict, keep_going, progress), options)
 
 
 def read_rounds(
@@ -509,21 +428,13 @@ def read_rounds(
     [[[2.0], [3.0]]]
     """
     log = open_log(source, schema)
-    if log.schema.labelled and not isinstance(feature_map, ArmFeatures):
-        feature_map = read_feature_map(log, options=feature_map)
-    if isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none":
+    if isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none" and not log.schema.labelled:
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
-    reader = reader_of(log, feature_map or FeatureOptions())
-    report = QualityReport() if report is None else report
-    if isinstance(feature_map, ArmFeatures):
-        contexts = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
-        for rounds in contexts if latest is None else last_rounds(contexts, latest):
-            yield from with_features(rounds, feature_map)
-        return
-    for task in log.survey().tasks:
-        for rounds in reader.rounds(task, report):
-            offered = None if rounds.offered is None else reader.feature_map.standardise(rounds.offered)
-            yield replace(rounds, features=reader.feature_map.standardise(rounds.features), offered=offered)
+    features = read_feature_map(log, options=feature_map)
+    reader, report = reader_of(log, features), QualityReport() if report is None else report
+    batches = (rounds for task in log.survey().tasks for rounds in reader.rounds(task, report))
+    for rounds in last_rounds(batches, latest) if latest is not None and log.schema.labelled else batches:
+        yield from map_features(rounds, features)
 
 
 def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int) -> list[Array]:
@@ -540,10 +451,8 @@ def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmF
     return sets[:rounds]
 
 
-def read_feature_map(
-    source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None
-) -> FeatureMap | ArmFeatures:
-    """The map that expands the columns of a log into features; nothing is scaled or left out.
+def read_feature_map(source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None) -> Features:
+    """Return the map that encodes the columns of a log; nothing is scaled or left out.
 
     Features of labelled arms are learned from the whole log: their contexts are standardised.
 
@@ -561,8 +470,6 @@ def read_feature_map(
     ('country=DE', 'country=FR')
     """
     log = open_log(source, schema)
-    if not log.schema.labelled:
-        return reader_of(log, options or FeatureOptions()).feature_map
-    if isinstance(options, FeatureMap):
-        raise InputError("features must be those of labelled arms: the log has a column with labels")
-    return read_arm_moments(log, windows=1, features=options, keep_going=True).features
+    if log.schema.labelled and (options is None or isinstance(options, FeatureOptions)):
+        return read_arm_moments(log, windows=1, features=options, keep_going=True).features
+    return starting_features(log, options or FeatureOptions())

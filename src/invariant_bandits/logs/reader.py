@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,9 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.logs import arms as labels
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arm_features import ArmFeatures, with_level
+from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, vector_width
 from invariant_bandits.logs.external_sort import run_starts, whole_rounds
@@ -23,6 +21,17 @@ from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, listed
 from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
 
+Features: TypeAlias = FeatureMap | ArmFeatures
+"""A feature map: (context, action) → φ."""
+AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
+"""What to make of the columns: options, or a feature map that was learned before."""
+OUTSIDE_OFFERED = "chosen action outside the offered"
+UNKNOWN_ARM = "label of no known arm"
+ROUNDS_LOOKED_AT = 1000
+CELLS_AT_ONCE = 4_000_000
+"""So many numbers of φ are made at once."""
+RARE = 0.005
+"""Share of rows with a missing value from which on a feature indicates it."""
 PER_ROUND = ("rows", "features", "rewards", "times", "action", "propensity", "position", "offered_counts", "arm")
 PER_OFFERED = ("offered", "all_rewards", "offered_arms")
 
@@ -126,124 +135,162 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
     return kept
 
 
-@dataclass(frozen=True)
-class Form(ABC):
-    """How batches of a log become rounds; what the three forms share.
+def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
+    """Yield rounds of encoded rows as rounds of φ, chosen and offered; of labelled arms, a bounded number at a time."""
+    step = len(rounds)
+    if rounds.arm is not None:
+        counts = rounds.offered_counts
+        step = max(1, CELLS_AT_ONCE // (features.dim * (1 if counts is None else int(np.max(counts)))))
+    for start in range(0, len(rounds), step):
+        part = rounds if step >= len(rounds) else rounds.between(start, min(start + step, len(rounds)))
+        chosen, offered = features.standardise(part.features), None
+        if part.offered is not None:
+            offered = features.standardise(part.offered)
+        elif part.offered_arms is not None:
+            assert part.offered_counts is not None
+            offered = features.cross(np.repeat(chosen, part.offered_counts, axis=0), part.offered_arms)
+        yield replace(part, features=features.cross(chosen, part.arm), offered=offered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLayout:
+    """How batches of a log become rounds: what a row is, and whether actions have features or labels.
 
     Parameters
     ----------
     schema : Schema
         What the columns mean.
-    feature_map : FeatureMap
-        What becomes of them; rounds get the features that it expands to, before any is left out or scaled.
+    features : FeatureMap or ArmFeatures
+        What becomes of them; rounds get encoded features, before any is left out or scaled.
     dates : bool
         Whether times are dates, not numbers.
+    arms : ArmTable or None
+        Of labelled actions: the arms, and when each was offered.
+    with_offered : bool
+        Whether rounds get the labelled arms that were offered.
+    chosen_is_flag : bool
+        With one row per action, whether the column `chosen` holds truth values, not labels.
+    file_starts : mapping of str to int
+        Place in the log of the first row of every file; needed where arms are bounded by rows.
     """
 
     schema: Schema
-    feature_map: FeatureMap
+    features: Features
     dates: bool
+    arms: ArmTable | None = None
+    with_offered: bool = True
+    chosen_is_flag: bool = True
+    file_starts: Mapping[str, int] = field(default_factory=dict)
 
-    @abstractmethod
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
+    def decode(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+        """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
+        if self.schema.offered is not None:
+            return self._decode_lists(file, row, batch)
+        return (self._decode_groups if self.schema.one_row_per_action else self._decode_rows)(file, row, batch)
 
-    def _raw_columns(self, batch: Any, problems: RowProblems) -> Mapping[str, Array]:
-        """What the feature map takes, one value per row."""
+    def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+        """Decode one row per round: features of the chosen action, or the context and the label of the chosen arm."""
+        problems = RowProblems(len(batch))
+        features = self._encode(batch, problems)
+        codes = None if self.arms is None else self._codes(batch, problems)
+        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems)
+        if codes is None:
+            return rounds, problems
+        rounds = replace(rounds, arm=codes)
+        if self.with_offered:
+            mask = self._offered_mask(rounds, batch)
+            problems.leave_out(~mask[np.arange(len(codes)), codes], OUTSIDE_OFFERED)
+            rounds = rounds.offering(mask)
+        return rounds, problems
+
+    def _decode_groups(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+        """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a context."""
+        schema, starts = self.schema, run_starts(batch.column(self.schema.round))
+        counts, rows = np.diff(np.append(starts, len(batch))), RowProblems(len(batch))
+        rows.leave_out(np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}")
+        offered = all_rewards = codes = None
+        if self.arms is None:
+            offered = self._encode(batch, rows, counts)
+            all_rewards = self._rewards(batch, rows) if schema.full_information else None
+        else:
+            codes = self._codes(batch, rows)
+        problems = rows.of_groups(starts)
+        chosen = self._chosen_rows(batch, starts, problems)
+        of_chosen = batch.take(chosen)
+        features = self._encode(of_chosen, problems) if offered is None else offered[chosen]
+        rounds = self._rounds(file, row + starts, features, of_chosen, problems)
+        if codes is None:
+            action = None if schema.chosen is None else chosen - starts
+            return replace(
+                rounds, offered=offered, offered_counts=counts, action=action, all_rewards=all_rewards
+            ), problems
+        rounds = replace(rounds, arm=codes[chosen])
+        if self.with_offered:
+            assert self.arms is not None
+            mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
+            mask[np.repeat(np.arange(len(starts)), counts), codes] = True
+            rounds = rounds.offering(mask)
+        return rounds, problems
+
+    def _decode_lists(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
+        """Decode one row per round with a list of the features of all offered actions."""
+        problems, (column,) = RowProblems(len(batch)), self.features.columns
+        name, impute = column.name, column.filler is not None
+        raw, counts = decode.nested_vectors(batch.column(name), column.width or 1, name, problems, impute=impute)
+        offered = np.zeros((0, len(self.features.encoded_names)))
+        if len(raw):
+            offered = self.features.encode({name: raw}, counts[counts > 0])
+        values = decode.numbers(batch.column(self.schema.action), str(self.schema.action), problems)
+        known = (values >= 0) & (values < counts) & (values == np.floor(values))
+        problems.leave_out(~known, OUTSIDE_OFFERED)
+        action = np.where(known, values, -1.0).astype(np.int64)
+        features = np.zeros((len(counts), offered.shape[1]))
+        features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
+        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, counts)
+        return replace(rounds, offered=offered, offered_counts=counts, action=action), problems
+
+    def _rounds(
+        self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems, counts: Array | None = None
+    ) -> Rounds:
+        """Return rounds with rewards, times, propensities and positions, where the log has them.
+
+        A row of `batch` is a round; with `counts` (n,) its rewards of all offered actions are read as well.
+        """
+        schema, rewards = self.schema, self._rewards(batch, problems)
+        every = None
+        if counts is not None and schema.rewards is not None:
+            every = self._all_rewards(batch, counts, problems)
+        times = propensity = position = None
+        if schema.time is not None:
+            times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
+        if schema.propensity is not None:
+            propensity = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
+            problems.leave_out((propensity <= 0.0) | (propensity > 1.0), f"{schema.propensity} outside (0, 1]")
+        if schema.position is not None:
+            missing = RowProblems(len(batch))
+            values = decode.numbers(batch.column(schema.position), schema.position, missing)
+            position = np.where(missing.usable, values, np.nan)
+        return Rounds(file, rows, features, rewards, times, propensity=propensity, position=position, all_rewards=every)
+
+    def _encode(self, batch: Any, problems: RowProblems, counts: Array | None = None) -> Array:
+        """Return the encoded features of every row; only the level, if contexts have no columns."""
         raw: dict[str, Array] = {}
-        for column in self.feature_map.columns:
-            values = batch.column(column.name)
+        for column in self.features.columns:
+            values, name, impute = batch.column(column.name), column.name, column.filler is not None
             if column.categories is not None:
-                raw[column.name] = decode.texts(values, column.name, problems, impute=column.imputes)
-                problems.keep(decode.unknown(values, column.categories), f"unknown category of {column.name}")
+                raw[name] = decode.texts(values, name, problems, impute=impute)
+                problems.keep(decode.unknown(values, column.categories), f"unknown category of {name}")
             elif column.width is not None:
-                raw[column.name] = decode.vectors(values, column.width, column.name, problems, impute=column.imputes)
+                raw[name] = decode.vectors(values, column.width, name, problems, impute=impute)
             else:
-                raw[column.name] = decode.numbers(values, column.name, problems, impute=column.imputes)
-        return raw
+                raw[name] = decode.numbers(values, name, problems, impute=impute)
+        return self.features.encode(raw, counts) if raw else np.ones((len(batch), 1))
 
     def _rewards(self, batch: Any, problems: RowProblems) -> Array:
         return decode.numbers(batch.column(self.schema.reward), self.schema.reward, problems)
 
-    def _with_optional(self, rounds: Rounds, batch: Any, problems: RowProblems) -> Rounds:
-        """The rounds with times, propensities and positions, where the log has them; one row of `batch` per round."""
-        schema = self.schema
-        changes: dict[str, Any] = {}
-        if schema.time is not None:
-            changes["times"] = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
-        if schema.propensity is not None:
-            values = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
-            problems.leave_out((values <= 0.0) | (values > 1.0), f"{schema.propensity} outside (0, 1]")
-            changes["propensity"] = values
-        if schema.position is not None:
-            missing = RowProblems(len(batch))
-            values = decode.numbers(batch.column(schema.position), schema.position, missing)
-            changes["position"] = np.where(missing.usable, values, np.nan)
-        return replace(rounds, **changes)
-
-
-@dataclass(frozen=True)
-class ChosenOnly(Form):
-    """One row per round, with the features of the chosen action."""
-
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
-        problems = RowProblems(len(batch))
-        raw = self._raw_columns(batch, problems)
-        rewards = self._rewards(batch, problems)
-        rounds = Rounds(file, row + np.arange(len(batch)), self.feature_map.encode(raw), rewards)
-        return self._with_optional(rounds, batch, problems), problems
-
-
-@dataclass(frozen=True)
-class OfferedLists(Form):
-    """One row per round, with a list of the features of all offered actions and the index of the chosen one."""
-
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
-        problems = RowProblems(len(batch))
-        offered, counts = self._offered(batch, problems)
-        action = self._actions(batch, counts, problems)
-        rounds = Rounds(
-            file,
-            row + np.arange(len(batch)),
-            self._of_chosen(offered, counts, action),
-            self._rewards(batch, problems),
-            offered=offered,
-            offered_counts=counts,
-            action=action,
-            all_rewards=None if self.schema.rewards is None else self._all_rewards(batch, counts, problems),
-        )
-        return self._with_optional(rounds, batch, problems), problems
-
-    def _offered(self, batch: Any, problems: RowProblems) -> tuple[Array, Array]:
-        """Features of all offered actions (Σ counts, p) and counts (n,)."""
-        (column,) = self.feature_map.columns
-        name = column.name
-        raw, counts = decode.nested_vectors(
-            batch.column(name), column.width or 1, name, problems, impute=column.imputes
-        )
-        if not len(raw):
-            return np.zeros((0, len(self.feature_map.encoded_names))), counts
-        return self.feature_map.encode({name: raw}, counts[counts > 0]), counts
-
-    def _actions(self, batch: Any, counts: Array, problems: RowProblems) -> Array:
-        """Index of the chosen action among the offered (n,); −1 where it is none of them."""
-        name = str(self.schema.action)
-        values = decode.numbers(batch.column(name), name, problems)
-        good = (values >= 0) & (values < counts) & (values == np.floor(values))
-        problems.leave_out(~good, "chosen action outside the offered")
-        return np.where(good, values, -1.0).astype(np.int64)
-
-    def _of_chosen(self, offered: Array, counts: Array, action: Array) -> Array:
-        """Features of the chosen actions (n, p); zeros where it is none of the offered."""
-        known = action >= 0
-        features = np.zeros((len(counts), offered.shape[1]))
-        features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        return features
-
     def _all_rewards(self, batch: Any, counts: Array, problems: RowProblems) -> Array:
-        """Rewards of all offered actions (Σ counts,)."""
+        """Return the rewards of all offered actions (Σ counts,) of a column of lists."""
         name = str(self.schema.rewards)
         column = batch.column(name)
         fits = decode.list_lengths(column, missing=-1) == counts
@@ -258,59 +305,35 @@ class OfferedLists(Form):
             problems.leave_out(bad, f"{name} missing or not finite")
         return rewards
 
+    def _codes(self, batch: Any, problems: RowProblems) -> Array:
+        """Return places (n,) of the labels; 0, and a problem, where a label is missing or not known."""
+        assert self.arms is not None
+        column = batch.column(self.schema.arm)
+        codes = self.arms.codes(column)
+        problems.leave_out(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {self.schema.arm}")
+        problems.leave_out(codes < 0, UNKNOWN_ARM)
+        return np.maximum(codes, 0)
 
-@dataclass(frozen=True)
-class RowPerAction(Form):
-    """One row per offered action; a batch holds whole rounds.
-
-    Parameters
-    ----------
-    chosen_is_flag : bool
-        Whether the column `chosen` says true or false, not the label of the chosen action.
-    """
-
-    chosen_is_flag: bool = True
-
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
-        starts = run_starts(batch.column(self.schema.round))
-        counts = np.diff(np.append(starts, len(batch)))
-        raw, all_rewards, problems = self._per_row(batch, starts)
-        at = self._chosen_rows(batch, starts, problems)
-        offered = self.feature_map.encode(raw, counts)
-        of_chosen = batch.take(at)
-        rounds = Rounds(
-            file,
-            row + starts,
-            offered[at],
-            self._rewards(of_chosen, problems),
-            offered=offered,
-            offered_counts=counts,
-            action=None if self.schema.chosen is None else at - starts,
-            all_rewards=all_rewards,
-        )
-        return self._with_optional(rounds, of_chosen, problems), problems
-
-    def _per_row(self, batch: Any, starts: Array) -> tuple[Mapping[str, Array], Array | None, RowProblems]:
-        """Raw columns and, with full information, rewards of every row; a bad row is a problem of its round."""
-        problems = RowProblems(len(batch))
-        problems.leave_out(np.asarray(batch.column(self.schema.round).is_null()), f"missing {self.schema.round}")
-        raw = self._raw_columns(batch, problems)
-        all_rewards = self._rewards(batch, problems) if self.schema.full_information else None
-        return raw, all_rewards, problems.of_groups(starts)
+    def _offered_mask(self, rounds: Rounds, batch: Any) -> Array:
+        """Return which arms each round offered (n, arms)."""
+        assert self.arms is not None
+        if self.schema.arms_offered is not None:
+            return self.arms.offered_in(batch.column(self.schema.arms_offered))
+        when = self.file_starts.get(rounds.file, 0) + rounds.rows if rounds.times is None else rounds.times
+        return self.arms.offered_at(when)
 
     def _chosen_rows(self, batch: Any, starts: Array, problems: RowProblems) -> Array:
-        """Row of the chosen action of every round (n,), the first if there are several or none."""
+        """Return the row of the chosen action of every round (n,), the first if there are several or none."""
         chosen = self._chosen(batch, starts)
         how_many = np.add.reduceat(chosen.astype(np.int64), starts)
-        problems.leave_out(how_many == 0, "chosen action outside the offered")
+        problems.leave_out(how_many == 0, OUTSIDE_OFFERED)
         problems.leave_out(how_many > 1, "more than one chosen action")
         rows_behind = np.arange(len(batch), 0, -1)
         most_behind = np.maximum.reduceat(np.where(chosen, rows_behind, 0), starts)
         return np.where(most_behind > 0, len(batch) - most_behind, starts)
 
     def _chosen(self, batch: Any, starts: Array) -> Array:
-        """Mask of the rows of chosen actions; the first of every round, if the log does not say."""
+        """Return a mask of the rows of chosen actions; the first of every round, if the log does not say."""
         if self.schema.chosen is None:
             first = np.zeros(len(batch), dtype=bool)
             first[starts] = True
@@ -324,138 +347,6 @@ class RowPerAction(Form):
         return np.asarray(same & problems.usable)
 
 
-UNKNOWN_ARM = "label of no known arm"
-NOT_OFFERED = "chosen action outside the offered"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labelled(Form):
-    """What the labelled forms share.
-
-    Parameters
-    ----------
-    arms : ArmTable
-        The arms, and when each was offered.
-    with_offered : bool
-        Whether rounds get the arms that were offered.
-    """
-
-    arms: ArmTable
-    with_offered: bool = True
-
-    def _contexts(self, batch: Any, problems: RowProblems) -> Array:
-        """[1, what the context map expands to] (n, 1 + q)."""
-        if not self.feature_map.columns:
-            return np.ones((len(batch), 1))
-        return with_level(self.feature_map.encode(self._raw_columns(batch, problems)))
-
-    def _codes(self, batch: Any, problems: RowProblems) -> Array:
-        """Places (n,) of the labels in the table; the first, and a problem, where a label is missing or not known."""
-        column = batch.column(str(self.schema.arm))
-        codes = self.arms.codes(column)
-        problems.leave_out(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {self.schema.arm}")
-        problems.leave_out(codes < 0, UNKNOWN_ARM)
-        return np.maximum(codes, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledArms(Labelled):
-    """One row per round: its context, and the label of the chosen arm.
-
-    Parameters
-    ----------
-    file_starts : mapping of str to int
-        Place in the log of the first row of every file; needed where arms are bounded by rows.
-    """
-
-    file_starts: Mapping[str, int] = field(default_factory=dict)
-
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
-        problems = RowProblems(len(batch))
-        contexts = self._contexts(batch, problems)
-        codes = self._codes(batch, problems)
-        rounds = Rounds(file, row + np.arange(len(batch)), contexts, self._rewards(batch, problems), arm=codes)
-        rounds = self._with_optional(rounds, batch, problems)
-        if not self.with_offered:
-            return rounds, problems
-        mask = self._offered_mask(rounds, batch)
-        problems.leave_out(~mask[np.arange(len(codes)), codes], NOT_OFFERED)
-        return rounds.offering(mask), problems
-
-    def _offered_mask(self, rounds: Rounds, batch: Any) -> Array:
-        """Which arms each round offered (n, arms)."""
-        if self.schema.arms_offered is None:
-            when = self.file_starts.get(rounds.file, 0) + rounds.rows if rounds.times is None else rounds.times
-            return self.arms.offered_at(when)
-        words, of_row = labels.flattened(batch.column(self.schema.arms_offered))
-        codes = labels.places(words, self.arms.labels)
-        mask = np.zeros((len(batch), len(self.arms)), dtype=bool)
-        mask[of_row[codes >= 0], codes[codes >= 0]] = True
-        return mask
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledRows(Labelled, RowPerAction):
-    """One row per offered arm; a batch holds whole rounds, and the rows of a round have one context."""
-
-    def decoded(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """The rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
-        starts = run_starts(batch.column(self.schema.round))
-        rows = RowProblems(len(batch))
-        codes = self._codes(batch, rows)
-        mask = np.zeros((len(starts), len(self.arms)), dtype=bool)
-        mask[np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(batch)))), codes] = True
-        problems = rows.of_groups(starts)
-        at = self._chosen_rows(batch, starts, problems)
-        of_chosen = batch.take(at)
-        contexts = self._contexts(of_chosen, problems)
-        rounds = Rounds(file, row + starts, contexts, self._rewards(of_chosen, problems), arm=codes[at])
-        rounds = self._with_optional(rounds, of_chosen, problems)
-        return (rounds.offering(mask) if self.with_offered else rounds), problems
-
-
-RARE = 0.005
-"""Share of rows with a missing value from which on it is marked."""
-
-
-def imputing(column: Column, log: Log) -> Column:
-    """The column with what the log says about its missing values: all rows for categories, else the first ones."""
-    if column.categories is not None:
-        survey = log.survey()
-        rows = survey.total_rows or 0
-        counts = survey.categories[column.name]
-        missing, shares = rows - counts.total(), tuple(counts[one] / counts.total() for one in column.categories)
-        return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
-    values = _first_values(column, log)
-    known = ~np.isnan(values)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
-        mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    share = float((~known).any(axis=1).mean()) if len(values) else 0.0
-    return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
-
-
-def _first_values(column: Column, log: Log) -> Array:
-    """Usable values (rows, 1 or width) in the first rows of the log, NaN where they are missing."""
-    sample = log.sample.column(column.name).combine_chunks()
-    if column.width is None:
-        problems = RowProblems(len(sample))
-        values = decode.numbers(sample, column.name, problems, impute=True)
-        return values[problems.usable, None]
-    nested = sample if is_vector(sample.type) else sample.flatten()
-    problems = RowProblems(len(nested))
-    return decode.vectors(nested, column.width, column.name, problems, impute=True)[problems.usable]
-
-
-def often_missing(feature_map: FeatureMap, report: QualityReport) -> list[str]:
-    """Columns without a mark whose values turned out to be missing too often to go without one."""
-    marked = {column.name for column in feature_map.columns if column.marks_missing}
-    return [name for name, count in report.imputed.items() if name not in marked and count >= RARE * report.rows]
-
-
-ROUNDS_LOOKED_AT = 1000
-
-
 @dataclass(frozen=True)
 class Reader:
     """How to read rounds from a source; it can be sent to another machine if the source can.
@@ -464,33 +355,39 @@ class Reader:
     ----------
     source : Source
         Where the rows come from.
-    form : Form
+    layout : LogLayout
         How they become rounds.
     duplicates : array or None
         Positions in the log of the rounds whose id came before.
     """
 
     source: Source
-    form: Form
+    layout: LogLayout
     duplicates: Array | None = None
 
     @property
-    def schema(self) -> Schema:
-        """What the columns mean."""
-        return self.form.schema
-
-    @property
-    def feature_map(self) -> FeatureMap:
-        """What becomes of them."""
-        return self.form.feature_map
+    def features(self) -> Features:
+        """The feature map that encodes the columns."""
+        return self.layout.features
 
     def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
-        """The usable rounds of one task, their features expanded but not yet scaled; the others go to `report`."""
-        for row, batch in self._batches(task):
+        """Yield the usable rounds of one task, features encoded; the others go to `report`."""
+        schema = self.layout.schema
+        if schema.one_row_per_action:
+            batches = whole_rounds(self.source, task, schema.used_columns, str(schema.round))
+        else:
+            batches = self.source.batches(task, schema.used_columns)
+        for row, batch in batches:
             report.rows += len(batch)
-            rounds, problems = self.form.decoded(task.file, row, batch)
-            self._leave_out_duplicates(task, rounds, problems)
-            _count(rounds, row, problems, report)
+            rounds, problems = self.layout.decode(task.file, row, batch)
+            if self.duplicates is not None:
+                position = task.position - task.first_row + rounds.rows
+                problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
+            for reason, rows in problems.kept.items():
+                report.add(reason, task.file, row + np.flatnonzero(rows))
+            for reason, bad in problems.by_reason():
+                if bad.any():
+                    report.add(reason, task.file, rounds.rows[bad])
             rounds = rounds.where(problems.usable)
             if len(rounds):
                 report.rounds += len(rounds)
@@ -501,61 +398,62 @@ class Reader:
                 report.rows += 0 if report.is_kept(reason) else len(skipped)
                 report.add(reason, task.file, skipped)
 
-    def _batches(self, task: Task) -> Iterator[tuple[int, Any]]:
-        columns = self.schema.used_columns
-        if self.schema.one_row_per_action:
-            return whole_rounds(self.source, task, columns, str(self.schema.round))
-        return self.source.batches(task, columns)
-
-    def _leave_out_duplicates(self, task: Task, rounds: Rounds, problems: RowProblems) -> None:
-        if self.duplicates is not None:
-            position = task.position - task.first_row + rounds.rows
-            problems.leave_out(np.isin(position, self.duplicates), f"duplicated {self.schema.round}")
-
-
-AnyFeatures: TypeAlias = FeatureOptions | FeatureMap | ArmFeatures
-"""What to make of the columns: options, or what was learned before."""
-
 
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
-    """How to read the rounds of a log; the map expands columns, what is learned from moments comes later.
+    """Return the reader of the rounds of a log.
 
     Parameters
     ----------
     log : Log
         What is read.
     features : FeatureOptions, FeatureMap or ArmFeatures
-        What becomes of the columns.
+        What becomes of the columns; of options, only what does not need moments.
     offered : bool
         Whether rounds of labelled arms say which were offered.
     """
-    if isinstance(features, ArmFeatures):
-        _require_same_arms(log, features)
-        feature_map = features.context
-    else:
-        feature_map = features if isinstance(features, FeatureMap) else expanding_map(log, features)
-    if feature_map.centre and (log.schema.labelled or not log.schema.has_offered):
-        raise InputError(
-            "centre: the log has no offered actions with features of their own, so a round has no mean to subtract"
-        )
-    duplicates = log.survey().duplicates  # first, because it may put torn rounds together
-    return Reader(log.source, _form(log, feature_map, offered), duplicates)
+    schema, features = log.schema, starting_features(log, features)
+    survey = log.survey()  # first, because it may put split rounds together
+    by_label = schema.one_row_per_action and schema.chosen is not None and schema.row_label is not None
+    layout = LogLayout(
+        schema=schema,
+        features=features,
+        dates=log.times_are_dates,
+        arms=log.arms if schema.labelled else None,
+        with_offered=offered,
+        chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
+        file_starts={task.file: task.position - task.first_row for task in survey.tasks},
+    )
+    return Reader(log.source, layout, survey.duplicates)
 
 
-def _require_same_arms(log: Log, features: ArmFeatures) -> None:
-    if features.labels != log.arms.labels:
+def starting_features(log: Log, features: AnyFeatures) -> Features:
+    """Return the feature map itself, if it fits the log; or a map that encodes the columns as the options say."""
+    schema = log.schema
+    if isinstance(features, FeatureOptions):
+        context = encoding_map(log, features)
+        features = ArmFeatures(context, log.arms.labels) if schema.labelled else context
+    if isinstance(features, FeatureMap) and schema.labelled:
+        raise InputError("features must be those of labelled arms: the log has a column with labels")
+    if isinstance(features, ArmFeatures) and not schema.labelled:
+        raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
+    if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
         raise InputError(
             f"features are those of the arms {listed(features.labels)}, the log has {listed(log.arms.labels)}"
         )
+    if features.centre and (schema.labelled or not schema.has_offered):
+        raise InputError(
+            "centre: the log has no offered actions with features of their own, so a round has no mean to subtract"
+        )
+    return features
 
 
-def expanding_map(log: Log, options: FeatureOptions) -> FeatureMap:
-    """The map that expands the columns of a log into features, categories included; nothing is scaled or left out."""
+def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:
+    """Return the map that encodes the columns of a log, categories included; nothing is scaled or left out."""
     schema = log.schema
     names = schema.features if schema.offered is None else (schema.offered,)
     columns = tuple(_column(log, name, options.max_categories) for name in names)
     if options.impute:
-        columns = tuple(imputing(column, log) for column in columns)
+        columns = tuple(_with_filler(column, log) for column in columns)
     return FeatureMap(columns, options.interactions, options.centre)
 
 
@@ -568,24 +466,35 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
             raise InputError(f"column {name!r} must hold lists of numbers, got {kind}")
         return Column(name, width=vector_width(log.sample.column(name)))
     if is_time(kind):
-        raise InputError(f"column {name!r} holds {kind}, which is no feature; make numbers or categories of it")
+        raise InputError(f"column {name!r} holds {kind}, which is not a feature; make numbers or categories of it")
     return Column(name)
 
 
-def _form(log: Log, feature_map: FeatureMap, offered: bool) -> Form:
-    schema, dates = log.schema, log.times_are_dates
-    if schema.offered is not None:
-        return OfferedLists(schema, feature_map, dates)
-    if not schema.one_row_per_action and schema.labelled:
-        starts = {task.file: task.position - task.first_row for task in log.survey().tasks}
-        return LabelledArms(schema, feature_map, dates, arms=log.arms, with_offered=offered, file_starts=starts)
-    if not schema.one_row_per_action:
-        return ChosenOnly(schema, feature_map, dates)
-    by_label = schema.chosen is not None and schema.row_label is not None
-    flag = not by_label or are_flags(log.sample.column(schema.chosen))
-    if schema.labelled:
-        return LabelledRows(schema, feature_map, dates, flag, arms=log.arms, with_offered=offered)
-    return RowPerAction(schema, feature_map, dates, flag)
+def _with_filler(column: Column, log: Log) -> Column:
+    """Return the column with a filler of missing values: from all rows for categories, else from the first ones."""
+    if column.categories is not None:
+        survey = log.survey()
+        rows, counts = survey.total_rows or 0, survey.categories[column.name]
+        missing = rows - counts.total()
+        shares = tuple(counts[category] / counts.total() for category in column.categories)
+        return replace(column, filler=shares, marks_missing=missing > 0 and missing >= RARE * rows)
+    values = _first_values(column, log)
+    known = ~np.isnan(values)
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers that large are refused when they are read
+        mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    share = float((~known).any(axis=1).mean()) if len(values) else 0.0
+    return replace(column, filler=tuple(mean.tolist()), marks_missing=share >= RARE)
+
+
+def _first_values(column: Column, log: Log) -> Array:
+    """Return the usable values (rows, 1 or width) in the first rows of the log, NaN where they are missing."""
+    sample = log.sample.column(column.name).combine_chunks()
+    if column.width is not None and not is_vector(sample.type):
+        sample = sample.flatten()
+    problems = RowProblems(len(sample))
+    if column.width is None:
+        return decode.numbers(sample, column.name, problems, impute=True)[problems.usable, None]
+    return decode.vectors(sample, column.width, column.name, problems, impute=True)[problems.usable]
 
 
 def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:
@@ -599,12 +508,3 @@ def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:
     several = counts > 1
     report.choices += int(several.sum())
     report.identical += int((np.logical_and.reduceat(same, starts) & several).sum())
-
-
-def _count(rounds: Rounds, first_row: int, problems: RowProblems, report: QualityReport) -> None:
-    """Count what is strange about rows of a batch that begins at `first_row`, and what is wrong with rounds."""
-    for reason, rows in problems.kept.items():
-        report.add(reason, rounds.file, first_row + np.flatnonzero(rows))
-    for reason, bad in problems.by_reason():
-        if bad.any():
-            report.add(reason, rounds.file, rounds.rows[bad])

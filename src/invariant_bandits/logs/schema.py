@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -131,22 +132,22 @@ class Schema:
         if self.arm is None and self.arms_offered is not None:
             raise InputError("arm must name the column with the label of the chosen arm when arms_offered is given")
 
-    @property
+    @cached_property
     def one_row_per_action(self) -> bool:
         """Whether a round is several rows."""
         return self.chosen is not None or (self.full_information and self.round is not None)
 
-    @property
+    @cached_property
     def has_offered(self) -> bool:
         """Whether the log says what was offered: features of all actions, or labels of arms."""
         return self.one_row_per_action or self.offered is not None or self.labelled
 
-    @property
+    @cached_property
     def labelled(self) -> bool:
         """Whether actions are arms, known by their labels, and features those of the context."""
         return self.arm is not None
 
-    @property
+    @cached_property
     def row_label(self) -> str | None:
         """The column of a row's own action, where a round is several rows."""
         return self.arm or self.action
@@ -195,7 +196,7 @@ class Schema:
         columns = {role: getattr(self, role) for role in ROLES}
         return {role: name for role, name in columns.items() if name is not None}
 
-    @property
+    @cached_property
     def used_columns(self) -> tuple[str, ...]:
         """Every column that is read."""
         return tuple(dict.fromkeys((*self.roles().values(), *self.features)))

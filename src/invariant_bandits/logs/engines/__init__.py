@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.aggregate import Part, Plan
+from invariant_bandits.logs.aggregate import AggregationPlan, Partial
 from invariant_bandits.logs.sources import Task
 
 ENGINES = ("local", "dask", "spark")
 
 
-def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Plan) -> Iterator[Part]:
-    """Parts of all tasks in their order.
+def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: AggregationPlan) -> Iterator[Partial]:
+    """Partial results of all tasks in their order.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Plan) -> 
         Address of the cluster; None starts one of this machine's processes.
     tasks : sequence of Task
         What to read, in the order of the log.
-    plan : Plan
+    plan : AggregationPlan
         How tasks become moments.
     """
     kind = engine if isinstance(engine, str) else _kind_of(engine)

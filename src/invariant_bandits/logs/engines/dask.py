@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.aggregate import Part, Plan, answer
+from invariant_bandits.logs.aggregate import AggregationPlan, Partial, aggregate_to_bytes
 from invariant_bandits.logs.sources import Task
 
 LOCAL_WORKERS = 2
@@ -14,13 +14,13 @@ LOCAL_WORKERS = 2
 
 def run(
     tasks: Sequence[Task],
-    plan: Plan,
+    plan: AggregationPlan,
     *,
     client: Any = None,
     address: str | None = None,
-    function: Callable[[Task, Plan], bytes] = answer,
-) -> Iterator[Part]:
-    """Parts in the order of the tasks, computed by `client`, by the cluster at `address`, or by local processes."""
+    function: Callable[[Task, AggregationPlan], bytes] = aggregate_to_bytes,
+) -> Iterator[Partial]:
+    """Yield partial results in the order of the tasks from `client`, the cluster at `address`, or local processes."""
     if client is not None:
         yield from _parts(client, tasks, plan, function)
         return
@@ -28,19 +28,21 @@ def run(
         yield from _parts(own, tasks, plan, function)
 
 
-def _parts(client: Any, tasks: Sequence[Task], plan: Plan, function: Callable[[Task, Plan], bytes]) -> Iterator[Part]:
+def _parts(
+    client: Any, tasks: Sequence[Task], plan: AggregationPlan, function: Callable[[Task, AggregationPlan], bytes]
+) -> Iterator[Partial]:
     # The plan travels once, as the result of a task: if the worker that holds it dies, it is made again.
     shared = client.submit(_same, plan, pure=False)
     futures = [client.submit(function, task, shared, pure=False) for task in tasks]
     try:
         for index, future in enumerate(futures):
-            yield Part.from_bytes(future.result())
+            yield Partial.from_bytes(future.result())
             futures[index] = None
     finally:
         client.cancel([future for future in futures if future is not None])
 
 
-def _same(plan: Plan) -> Plan:
+def _same(plan: AggregationPlan) -> AggregationPlan:
     return plan
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.aggregate import Part, Plan, answer
+from invariant_bandits.logs.aggregate import AggregationPlan, Partial, aggregate_to_bytes
 from invariant_bandits.logs.sources import Task
 
 LOCAL_MASTER = "local[2]"
@@ -17,13 +17,13 @@ LOCAL_MASTER = "local[2]"
 
 def run(
     tasks: Sequence[Task],
-    plan: Plan,
+    plan: AggregationPlan,
     *,
     session: Any = None,
     address: str | None = None,
-    function: Callable[[Task, Plan], bytes] = answer,
-) -> Iterator[Part]:
-    """Parts in the order of the tasks, computed by `session`, the master at `address`, or local processes."""
+    function: Callable[[Task, AggregationPlan], bytes] = aggregate_to_bytes,
+) -> Iterator[Partial]:
+    """Yield partial results in the order of the tasks from `session`, the master at `address`, or local processes."""
     if session is not None:
         yield from _parts(session, tasks, plan, function)
         return
@@ -34,15 +34,20 @@ def run(
         session.stop()
 
 
-def _parts(session: Any, tasks: Sequence[Task], plan: Plan, function: Callable[[Task, Plan], bytes]) -> Iterator[Part]:
+def _parts(
+    session: Any, tasks: Sequence[Task], plan: AggregationPlan, function: Callable[[Task, AggregationPlan], bytes]
+) -> Iterator[Partial]:
     indices = session.range(0, len(tasks), 1, len(tasks))
-    mapped = indices.mapInArrow(partial(_answers, list(tasks), plan, function), "id long, content binary")
+    mapped = indices.mapInArrow(partial(_aggregate, list(tasks), plan, function), "id long, content binary")
     for row in sorted(mapped.collect(), key=lambda row: int(row["id"])):
-        yield Part.from_bytes(bytes(row["content"]))
+        yield Partial.from_bytes(bytes(row["content"]))
 
 
-def _answers(
-    tasks: Sequence[Task], plan: Plan, function: Callable[[Task, Plan], bytes], batches: Iterator[Any]
+def _aggregate(
+    tasks: Sequence[Task],
+    plan: AggregationPlan,
+    function: Callable[[Task, AggregationPlan], bytes],
+    batches: Iterator[Any],
 ) -> Iterator[Any]:
     import pyarrow as pa
 
