@@ -27,7 +27,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import Decided, decoded
+from invariant_bandits.service.events import Decided, decode_event
 from invariant_bandits.service.state import State
 from invariant_bandits.service.store.postgres import PostgresStore
 from invariant_bandits.service.store.verify import verify
@@ -154,7 +154,7 @@ def following(address: str) -> dict[str, float]:
     rows = list(store.rows())
     state, began = State(store), time.process_time()
     for row in rows:
-        state.apply(decoded(row.event))
+        state.apply(decode_event(row.event))
     spent = time.process_time() - began
     store.close()
     return {"events_per_second": len(rows) / spent, "events": len(rows)}
@@ -211,7 +211,7 @@ def main() -> None:
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
             store = PostgresStore(address, writing=False)
-            body = next(row.event for row in store.rows() if isinstance(decoded(row.event), Decided))
+            body = next(row.event for row in store.rows() if isinstance(decode_event(row.event), Decided))
             store.close()
             for batch, writers in ((1, 1), (16, 2), (64, 2), (256, 2)):
                 figures = one_log(server, body, batch, writers, given.seconds / 2)

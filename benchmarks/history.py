@@ -21,7 +21,7 @@ from invariant_bandits.service.events import (
     Rewarded,
     VersionActivated,
     VersionAdded,
-    encoded,
+    encode_event,
     key_of,
 )
 from invariant_bandits.service.learners.open import OpenLearner
@@ -64,7 +64,7 @@ def events(count: int) -> Iterator[AnyEvent]:
 
 def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
-    from invariant_bandits.service.replay import restored
+    from invariant_bandits.service.replay import restore
 
     store, learner = SqliteStore(path), OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
     import hashlib
@@ -73,16 +73,16 @@ def fill(path: Path, count: int) -> None:
         VersionAdded(1e9, "default", "1", "open", hashlib.sha256(learner).hexdigest(), "empty"),
         VersionActivated(1e9, "default", "1"),
     ]
-    store.append([(key_of(one), encoded(one)) for one in first], [learner])
+    store.append([(key_of(one), encode_event(one)) for one in first], [learner])
     batch: list[tuple[str | None, bytes]] = []
     for event in events(count):
-        batch.append((key_of(event), encoded(event)))
+        batch.append((key_of(event), encode_event(event)))
         if len(batch) == BATCH:
             store.append(batch)
             batch = []
     if batch:
         store.append(batch)
-    state = restored(store)
+    state = restore(store)
     store.save_snapshot(state.seq, state.to_bytes())
     store.close()
 
@@ -90,7 +90,9 @@ def fill(path: Path, count: int) -> None:
 def measured(name: str, code: str, *given: str) -> None:
     """Run a program and say how long it took; its own last line is its memory."""
     began = time.perf_counter()
-    told = subprocess.run([sys.executable, "-c", code, *given], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code, *given], check=True, capture_output=True, text=True
+    ).stdout
     print(f"{name}: {time.perf_counter() - began:.1f} s; {'; '.join(told.splitlines())}", flush=True)
 
 
@@ -101,7 +103,9 @@ def main() -> None:
         path = Path(folder) / "decisions.db"
         began = time.perf_counter()
         fill(path, count)
-        print(f"{count:,} events, {path.stat().st_size >> 20} MB, filled in {time.perf_counter() - began:.0f} s")
+        print(
+            f"{count:,} events, {path.stat().st_size >> 20} MB, filled in {time.perf_counter() - began:.0f} s"
+        )
         for suffix in ("parquet", "dsjson"):
             measured(f"export to {suffix}", EXPORT, str(path), f"{folder}/log.{suffix}")
         measured("learning", LEARN, str(path))

@@ -84,7 +84,8 @@ def ask_for(port: int, connections: int, seconds: float, kind: str, told: Any) -
     async def play() -> None:
         loop = asyncio.get_running_loop()
         made = [
-            await loop.create_connection(lambda: Client(requests, times), "127.0.0.1", port) for _ in range(connections)
+            await loop.create_connection(lambda: Client(requests, times), "127.0.0.1", port)
+            for _ in range(connections)
         ]
         await asyncio.sleep(seconds)
         for transport, _ in made:
@@ -130,7 +131,7 @@ def forgetful() -> Any:
 
         start = head
 
-        def append(self, events: Any, contents: Any = ()) -> list[Row]:
+        def append(self, events: Any, contents: Any = (), seen: int | None = None) -> list[Row]:
             import hashlib
 
             self.contents |= {hashlib.sha256(one).hexdigest(): one for one in contents}
@@ -155,7 +156,7 @@ def forgetful() -> Any:
         def latest_snapshot(self) -> None:
             return None
 
-        base = reopen = close = latest_snapshot
+        base = reopen = close = abandon = latest_snapshot
 
     return Nothing()
 
@@ -181,7 +182,9 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
         engine.call(commands.add_version(name, learner, "given"), alone=True)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(application(Service(engine)), log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        application(Service(engine)), log_level="warning", access_log=False, server_header=False
+    )
     server = uvicorn.Server(config)
 
     def tell() -> None:
@@ -295,7 +298,9 @@ def summary(many: dict[str, list[Any]]) -> dict[str, float]:
         "durable_p50_ms": statistics.median(one["p50_ms"] for one in many["durable"]),
         "durable_p99_ms": statistics.median(one["p99_ms"] for one in many["durable"]),
         "without_store_per_second": statistics.median(one["per_second"] for one in many["without"]),
-        "share_of_without": statistics.median(one["per_second"] / other["per_second"] for one, other in pairs),
+        "share_of_without": statistics.median(
+            one["per_second"] / other["per_second"] for one, other in pairs
+        ),
         "alone_p50_ms": statistics.median(one["p50_ms"] for one in many["alone"]),
         "sync_ms": statistics.median(many["sync_ms"]),
         "alone_beyond_sync_ms": statistics.median(extra),

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Batch, Work
+from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.state import Asked, Given, State
+from invariant_bandits.service.state import State
 from invariant_bandits.service.store.sqlite import SqliteStore
 
 TOGETHER = 500
@@ -25,8 +25,8 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
     store._connection.execute("PRAGMA synchronous = OFF")
     state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
 
-    def commit(works: list[Work]) -> list:
-        batch = Batch(now)
+    def commit(works: list[Command]) -> list:
+        batch = EventBatch(now)
         answers = [one(state, batch) for one in works]
         store.append(batch.stored, batch.contents)
         for event in batch.events:
@@ -42,9 +42,12 @@ def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None
         hours, ages = rng.integers(3, size=TOGETHER), rng.random(TOGETHER)
         now += TOGETHER * 1e-3
         decided = commit(
-            [commands.decide(Asked("default", {"hour": str(hours[n]), "age": float(ages[n])})) for n in range(TOGETHER)]
+            [
+                DecisionCommand("default", {"hour": str(hours[n]), "age": float(ages[n])})
+                for n in range(TOGETHER)
+            ]
         )
-        commit([commands.reward(Given(one.id, float(rng.random() < 0.4))) for one in decided])
+        commit([RewardCommand(one.id, float(rng.random() < 0.4)) for one in decided])
     if not closed:
         os.kill(os.getpid(), signal.SIGKILL)
     store.close()
@@ -57,4 +60,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     began = time.perf_counter()
     fill(given.store, given.events)
-    print(f"{given.events:,} events in {time.perf_counter() - began:.0f} s, {given.store.stat().st_size >> 20} MiB")
+    print(
+        f"{given.events:,} events in {time.perf_counter() - began:.0f} s, {given.store.stat().st_size >> 20} MiB"
+    )

@@ -21,7 +21,9 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
         server = Server(Path(folder) / "d.db")
         server.start()
         until, told = threading.Event(), queue.Queue[Any]()
-        threads = [threading.Thread(target=client, args=(server.port, n, until, told)) for n in range(clients)]
+        threads = [
+            threading.Thread(target=client, args=(server.port, n, until, told)) for n in range(clients)
+        ]
         for thread in threads:
             thread.start()
         time.sleep(seconds / 2)
@@ -38,17 +40,23 @@ def run(clients: int = 64, seconds: float = 5.0) -> dict[str, Any]:
         code = server.stop()
         kept = check_all_kept(server.store, [told.get() for _ in threads])
         left = final_hash(server.store)
-    return {"clients": clients, "second_process": second, "exit": code, "state_is_live_state": left == live, **kept}
+    return {
+        "clients": clients,
+        "second_process": second,
+        "exit": code,
+        "state_is_live_state": left == live,
+        **kept,
+    }
 
 
 def final_hash(store: str) -> str:
     """Of the model "default", from the events alone."""
-    from invariant_bandits.service.replay import replayed
+    from invariant_bandits.service.replay import replay_all
     from invariant_bandits.service.store.open_store import open_store
 
     opened = open_store(store, writing=False)
     try:
-        return replayed(opened).hashes()["default"]
+        return replay_all(opened).hashes()["default"]
     finally:
         opened.close()
 
@@ -60,6 +68,10 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = run(given.clients, given.seconds)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     wrong = results["lost"] or results["doubled"] or not results["state_is_replay"]
     sys.exit(bool(wrong or not results["state_is_live_state"] or "in use" not in results["second_process"]))

@@ -58,7 +58,9 @@ def make_room(folder: Path, server: Server, is_disk: bool) -> None:
     if is_disk:
         (folder / "ballast").unlink()
     else:
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.prlimit(
+            server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
 
 
 def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any]:
@@ -104,6 +106,10 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = run(given.times)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     failed = any(one["status_when_full"] != 503 for one in results["times"]) or not results["unavailable"]
     sys.exit(bool(failed or results["lost"] or results["doubled"] or not results["state_is_replay"]))

@@ -22,7 +22,7 @@ import numpy as np
 
 from bulk import fill
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.replay import restored
+from invariant_bandits.service.replay import restore
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
 
@@ -42,7 +42,7 @@ def content(path: Path) -> str:
         for key in keys:
             told.update(repr([row.seq for row in store.of_key(key)]).encode())
         connection.close()
-        told.update(repr(restored(store).hashes()).encode())
+        told.update(repr(restore(store).hashes()).encode())
         return told.hexdigest()
     finally:
         store.close()
@@ -111,7 +111,9 @@ if __name__ == "__main__":
     given = parser.parse_args()
     results = run(given.flips, given.events, given.seed)
     for kind, told in results.items():
-        print(json.dumps({kind: told}) if given.json else f"{kind}: {told['flips']} flips: {told['outcomes']}")
+        print(
+            json.dumps({kind: told}) if given.json else f"{kind}: {told['flips']} flips: {told['outcomes']}"
+        )
         for one in told["missed"]:
             print(f"  {one}")
     sys.exit(any(told["missed"] for told in results.values()))

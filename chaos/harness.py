@@ -36,7 +36,9 @@ class Server:
         Added to that of the process.
     """
 
-    def __init__(self, store: str | Path, *, port: int = 0, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, store: str | Path, *, port: int = 0, environment: dict[str, str] | None = None
+    ) -> None:
         self.store, self.port = str(store), port or free_port()
         self.environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **(environment or {})}
         self.process: subprocess.Popen[str] | None = None
@@ -161,8 +163,8 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
 
 def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
     """Hold a store that nobody writes to against what clients were told; the state against the replay."""
-    from invariant_bandits.service.events import decoded
-    from invariant_bandits.service.replay import replayed, restored
+    from invariant_bandits.service.events import decode_event
+    from invariant_bandits.service.replay import replay_all, restore
     from invariant_bandits.service.state import record_of
     from invariant_bandits.service.store.open_store import open_store
     from invariant_bandits.service.store.verify import verify
@@ -172,14 +174,18 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
     try:
         for got in acknowledged:
             for id, answer in got.decisions.items():
-                record = record_of(decoded(row.event) for row in store.of_key(id))
+                record = record_of(decode_event(row.event) for row in store.of_key(id))
                 kept = None if record is None else record.decided
-                if kept is None or kept.labels[kept.place] != answer["action"] or kept.version != answer["version"]:
+                if (
+                    kept is None
+                    or kept.labels[kept.place] != answer["action"]
+                    or kept.version != answer["version"]
+                ):
                     lost += 1
                 elif id in got.rewards:
                     lost += got.rewards[id] not in record.joined()
                     doubled += len(record.joined()) > 1
-        same = restored(store).hashes() == replayed(store).hashes()
+        same = restore(store).hashes() == replay_all(store).hashes()
         seq = store.head().seq
     finally:
         store.close()

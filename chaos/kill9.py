@@ -48,5 +48,9 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = run(given.rounds, given.clients, given.store)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     sys.exit(bool(results["lost"] or results["doubled"] or not results["state_is_replay"]))

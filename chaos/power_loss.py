@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from harness import Server, ask
-from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
 
@@ -106,7 +106,11 @@ def recorded(folder: Path, seconds: float, clients: int) -> list[tuple[float, st
     source = Path(__file__).with_name("record_writes.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
     (folder / "disk").mkdir()
-    environment = {"LD_PRELOAD": str(library), "RECORD_FOLDER": str(folder / "disk"), "RECORD_TO": str(folder / "rec")}
+    environment = {
+        "LD_PRELOAD": str(library),
+        "RECORD_FOLDER": str(folder / "disk"),
+        "RECORD_TO": str(folder / "rec"),
+    }
     server = Server(folder / "disk" / "d.db", environment=environment)
     server.start()
     until, told = threading.Event(), list[tuple[float, str, str]]()
@@ -141,7 +145,9 @@ def run(seconds: float, cuts: int, clients: int = 4, seed: int = 0) -> dict[str,
             if place in moments:
                 for chance in (None, rng):
                     acknowledged = [one for one in told if one[0] < when]
-                    missing, why = held(folder / "image", files, chance, acknowledged, replay=checked % 10 == 0)
+                    missing, why = held(
+                        folder / "image", files, chance, acknowledged, replay=checked % 10 == 0
+                    )
                     lost += missing
                     refused += [why] if why else []
                     checked += 1
@@ -179,8 +185,10 @@ def held(
         for row in store.rows():
             if row.key:
                 kinds[row.key] += 1
-        lacking = sum(kinds.get(id, 0) < (1 if path == "/v1/decisions" else 3) for _, path, id in acknowledged)
-        if replay and replayed(store).hashes() != restored(store).hashes():
+        lacking = sum(
+            kinds.get(id, 0) < (1 if path == "/v1/decisions" else 3) for _, path, id in acknowledged
+        )
+        if replay and replay_all(store).hashes() != restore(store).hashes():
             return lacking, "the state is not the replay"
         return lacking, None
     finally:
@@ -198,5 +206,9 @@ if __name__ == "__main__":
         sys.exit()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     results = run(given.seconds, given.cuts)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     sys.exit(bool(results["lost"] or results["refused"]))

@@ -59,5 +59,9 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = run(given.events, given.times, given.made)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     sys.exit(results["fastest"] > 2.0)

@@ -67,6 +67,10 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     results = run(given.seconds)
-    print(json.dumps(results) if given.json else "\n".join(f"{name}: {value}" for name, value in results.items()))
+    print(
+        json.dumps(results)
+        if given.json
+        else "\n".join(f"{name}: {value}" for name, value in results.items())
+    )
     wrong = results["lost"] or results["doubled"] or not results["state_is_replay"] or results["exit"]
     sys.exit(bool(wrong or results["growth"] > GROWTH or results["largest_log"] > LARGEST_LOG))

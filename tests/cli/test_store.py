@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
-from invariant_bandits.service import commands
-from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.store.base import StoreError
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import running, serve
@@ -27,8 +26,8 @@ def path(tmp_path: Path) -> Path:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         for n in range(20):
-            engine.call(commands.decide(Asked(id=str(n))))
-            engine.call(commands.reward(Given(str(n), 1.0)))
+            engine.call(DecisionCommand(id=str(n)))
+            engine.call(RewardCommand(str(n), 1.0))
     return tmp_path / "d.db"
 
 
@@ -64,7 +63,9 @@ def test_damage_is_named_and_no_success(path: Path) -> None:
         assert "event 7 is damaged" in str(told.exception)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--keep-days", 1, "--before", "2026-01-01"), ("--before", "soon")])
+@pytest.mark.parametrize(
+    "arguments", [(), ("--keep-days", 1, "--before", "2026-01-01"), ("--before", "soon")]
+)
 def test_what_to_remove_must_be_said_once_and_clearly(path: Path, arguments: tuple[object, ...]) -> None:
     assert isinstance(run("compact", path, *arguments).exception, InputError)
     assert isinstance(run("compact", path.with_name("none.db"), "--keep-days", 1).exception, InputError)

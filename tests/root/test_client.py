@@ -62,7 +62,9 @@ def client_of(transport: Unlucky, **options: Any) -> ib.Client:
 
 
 @pytest.mark.parametrize("status", [0, 429, 503])
-def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(engine: Engine, status: int) -> None:
+def test_a_decision_whose_answer_was_lost_is_asked_for_again_and_made_once(
+    engine: Engine, status: int
+) -> None:
     transport = Unlucky(engine, failures=3, status=status)
     with client_of(transport) as client:
         decision = client.decide({"hour": "1"}, scores=True)
@@ -79,14 +81,20 @@ def test_a_reward_whose_answer_was_lost_counts_once_where_rewards_are_added_up(e
     with client_of(Unlucky(engine, failures=2)) as client:
         assert client.reward(decided, 1.0) == "unchanged"  # the answer to the first try was lost
         assert client.reward(decided, 1.0) == "waiting"  # another reward of the same size
-    assert [one["value"] for one in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]] == [1.0, 1.0]
+    assert [one["value"] for one in client_of(Unlucky(engine, 0)).decision(decided.id)["rewards"]] == [
+        1.0,
+        1.0,
+    ]
 
 
 def test_batches_activation_and_the_model(engine: Engine) -> None:
     with client_of(Unlucky(engine, 0)) as client:
         first, second = client.decide_many([{"context": {"hour": "1"}}, {"arms": ["b"], "defer": True}])
         assert (second.action, second.propensity, second.deferred) == ("b", 1.0, True)
-        assert client.reward_many([(first, 1.0), (second.id, 0.0)]) == {first.id: "learned", second.id: "waiting"}
+        assert client.reward_many([(first, 1.0), (second.id, 0.0)]) == {
+            first.id: "learned",
+            second.id: "waiting",
+        }
         assert client.activate(second) == "activated"
         assert client.activate(second) == "unchanged"
         assert client.reward(first, 1.0) == "unchanged"
@@ -109,7 +117,10 @@ def test_refusals_are_not_tried_again_and_name_the_field(engine: Engine) -> None
 
 def test_patience_ends(engine: Engine) -> None:
     transport = Unlucky(engine, failures=99)
-    with client_of(transport, retries=2) as client, pytest.raises(ib.ServiceError, match="no answer from http://serv"):
+    with (
+        client_of(transport, retries=2) as client,
+        pytest.raises(ib.ServiceError, match="no answer from http://serv"),
+    ):
         client.decide()
     assert len(transport.seen) == 3
     with (
@@ -127,7 +138,10 @@ def test_the_awaited_client_does_the_same(engine: Engine) -> None:
         async with ib.AsyncClient("http://service", backoff=0.001, transport=AlsoAsync(transport)) as client:
             decided = await client.decide({"hour": "1"})
             more = await client.decide_many([{"defer": True}])
-            told = [await client.reward(decided, 1.0), *(await client.reward_many({more[0].id: 0.5})).values()]
+            told = [
+                await client.reward(decided, 1.0),
+                *(await client.reward_many({more[0].id: 0.5})).values(),
+            ]
             told += [await client.activate(more[0]), (await client.decision(decided.id))["settled"]["why"]]
             assert (await client.model())["rounds"] == 2
             return told

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.access import SHORTEST, read_tokens
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from started_service import PATIENCE, service
 
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
@@ -124,8 +124,8 @@ def addresses(path: str) -> list[str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guarded")
     token_file(folder, "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
-    settings = Settings(store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens"))
-    with TestClient(application(opened(settings)), raise_server_exceptions=False) as client:
+    settings = ServiceSettings(store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens"))
+    with TestClient(application(open_service(settings)), raise_server_exceptions=False) as client:
         yield client
 
 

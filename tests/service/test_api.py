@@ -10,12 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.service.responses import Limits
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from served_models import labelled_model
 
 
-def client_of(settings: Settings) -> TestClient:
-    return TestClient(application(opened(settings)), raise_server_exceptions=False)
+def client_of(settings: ServiceSettings) -> TestClient:
+    return TestClient(application(open_service(settings)), raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     """A service with an empty model, and a fitted one of labelled arms named "shop"."""
     model = tmp_path / "shop.model"
     labelled_model().save(model)
-    with client_of(Settings(store=str(tmp_path / "d.db"), models={"shop": model})) as client:
+    with client_of(ServiceSettings(store=str(tmp_path / "d.db"), models={"shop": model})) as client:
         assert client.post("/v1/models", json={"name": "default", "arms": ["a", "b"]}).status_code == 201
         yield client
 
@@ -183,12 +183,12 @@ def test_health_metrics_document_and_headers(client: TestClient) -> None:
 
 def test_beyond_this_machine_a_token_is_needed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tokens"):
-        opened(Settings(store=str(tmp_path / "d.db"), host="0.0.0.0"))
+        open_service(ServiceSettings(store=str(tmp_path / "d.db"), host="0.0.0.0"))
     assert not (tmp_path / "d.db").exists()
 
 
 def test_a_token_that_asks_too_often_is_slowed_down(tmp_path: Path) -> None:
-    settings = Settings(store=str(tmp_path / "d.db"), limits=Limits(rate=2.0))
+    settings = ServiceSettings(store=str(tmp_path / "d.db"), limits=Limits(rate=2.0))
     with client_of(settings) as client:
         statuses = [client.get("/v1/model").status_code for _ in range(20)]
     assert statuses[0] == 200

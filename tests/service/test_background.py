@@ -23,16 +23,23 @@ from invariant_bandits.service import serve as serving
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.background import schedule
-from invariant_bandits.service.background.refit import Judge, Learned, follow, in_words, learn_from_history
-from invariant_bandits.service.background.schedule import Learning, Plan
+from invariant_bandits.service.background.refit import (
+    Judge,
+    RefitResult,
+    follow,
+    in_words,
+    learn_from_history,
+)
+from invariant_bandits.service.background.schedule import Learning, RefitSchedule
+from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, ConflictError
+from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import fitted, play_together, running, serve
@@ -50,7 +57,7 @@ class World:
     def __init__(self, rounds: int, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)
         contexts = self.rng.normal(size=(rounds, 2)).clip(-1.0, 1.0).tolist()
-        self.asked = [Asked(context={"age": age, "mood": mood}) for age, mood in contexts]
+        self.asked = [DecisionCommand(context={"age": age, "mood": mood}) for age, mood in contexts]
         self.now = 0
 
     def mean(self, now: int, arm: str, context: Any) -> float:
@@ -80,7 +87,7 @@ class World:
 
 
 @contextmanager
-def learning_of(engine: Engine, path: Path | str, plan: Plan | None = None) -> Iterator[Learning]:
+def learning_of(engine: Engine, path: Path | str, plan: RefitSchedule | None = None) -> Iterator[Learning]:
     learning = Learning(engine, str(path), plan)
     learning.start()
     try:
@@ -89,7 +96,9 @@ def learning_of(engine: Engine, path: Path | str, plan: Plan | None = None) -> I
         learning.stop()
 
 
-def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None) -> dict[str, Any]:
+def waited(
+    learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None
+) -> dict[str, Any]:
     """What became of learning, at the latest after two minutes."""
     for _ in range(12_000):
         if learning.told(model)["status"] != "running":
@@ -108,7 +117,7 @@ def reading(path: Path | str) -> Iterator[Any]:
         store.close()
 
 
-def learned(path: Path | str) -> Learned:
+def learned(path: Path | str) -> RefitResult:
     with reading(path) as store:
         return learn_from_history(store, "default")
 
@@ -137,7 +146,7 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         assert isinstance(learner, OpenLearner)
         assert isinstance(learner.policy, AutoISD)
         assert world.earned_by(learner, 500) > world.earned_by(served.learners[first], 500) + 0.05
-        engine.call(commands.decide(Asked(context={"age": 0.5, "new": "word"})))  # what was not fitted is left out
+        engine.call(DecisionCommand(context={"age": 0.5, "new": "word"}))  # what was not fitted is left out
         live = engine.state.hashes()
         left = served.learners[first].to_bytes()
         assert engine.call(commands.roll_back("default"), alone=True) == first
@@ -145,8 +154,8 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         assert engine.state.hashes() != live
         live = engine.state.hashes()
     store = SqliteStore(path)
-    assert replayed(store).hashes() == live
-    assert restored(store).hashes() == live
+    assert replay_all(store).hashes() == live
+    assert restore(store).hashes() == live
     store.close()
 
 
@@ -209,7 +218,13 @@ def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> di
     with reading(path) as store:
         follow(learner, store, "default", first, upto, judge)
     evaluation = judge.verdict().to_plain()
-    content = {"kind": learner.kind, "content": learner.to_bytes(), "base": base, "through": first, "upto": upto}
+    content = {
+        "kind": learner.kind,
+        "content": learner.to_bytes(),
+        "base": base,
+        "through": first,
+        "upto": upto,
+    }
     return {**content, "note": in_words(evaluation), "evaluation": evaluation, "first_fit": True}
 
 
@@ -235,18 +250,21 @@ def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: py
         monkeypatch.setattr(Learning, "_answer", lambda self, model: told)
         outcomes = {}
         for rule in ("better", "never", "always"):
-            with learning_of(engine, address, Plan(activate=rule)) as learning:
+            with learning_of(engine, address, RefitSchedule(activate=rule)) as learning:
                 learning.begin("default")
                 outcomes[rule] = waited(learning)
             world.play(engine, 10)
         assert [outcomes[rule]["active"] for rule in ("better", "never", "always")] == [False, False, True]
         served = engine.state.models["default"]
         assert served.version == outcomes["always"]["version"]
-        assert set(served.versions) == {first, outcomes["always"]["version"]}  # those that never served are forgotten
+        assert set(served.versions) == {
+            first,
+            outcomes["always"]["version"],
+        }  # those that never served are forgotten
         assert served.versions[served.version].evaluation == told["evaluation"]
         live = engine.state.hashes()
     store = open_store(address)
-    assert replayed(store).hashes() == restored(store).hashes() == live
+    assert replay_all(store).hashes() == restore(store).hashes() == live
     store.close()
 
 
@@ -272,7 +290,7 @@ def test_following_the_events_gives_the_bits_of_having_served(tmp_path: Path) ->
 
 def test_decisions_become_windows_of_a_fitted_model_and_none_counts_twice(tmp_path: Path) -> None:
     path, rng = tmp_path / "d.db", np.random.default_rng(3)
-    asked = [Asked(context={"age": age}) for age in rng.normal(size=1_600).tolist()]
+    asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=1_600).tolist()]
 
     def click(one: Decided) -> float:
         return float(rng.random() < 0.3 + 0.3 * (one.labels[one.place] == "arm_1"))
@@ -311,18 +329,21 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         schema: Any = {"features": ["time", "x"], "time": None}
     elif form == "row per action":
         rows = {"time": x[:, :, 0].ravel(), "x": x[:, :, 1].ravel(), "event": np.repeat(np.arange(2_000), 3)}
-        log = pa.table({**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)})
+        log = pa.table(
+            {**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)}
+        )
         schema = {"features": ["time", "x"], "time": None, "round": "event", "chosen": "shown"}
     else:
         log = pa.table({"reward": reward, "offered": x.tolist(), "action": np.zeros(2_000, dtype=int)})
         schema = {"offered": "offered", "action": "action"}
     model = ib.fit_logs(log, schema)
 
-    def asked() -> Asked:
+    def asked() -> DecisionCommand:
         rows = rng.normal(size=(3, 2)).tolist()
-        return Asked(
+        return DecisionCommand(
             actions=[
-                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True)) for row in rows
+                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True))
+                for row in rows
             ]
         )
 
@@ -377,7 +398,7 @@ def test_the_plan_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine, name="other")
-        with learning_of(engine, tmp_path / "d.db", Plan(every=0.05)) as learning:
+        with learning_of(engine, tmp_path / "d.db", RefitSchedule(every=0.05)) as learning:
             for _ in range(1_000):
                 time.sleep(0.01)
                 if len(asked) >= 4:
@@ -412,14 +433,17 @@ def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.Mon
         for age, arm in zip(rng.normal(size=600), arms, strict=True)
     ]
     (tmp_path / "clicks.csv").write_text("\n".join(["age,arm,clicked", *lines]))
-    settings = serving.Settings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
-    service = serving.opened(settings)
+    settings = serving.ServiceSettings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
+    service = serving.open_service(settings)
     assert list(service.engine.state.models) == ["shop"]
-    assert service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin == "logs"
-    assert service.engine.call(commands.decide(Asked("shop", {"age": 0.0}))).labels == ["a", "b"]
+    assert (
+        service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin
+        == "logs"
+    )
+    assert service.engine.call(DecisionCommand("shop", {"age": 0.0})).labels == ["a", "b"]
     stopped(service)
     (tmp_path / "clicks.csv").unlink()  # it is not needed again
-    stopped(serving.opened(settings))
+    stopped(serving.open_service(settings))
 
 
 def stopped(service: Service) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from invariant_bandits.service import commands
-from invariant_bandits.service.replay import compact, replayed, restored
-from invariant_bandits.service.state import Asked, Given
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
+from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.store.base import SEALED, START, StoreError, UnavailableError, checked
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
@@ -130,17 +129,19 @@ def used(address: str) -> None:
     """Open a store with everything checked, and replay it."""
     store = open_store(address, check=verify)
     try:
-        replayed(store)
+        replay_all(store)
     finally:
         store.close()
 
 
-@pytest.mark.parametrize("removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"])
+@pytest.mark.parametrize(
+    "removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"]
+)
 def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, removed: str) -> None:
     with running(address) as engine:
         serve(engine)
         for id in "xyzuv":
-            engine.call(commands.decide(Asked(id=id)))
+            engine.call(DecisionCommand(id=id))
         path = engine.store.path
     open_store(address, check=verify).close()
     change(address, *[f"DELETE {removed}"] * 2)
@@ -157,22 +158,22 @@ def test_old_events_are_removed_and_the_rest_is_replayed_from_what_was_kept(addr
         serve(engine)
         for number in range(40):
             clock.now += 1.0
-            engine.call(commands.decide(Asked(context={"hour": str(number % 3)}, id=str(number))))
-            engine.call(commands.reward(Given(str(number), 1.0)))
+            engine.call(DecisionCommand(context={"hour": str(number % 3)}, id=str(number)))
+            engine.call(RewardCommand(str(number), 1.0))
     store = open_store(address, check=verify)
-    before, whole = restored(store).hashes(), store.head()
+    before, whole = restore(store).hashes(), store.head()
     done = compact(store, clock.now - 10.0)
     assert done.removed > 50
     assert (store.start().seq, store.head()) == (done.removed, whole)
-    assert restored(store).hashes() == replayed(store).hashes() == before
+    assert restore(store).hashes() == replay_all(store).hashes() == before
     store.close()
     assert verify(store.path) == verify(store.path, every_row=True) == whole.seq
     with running(address, clock) as engine:
-        assert engine.call(commands.reward(Given("39", 1.0))) == "unchanged"
-        engine.call(commands.decide(Asked(id="new")))
+        assert engine.call(RewardCommand("39", 1.0)) == "unchanged"
+        engine.call(DecisionCommand(id="new"))
         live = engine.state.hashes()
     store = open_store(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
@@ -192,34 +193,33 @@ def test_what_was_stored_although_the_answer_was_lost_is_followed_and_not_done_t
     with running(address) as engine:
         serve(engine)
         for id in ("x", "y"):
-            engine.call(commands.decide(Asked(context={"hour": "1"}, id=id)))
+            engine.call(DecisionCommand(context={"hour": "1"}, id=id))
         with monkeypatch.context() as broken:
             broken.setattr(engine.store, "append", answer_lost(engine.store.append))
             with pytest.raises(UnavailableError):
-                engine.call(commands.reward(Given("x", 1.0)))
-        assert engine.call(commands.reward(Given("y", 1.0))) == "learned"
-        assert engine.call(commands.reward(Given("x", 1.0))) == "unchanged"
+                engine.call(RewardCommand("x", 1.0))
+        assert engine.call(RewardCommand("y", 1.0)) == "learned"
+        assert engine.call(RewardCommand("x", 1.0)) == "unchanged"
         assert engine.state.models["default"].counts.learned == 2
         live = engine.state.hashes()
     store = open_store(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
 def test_a_decision_is_made_again_if_what_was_thought_lost_turns_up_before_it(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("invariant_bandits.service.engine.TRY_EVERY", float("inf"))  # the next request finds out
-    with running(address) as engine:
+    with running(address, retry_every=float("inf")) as engine:  # the next request finds out
         serve(engine)
         for n in range(5):
-            engine.call(commands.decide(Asked(context={"hour": "1"}, id=str(n))))
+            engine.call(DecisionCommand(context={"hour": "1"}, id=str(n)))
             with monkeypatch.context() as broken:
                 broken.setattr(engine.store, "append", answer_lost(engine.store.append))
                 with pytest.raises(UnavailableError):
-                    engine.call(commands.reward(Given(str(n), 1.0)))
-            engine.call(commands.decide(Asked(context={"hour": "1"}, id=f"after {n}")))
+                    engine.call(RewardCommand(str(n), 1.0))
+            engine.call(DecisionCommand(context={"hour": "1"}, id=f"after {n}"))
         live = engine.state.hashes()
     store = open_store(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import decision_key
-from invariant_bandits.service.replay import compact, replayed, restored
+from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.base import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore, check_journal
@@ -27,8 +27,8 @@ def play(path: Path, rounds: int, clock: Clock | None = None) -> dict[str, str]:
         if not engine.state.models:
             serve(engine)
         for n in range(rounds):
-            decided = engine.call(commands.decide(Asked(context={"hour": str(n % 3)})))
-            engine.call(commands.reward(Given(decided.id, float(n % 2))))
+            decided = engine.call(DecisionCommand(context={"hour": str(n % 3)}))
+            engine.call(RewardCommand(decided.id, float(n % 2)))
         return engine.state.hashes()
 
 
@@ -42,7 +42,9 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for n in range(40):
         connection.execute("BEGIN")
-        connection.executemany("INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)])
+        connection.executemany(
+            "INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)]
+        )
         connection.execute("COMMIT")
     for end in ("", "-wal"):
         shutil.copy(folder / f"live.db{end}", folder / f"left.db{end}")
@@ -64,7 +66,9 @@ def rows_with(left: Path, folder: Path, log: bytes) -> int:
         connection.close()
 
 
-def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(journal: tuple[Path, int], tmp_path: Path) -> None:
+def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(
+    journal: tuple[Path, int], tmp_path: Path
+) -> None:
     """SQLite takes each of these for the end of the log, and would forget the transactions after it."""
     left, count = journal
     whole = left.with_name("left.db-wal").read_bytes()
@@ -137,15 +141,15 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     done = compact(store, clock.now - 500.0)
     assert done == (902, 60)
     assert (store.head(), store.start().seq, store.of_key(str(old))) == (before, 902, [])
-    assert restored(store).hashes() == replayed(store).hashes() == live
+    assert restore(store).hashes() == replay_all(store).hashes() == live
     assert compact(store, clock.now - 500.0).removed == 0
     store.close()
     assert verify(tmp_path / "d.db") == verify(tmp_path / "d.db", every_row=True) == 962
     with running(tmp_path / "d.db", clock) as engine:
-        assert engine.call(commands.reward(Given(str(old), 1.0))) == "unknown"
+        assert engine.call(RewardCommand(str(old), 1.0)) == "unknown"
     play(tmp_path / "d.db", 5, clock)
     store = SqliteStore(tmp_path / "d.db")
-    assert replayed(store).hashes() == restored(store).hashes()
+    assert replay_all(store).hashes() == restore(store).hashes()
     store.close()
 
 
@@ -153,13 +157,19 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
-        engine.call(commands.decide(Asked(id="gone")))
-        engine.call(commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
-        engine.call(commands.decide(Asked(id="waits")))
-        engine.call(commands.decide(Asked(id="later")))
+        engine.call(DecisionCommand(id="gone"))
+        engine.call(
+            commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True
+        )
+        engine.call(DecisionCommand(id="waits"))
+        engine.call(DecisionCommand(id="later"))
     store = SqliteStore(tmp_path / "d.db")
     compact(store, clock.now + 1e9)
-    assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [0, 1, 1]
+    assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [
+        0,
+        1,
+        1,
+    ]
     store.close()
     clock.now += 1e7
     with running(tmp_path / "d.db", clock) as engine:
@@ -171,11 +181,10 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
 def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("invariant_bandits.service.engine.TRY_EVERY", 0.05)
-    with running(tmp_path / "d.db") as engine:
+    with running(tmp_path / "d.db", retry_every=0.05) as engine:
         serve(engine)
         for n in range(20):
-            engine.call(commands.decide(Asked(id=str(n))))
+            engine.call(DecisionCommand(id=str(n)))
         real, full = engine.store._connect, True
 
         def small() -> sqlite3.Connection:
@@ -190,7 +199,7 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         before, refused = engine.state.seq, 0
         for n in range(200):
             try:
-                engine.call(commands.decide(Asked(context={"text": "x" * 900}, id=f"more {n}")))
+                engine.call(DecisionCommand(context={"text": "x" * 900}, id=f"more {n}"))
             except UnavailableError:
                 refused += 1
         accepted = engine.state.seq - before
@@ -206,10 +215,10 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
 
             time.sleep(0.05)
         assert engine.available
-        engine.call(commands.decide(Asked(id="after")))
+        engine.call(DecisionCommand(id="after"))
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db", check=verify)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
@@ -218,7 +227,7 @@ def test_a_store_that_is_taken_away_stops_the_engine_and_nothing_is_acknowledged
         serve(engine)
         os.rename(tmp_path / "d.db", tmp_path / "elsewhere.db")
         with pytest.raises((StoreError, UnavailableError)):
-            engine.call(commands.decide(Asked()))
+            engine.call(DecisionCommand())
         assert isinstance(engine.failure, StoreError)
 
 

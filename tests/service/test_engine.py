@@ -12,11 +12,11 @@ import pytest
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Batch
+from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.replay import replayed, restored
+from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, ConflictError, Given, State
+from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
 from served_models import Clock, fitted, running, serve
@@ -27,9 +27,9 @@ def play(engine: Engine, rounds: int, model: str = "default", seed: int = 0) -> 
     rng, rewards = np.random.default_rng(seed), []
     for _ in range(rounds):
         hour = int(rng.integers(3))
-        decided = engine.call(commands.decide(Asked(model, {"hour": str(hour)})))
+        decided = engine.call(DecisionCommand(model, {"hour": str(hour)}))
         value = float(rng.random() < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2))
-        assert engine.call(commands.reward(Given(decided.id, value))) == "learned"
+        assert engine.call(RewardCommand(decided.id, value)) == "learned"
         rewards.append(value)
     return rewards
 
@@ -48,12 +48,12 @@ def test_replay_snapshot_and_live_state_are_the_same_bits(address: str) -> None:
         play(engine, 150)
         rng = np.random.default_rng(1)
         for age in rng.normal(size=100).tolist():
-            decided = engine.call(commands.decide(Asked("fitted", {"age": age})))
-            engine.call(commands.reward(Given(decided.id, float(rng.random() < 0.5))))
+            decided = engine.call(DecisionCommand("fitted", {"age": age}))
+            engine.call(RewardCommand(decided.id, float(rng.random() < 0.5)))
         live = engine.state.hashes()
     store = open_store(address)
-    assert restored(store).hashes() == live
-    assert replayed(store).hashes() == live
+    assert restore(store).hashes() == live
+    assert replay_all(store).hashes() == live
     assert store.latest_snapshot() is not None
     store.close()
 
@@ -69,30 +69,30 @@ def test_the_state_after_64_threads_is_that_of_the_log_in_its_order(address: str
         live = engine.state.hashes()
         assert engine.state.models["default"].counts.learned == 320
     store = open_store(address)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
 def test_the_same_id_has_the_same_answer_and_a_repeated_reward_changes_nothing(address: str) -> None:
     with running(address) as engine:
         serve(engine)
-        first = engine.call(commands.decide(Asked(context={"hour": "1"}, id="x")))
-        assert engine.call(commands.decide(Asked(context={"hour": "1"}, id="x"))) == first
-        assert engine.call(commands.reward(Given("x", 1.0))) == "learned"
+        first = engine.call(DecisionCommand(context={"hour": "1"}, id="x"))
+        assert engine.call(DecisionCommand(context={"hour": "1"}, id="x")) == first
+        assert engine.call(RewardCommand("x", 1.0)) == "learned"
         before, seq = engine.state.hashes(), engine.state.seq
-        assert engine.call(commands.reward(Given("x", 1.0))) == "unchanged"
+        assert engine.call(RewardCommand("x", 1.0)) == "unchanged"
         with pytest.raises(ConflictError, match="contradicts"):
-            engine.call(commands.reward(Given("x", 0.0)))
+            engine.call(RewardCommand("x", 0.0))
         with pytest.raises(InputError, match="value"):
-            engine.call(commands.reward(Given("x", float("nan"))))
+            engine.call(RewardCommand("x", float("nan")))
         with pytest.raises(ConflictError, match="another context"):
-            engine.call(commands.decide(Asked(context={"hour": "2"}, id="x")))
+            engine.call(DecisionCommand(context={"hour": "2"}, id="x"))
         assert (engine.state.hashes(), engine.state.seq) == (before, seq)
     with running(address) as engine:  # also from the store alone
-        assert engine.call(commands.decide(Asked(context={"hour": "1"}, id="x"))) == first
+        assert engine.call(DecisionCommand(context={"hour": "1"}, id="x")) == first
         with pytest.raises(ConflictError, match="another context"):
-            engine.call(commands.decide(Asked(context={"hour": "2"}, id="x")))
-        assert engine.call(commands.reward(Given("x", 1.0))) == "unchanged"
+            engine.call(DecisionCommand(context={"hour": "2"}, id="x"))
+        assert engine.call(RewardCommand("x", 1.0)) == "unchanged"
 
 
 def test_after_the_wait_the_default_is_learned_exactly_once(address: str) -> None:
@@ -102,38 +102,38 @@ def test_after_the_wait_the_default_is_learned_exactly_once(address: str) -> Non
         rules = Configuration(reward_wait=60.0, default_reward=0.0, aggregation="sum")
         engine.call(commands.configure("default", rules), alone=True)
         for id in ("none", "two"):
-            engine.call(commands.decide(Asked(id=id)))
-        assert engine.call(commands.reward(Given("two", 1.0))) == "waiting"
-        assert engine.call(commands.reward(Given("two", 2.0))) == "waiting"
+            engine.call(DecisionCommand(id=id))
+        assert engine.call(RewardCommand("two", 1.0)) == "waiting"
+        assert engine.call(RewardCommand("two", 2.0)) == "waiting"
         assert engine.state.models["default"].counts.learned == 0
         clock.now += 61.0
         engine.call(commands.inspect(lambda state: None))
         engine.call(commands.inspect(lambda state: None))
         counts = engine.state.models["default"].counts
         assert (counts.learned, counts.defaulted, counts.reward_sum) == (2, 1, 3.0)
-        assert engine.call(commands.reward(Given("none", 1.0))) == "late"
-        assert engine.call(commands.reward(Given("two", 5.0))) == "late"
-        assert engine.call(commands.reward(Given("nobody", 1.0))) == "unknown"
+        assert engine.call(RewardCommand("none", 1.0)) == "late"
+        assert engine.call(RewardCommand("two", 5.0)) == "late"
+        assert engine.call(RewardCommand("nobody", 1.0)) == "unknown"
         assert (counts.learned, counts.late, counts.unknown) == (2, 2, 1)
         live = engine.state.hashes()
     store = open_store(address)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
 def test_a_reward_that_comes_before_its_decision_is_joined(address: str) -> None:
     with running(address) as engine:
         serve(engine)
-        assert engine.call(commands.reward(Given("early", 1.0))) == "unknown"
-        engine.call(commands.decide(Asked(id="early")))
+        assert engine.call(RewardCommand("early", 1.0)) == "unknown"
+        engine.call(DecisionCommand(id="early"))
         assert engine.state.models["default"].counts.learned == 1
 
 
 def test_a_deferred_decision_is_learned_only_once_it_is_shown(address: str) -> None:
     with running(address) as engine:
         serve(engine)
-        engine.call(commands.decide(Asked(id="later", deferred=True)))
-        assert engine.call(commands.reward(Given("later", 1.0))) == "waiting"
+        engine.call(DecisionCommand(id="later", deferred=True))
+        assert engine.call(RewardCommand("later", 1.0)) == "waiting"
         assert engine.state.models["default"].counts.learned == 0
         assert engine.call(commands.activate("later"))
         assert not engine.call(commands.activate("later"))
@@ -161,14 +161,14 @@ def test_whoever_waits_hears_that_the_engine_has_stopped(address: str) -> None:
     engine.start()
     serve(engine)
 
-    def damaged(state: State, batch: Batch) -> None:
+    def damaged(state: State, batch: EventBatch) -> None:
         time.sleep(0.2)  # meanwhile the others come
         raise StoreError("event 7 is damaged")
 
     with ThreadPoolExecutor(6) as pool:
         broken = pool.submit(engine.call, commands.inspect(lambda state: time.sleep(0.2)))
         waiting = [pool.submit(engine.call, damaged, alone=True) for _ in range(2)]
-        waiting += [pool.submit(engine.call, commands.decide(Asked())) for _ in range(3)]
+        waiting += [pool.submit(engine.call, DecisionCommand()) for _ in range(3)]
         broken.result(30.0)
         for one in waiting:
             with pytest.raises(UnavailableError, match="event 7 is damaged"):

@@ -13,15 +13,16 @@ from scipy.stats import chi2
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.dashboard import exploration_of
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, State
+from invariant_bandits.service.state import State
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import all_of, labelled_model, play_together, running, serve
 
@@ -41,7 +42,7 @@ def misfit(decided: list[Decided]) -> tuple[float, int]:
 
 def taught(engine: Engine, rounds: int = 40) -> None:
     rng = np.random.default_rng(2)
-    asked = [Asked(context={"age": age}) for age in rng.normal(size=rounds).tolist()]
+    asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=rounds).tolist()]
     play_together(engine, asked, lambda one: float(rng.random() < 0.3 + 0.2 * one.place), size=10)
 
 
@@ -49,7 +50,9 @@ def taught(engine: Engine, rounds: int = 40) -> None:
 def stored() -> dict[str, tuple[type[Learner], bytes]]:
     """Learners of all kinds, as they are stored."""
     model = labelled_model()
-    by_itself = replace(model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13))
+    by_itself = replace(
+        model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13)
+    )
     made: dict[str, Learner] = {
         "empty": OpenLearner(dict.fromkeys("abc", True), seed=11),
         "fitted": FittedLearner(model, 12),
@@ -70,7 +73,7 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         engine.call(commands.configure("default", Configuration(floor=0.3, mode=mode)), alone=True)
         total, freedom = 0.0, 0
         for age in (-1.0, 0.4):
-            decided = engine.call(all_of([commands.decide(Asked(context={"age": age}))] * 800))
+            decided = engine.call(all_of([DecisionCommand(context={"age": age})] * 800))
             assert len({tuple(one.propensities) for one in decided}) == 1
             one_total, one_freedom = misfit(decided)
             total, freedom = total + one_total, freedom + one_freedom
@@ -82,16 +85,19 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         assert freedom >= 2
         assert chi2.sf(total, freedom) > RARELY
         swapped = [
-            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1]) for one in decided
+            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1])
+            for one in decided
         ]
-        assert chi2.sf(*misfit(swapped)) < RARELY, "the test could not tell wrong propensities from right ones"
+        assert chi2.sf(*misfit(swapped)) < RARELY, (
+            "the test could not tell wrong propensities from right ones"
+        )
 
 
 def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         taught(engine)
-        decided = engine.call(all_of([commands.decide(Asked(context={"age": 0.0}))] * 200))
+        decided = engine.call(all_of([DecisionCommand(context={"age": 0.0})] * 200))
         assert min(min(one.propensities) for one in decided) == pytest.approx(0.05 / 3)
         told = engine.call(commands.inspect(lambda state: exploration_of(state.model("default"))))
         assert told["floor"] == 0.05
@@ -105,7 +111,7 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
         engine.call(commands.configure("default", Configuration(floor=0.3)), alone=True)
 
         def played(rounds: int) -> None:
-            play_together(engine, [Asked(context={})] * rounds, lambda one: float(one.place == 1))
+            play_together(engine, [DecisionCommand(context={})] * rounds, lambda one: float(one.place == 1))
 
         def counts(state: State) -> tuple[int, float]:
             one = state.model("default").counts
@@ -119,5 +125,5 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
         assert (after[1] - before[1]) / 50 == pytest.approx(0.2, abs=0.01)
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db")
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()

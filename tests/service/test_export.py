@@ -18,6 +18,7 @@ from event_logs import assert_agrees, vowpal_parser
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.history import decisions as past
 from invariant_bandits.service.history import export as exporting
@@ -25,7 +26,6 @@ from invariant_bandits.service.history.export import Exported
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.open_store import open_store
 from served_models import Clock, all_of, labelled_model, play_together, running, serve
 
@@ -41,7 +41,8 @@ def labelled_world(path: Path, rounds: int = ROUNDS) -> list[Decided]:
     """Arms a, b, c with slopes 1, −1, 0 in `age`, chosen often by chance."""
     rng = np.random.default_rng(3)
     asked = [
-        Asked(context={"age": age, "city": "Bern" if age > 0 else "Chur"}) for age in rng.normal(size=rounds).tolist()
+        DecisionCommand(context={"age": age, "city": "Bern" if age > 0 else "Chur"})
+        for age in rng.normal(size=rounds).tolist()
     ]
     with running(path) as engine:
         serve(engine)
@@ -78,7 +79,9 @@ def vowpal() -> Iterator[Any]:
         yield workspace
 
 
-def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
+def test_labelled_arms_are_fitted_with_no_schema_by_hand(
+    tmp_path: Path, served: tuple[Path, list[Decided]]
+) -> None:
     path, decided = served
     told = CliRunner().invoke(app, ["store", "export", str(path), str(tmp_path / "log.parquet")])
     assert told.exit_code == 0, told.output
@@ -114,7 +117,7 @@ def test_rows_of_features_come_back_as_rows(tmp_path: Path) -> None:
     asked = []
     for _ in range(ROUNDS):
         rows = [{"price": x, "size": y} for x, y in rng.uniform(-1, 1, size=(4, 2)).tolist()]
-        asked.append(Asked("rows", {"hot": float(rng.integers(2))}, list("wxyz"), rows))
+        asked.append(DecisionCommand("rows", {"hot": float(rng.integers(2))}, list("wxyz"), rows))
 
     def earned(one: Decided) -> float:
         row, hot = (one.actions or [])[one.place], (one.context or {})["hot"]
@@ -152,7 +155,9 @@ def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
-def test_our_reader_fits_dsjson_as_it_fits_parquet(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
+def test_our_reader_fits_dsjson_as_it_fits_parquet(
+    tmp_path: Path, served: tuple[Path, list[Decided]]
+) -> None:
     for suffix in ("parquet", "jsonl"):
         export(served[0], tmp_path / f"log.{suffix}")
     one, other = ib.fit_logs(tmp_path / "log.parquet"), ib.fit_logs(tmp_path / "log.jsonl")
@@ -167,7 +172,7 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     with running(tmp_path / "d.db") as engine:
         serve(engine, FittedLearner(ib.Model.from_bytes(model.to_bytes(), "it")))
-        asked = [Asked(context={"age": age}) for age in rng.normal(size=500).tolist()]
+        asked = [DecisionCommand(context={"age": age}) for age in rng.normal(size=500).tolist()]
         play_together(engine, asked, lambda one: float(rng.random() < 0.5))
     export(tmp_path / "d.db", tmp_path / "log.parquet")
     update = ib.update_model(model, tmp_path / "log.parquet")
@@ -182,17 +187,19 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
     clock = Clock()
     with running(address, clock) as engine:
         serve(engine)
-        engine.call(all_of(commands.decide(Asked(id=f"{number:02d}")) for number in range(40)))
+        engine.call(all_of(DecisionCommand(id=f"{number:02d}") for number in range(40)))
         for number in reversed(range(0, 40, 2)):
-            engine.call(commands.reward(Given(f"{number:02d}", float(number))))
+            engine.call(RewardCommand(f"{number:02d}", float(number)))
         clock.now += 3_600.0
-        engine.call(commands.decide(Asked(id="later")))
-        engine.call(commands.reward(Given("later", 0.5)))
-        engine.call(commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
-        engine.call(commands.decide(Asked(id="logged")))
-        engine.call(commands.reward(Given("logged", 7.0)))
+        engine.call(DecisionCommand(id="later"))
+        engine.call(RewardCommand("later", 0.5))
+        engine.call(
+            commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True
+        )
+        engine.call(DecisionCommand(id="logged"))
+        engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:
-        found = [(one.decided.id, one.reward) for one in past.settled(store, "default")]
+        found = [(one.decided.id, one.reward) for one in past.settled_decisions(store, "default")]
     assert found == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]
     asked = ["store", "export", address, str(tmp_path / "log.parquet")]
     told = CliRunner().invoke(app, [*asked, "--since", "1970-01-12T14:00"])

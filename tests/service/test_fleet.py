@@ -16,12 +16,13 @@ import pytest
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import Closed, Decided, decoded
-from invariant_bandits.service.replay import check, replayed
+from invariant_bandits.service.events import Closed, Decided, decode_event
+from invariant_bandits.service.replay import check, replay_all
 from invariant_bandits.service.serve import Decider, engine_for
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, ConflictError, Given
+from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.base import StoreError
 from invariant_bandits.service.store.postgres import PostgresStore
 from postgres_players import Player, cut
@@ -42,7 +43,9 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def fleet(address: str, deciders: int = 2, clock: Clock | None = None) -> Iterator[tuple[Engine, list[Decider]]]:
+def fleet(
+    address: str, deciders: int = 2, clock: Clock | None = None
+) -> Iterator[tuple[Engine, list[Decider]]]:
     """A learner with an empty model of three arms, and processes that decide."""
     more = {} if clock is None else {"clock": clock}
     learner = Engine(PostgresStore(address), publish_every=0.1, **more)
@@ -65,9 +68,9 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
     rng, rewards = np.random.default_rng(seed), []
     for _ in range(rounds):
         hour = int(rng.integers(3))
-        decided = engine.call(commands.decide(Asked(context={"hour": str(hour)})))
+        decided = engine.call(DecisionCommand(context={"hour": str(hour)}))
         value = float(rng.random() < (0.8 if decided.labels[decided.place] == "abc"[hour] else 0.2))
-        assert engine.call(commands.reward(Given(decided.id, value))) == "waiting"
+        assert engine.call(RewardCommand(decided.id, value)) == "waiting"
         rewards.append(value)
     return rewards
 
@@ -75,7 +78,7 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
 def events_of(address: str) -> list[object]:
     """The whole log."""
     store = PostgresStore(address, writing=False)
-    events = [decoded(row.event) for row in store.rows()]
+    events = [decode_event(row.event) for row in store.rows()]
     store.close()
     return events
 
@@ -93,7 +96,7 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: Po
     assert len({one.at for one in decisions}) > 3
     assert len({one.draw for one in decisions}) == len(decisions) == 1_200
     store = PostgresStore(address, writing=False)
-    state = replayed(store)
+    state = replay_all(store)
     assert state.hashes() == live
     with pytest.raises(StoreError, match="another one"):
         check(state, replace_place(decisions[0]))
@@ -114,7 +117,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
             answers = []
             for number in range(40):
                 barrier.wait(PATIENCE)
-                decided = engine.call(commands.decide(Asked(context={"hour": "1"}, id=f"visit {number}")))
+                decided = engine.call(DecisionCommand(context={"hour": "1"}, id=f"visit {number}"))
                 answers.append((decided.place, decided.time))
             return answers
 
@@ -128,17 +131,17 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
     address, clock = postgres.fresh(), Clock()
     with fleet(address, clock=clock) as (learner, (one, other)):
         counts = learner.state.models["default"].counts
-        one.call(commands.decide(Asked(id="x")))
-        assert other.call(commands.reward(Given("x", 1.0))) == "waiting"
-        assert one.call(commands.reward(Given("x", 1.0))) == "unchanged"
+        one.call(DecisionCommand(id="x"))
+        assert other.call(RewardCommand("x", 1.0)) == "waiting"
+        assert one.call(RewardCommand("x", 1.0)) == "unchanged"
         with pytest.raises(ConflictError, match="contradicts"):
-            one.call(commands.reward(Given("x", 0.0)))
+            one.call(RewardCommand("x", 0.0))
         until(lambda: counts.learned == 1)
-        assert other.call(commands.reward(Given("early", 1.0))) == "unknown"
-        one.call(commands.decide(Asked(id="early")))
+        assert other.call(RewardCommand("early", 1.0)) == "unknown"
+        one.call(DecisionCommand(id="early"))
         until(lambda: counts.learned == 2)
-        one.call(commands.decide(Asked(id="later", deferred=True)))
-        assert other.call(commands.reward(Given("later", 1.0))) == "waiting"
+        one.call(DecisionCommand(id="later", deferred=True))
+        assert other.call(RewardCommand("later", 1.0)) == "waiting"
         assert other.call(commands.activate("later"))
         assert not one.call(commands.activate("later"))
         until(lambda: counts.learned == 3)
@@ -146,18 +149,18 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
         learner.call(commands.configure("default", rules), alone=True)
         until(lambda: one.state.models["default"].configuration == rules)
         for id in ("none", "two"):
-            one.call(commands.decide(Asked(id=id)))
+            one.call(DecisionCommand(id=id))
         for value in (1.0, 2.0):
-            assert other.call(commands.reward(Given("two", value, request=str(value)))) == "waiting"
+            assert other.call(RewardCommand("two", value, request=str(value))) == "waiting"
         until(lambda: counts.decisions == 5)
         clock.now += 61.0
         until(lambda: counts.learned == 5)
         assert (counts.defaulted, counts.reward_sum) == (1, 6.0)
-        assert one.call(commands.reward(Given("none", 1.0))) == "late"
+        assert one.call(RewardCommand("none", 1.0)) == "late"
         until(lambda: counts.late == 1)
         live = learner.state.hashes()
     store = PostgresStore(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
@@ -187,17 +190,17 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
     for player in players:
         assert player.decided.items() <= places.items()
     store = PostgresStore(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
 def test_versions_reach_deciders_which_change_nothing_themselves(postgres: PostgresServer) -> None:
     with fleet(postgres.fresh(), deciders=1) as (learner, (decider,)):
-        first = decider.call(commands.decide(Asked())).version
+        first = decider.call(DecisionCommand()).version
         second = serve(learner)
-        until(lambda: decider.call(commands.decide(Asked())).version == second)
+        until(lambda: decider.call(DecisionCommand()).version == second)
         learner.call(commands.roll_back("default"), alone=True)
-        until(lambda: decider.call(commands.decide(Asked())).version == first)
+        until(lambda: decider.call(DecisionCommand()).version == first)
         with pytest.raises(ConflictError, match="only decides"):
             decider.call(commands.roll_back("default"), alone=True)
 
@@ -211,7 +214,7 @@ def test_roles_need_a_shared_store(tmp_path: Path) -> None:
 
 
 def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when replayed."""
+    """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when replay_all."""
     address = postgres.fresh()
     first = start(tmp_path, "--role", "learner", store=address)
     acknowledged: list[str] = []
@@ -247,5 +250,5 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
     assert len(set(settled)) == len(settled)
     assert set(acknowledged) <= set(settled)
     store = PostgresStore(address, writing=False)
-    replayed(store)
+    replay_all(store)
     store.close()

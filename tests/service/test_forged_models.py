@@ -17,12 +17,12 @@ from containers import put_together, taken_apart
 from forging import forged
 from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
-from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encoded, key_of
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
+from invariant_bandits.service.events import Decided, VersionActivated, VersionAdded, encode_event, key_of
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import replayed, restored
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.replay import replay_all, restore
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.sqlite import SqliteStore
 from invariant_bandits.storage import FileError
@@ -79,7 +79,7 @@ def wrong_setting(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def nested(content: bytes, rng: np.random.Generator) -> bytes:
-    """Settings nested so deeply that reading them fails."""
+    """ServiceSettings nested so deeply that reading them fails."""
     deep = int(rng.integers(2_000, 200_000))
     kind, arrays, _ = taken_apart(taken_apart(content)[1]["state"].tobytes())
     said = put_together((kind, arrays, {"said": "[" * deep + "]" * deep}))
@@ -137,7 +137,7 @@ def versions_of(client: TestClient) -> list[tuple[str, str, bool]]:
 def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> None:
     path, store = tmp_path / "shop.model", tmp_path / "d.db"
     labelled_model().save(path)
-    service = opened(Settings(store=str(store), models={"shop": path}))
+    service = open_service(ServiceSettings(store=str(store), models={"shop": path}))
     with TestClient(application(service), raise_server_exceptions=False) as client:
         made = client.post("/v1/models", json={"name": "default", "arms": ["a", "b"], "columns": ["age"]})
         assert made.status_code == 201
@@ -170,7 +170,7 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
         live = {one: client.get(f"/v1/models/{one}").json()["state_hash"] for one in ("default", "shop")}
     assert run("verify", store).exit_code == 0
     assert json.loads(run("replay", store, "--json").stdout)["state_hashes"] == live
-    again = opened(Settings(store=str(store)))
+    again = open_service(ServiceSettings(store=str(store)))
     assert again.engine.state.hashes() == live
     again.engine.stop()
 
@@ -189,8 +189,8 @@ def poisoned(address: str) -> tuple[dict[str, str], int]:
     with running(address) as engine:
         serve(engine)
         for n in range(6):
-            decided = engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None)))
-            engine.call(commands.reward(Given(decided.id, 1.0)))
+            decided = engine.call(DecisionCommand("default", {"x": float(n)}, [], None))
+            engine.call(RewardCommand(decided.id, 1.0))
         before = engine.state.hashes()
         served, now = engine.state.models["default"], engine.clock() + 60.0
         bad = with_settings(served.learner.to_bytes(), lambda settings: settings.update(limit=-40))
@@ -202,7 +202,7 @@ def poisoned(address: str) -> tuple[dict[str, str], int]:
         VersionActivated(now, "default", f"2-{digest[:8]}"),
         Decided(now, "by the bad one", "default", f"2-{digest[:8]}", 6, None, ["a", "b"], None, 0, [0.5, 0.5]),
     ]
-    store.append([(key_of(event), encoded(event)) for event in events], [bad])
+    store.append([(key_of(event), encode_event(event)) for event in events], [bad])
     store.close()
     return before, seq
 
@@ -212,7 +212,7 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
     refused = run("verify", address)
     assert refused.exit_code != 0
     assert f"event {seq} cannot be applied: version, model default" in str(refused.exception)
-    service = opened(Settings(store=address))
+    service = open_service(ServiceSettings(store=address))
     with TestClient(application(service), raise_server_exceptions=False) as client:
         assert client.get("/readyz").json() == {"status": "ready", "set_aside": 2}
         listed = client.get("/v1/model").json()["set_aside"]
@@ -265,25 +265,25 @@ def test_a_learner_that_fails_costs_its_own_request_only(address: str, monkeypat
     Fault(monkeypatch)
     with running(address) as engine:
         serve(engine)
-        decided = [engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(6)]
-        engine.call(commands.reward(Given(decided[0].id, 1.0)))
+        decided = [engine.call(DecisionCommand("default", {"x": float(n)}, [], None)) for n in range(6)]
+        engine.call(RewardCommand(decided[0].id, 1.0))
         before = engine.state.hashes()
         with pytest.raises(IndexError, match="out of bounds"):
-            engine.call(commands.reward(Given(decided[1].id, -1.0)))
+            engine.call(RewardCommand(decided[1].id, -1.0))
         assert engine.state.hashes() == before
         both = commands.all_or_none(
-            [commands.reward(Given(one.id, value)) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
+            [RewardCommand(one.id, value) for one, value in zip(decided[2:4], (1.0, -1.0), strict=True)]
         )
         with pytest.raises(IndexError):
             engine.call(both)
         assert engine.state.hashes() == before
-        assert engine.call(commands.reward(Given(decided[1].id, 1.0))) == "learned"
-        assert engine.call(commands.reward(Given(decided[2].id, 1.0))) == "learned"
+        assert engine.call(RewardCommand(decided[1].id, 1.0)) == "learned"
+        assert engine.call(RewardCommand(decided[2].id, 1.0)) == "learned"
         live = engine.state.hashes()
     monkeypatch.undo()  # what was set aside stays so, whatever a learner can do later
     store = open_store(address, writing=False)
-    assert replayed(store).hashes() == restored(store).hashes() == live
-    assert len(restored(store).aside) == 6
+    assert replay_all(store).hashes() == restore(store).hashes() == live
+    assert len(restore(store).aside) == 6
     store.close()
 
 
@@ -295,11 +295,11 @@ def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
         engine.call(commands.configure("default", Configuration(reward_wait=10.0)), alone=True)
-        decided = [engine.call(commands.decide(Asked("default", {"x": float(n)}, [], None))) for n in range(4)]
+        decided = [engine.call(DecisionCommand("default", {"x": float(n)}, [], None)) for n in range(4)]
         for one, value in zip(decided, (1.0, -1.0, 1.0, 1.0), strict=True):
-            assert engine.call(commands.reward(Given(one.id, value))) == "waiting"
+            assert engine.call(RewardCommand(one.id, value)) == "waiting"
         clock.now += 60.0
-        engine.call(commands.decide(Asked("default", {"x": 0.0}, [], None)))
+        engine.call(DecisionCommand("default", {"x": 0.0}, [], None))
         counts = engine.call(commands.inspect(lambda state: state.models["default"].counts.learned))
         while engine.state.next_due() <= clock.now:
             engine.call(commands.inspect(lambda state: None))
@@ -307,5 +307,5 @@ def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
         assert (counts.learned, len(engine.state.aside), engine.failure) == (3, 1, None)
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db", writing=False)
-    assert restored(store).hashes() == live
+    assert restore(store).hashes() == live
     store.close()

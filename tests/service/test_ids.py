@@ -14,14 +14,15 @@ from starlette.testclient import TestClient
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
-from invariant_bandits.service.events import Decided, decision_key, decoded
-from invariant_bandits.service.history.decisions import in_order_of_settling, settled
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
+from invariant_bandits.service.events import Decided, decision_key, decode_event
+from invariant_bandits.service.history.decisions import learned_decisions, settled_decisions
 from invariant_bandits.service.history.export import export
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import compact, replayed, restored
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.replay import compact, replay_all, restore
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, ConflictError, Given, NotFoundError
+from invariant_bandits.service.state import ConflictError, NotFoundError
 from invariant_bandits.service.store.open_store import open_store
 from personalizer_calls import ACTIONS, CONTEXT, SLOTS, refused
 from personalizer_calls import reward as personalizer_reward
@@ -33,7 +34,9 @@ MODELS = {"default": "ab", "shop": "cd", "teaser": "ef"}
 @pytest.fixture
 def client(address: str) -> Iterator[TestClient]:
     """A service with three models, whose arms tell them apart."""
-    with TestClient(application(opened(Settings(store=address))), raise_server_exceptions=False) as client:
+    with TestClient(
+        application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False
+    ) as client:
         for name, arms in MODELS.items():
             if name != "default":
                 assert client.post("/v1/models", json={"name": name, "arms": list(arms)}).status_code == 201
@@ -59,7 +62,7 @@ def check_replay(address: str, live: dict[str, str]) -> None:
     """The events give the live state again, bit for bit, from the snapshot and from the first event on."""
     store = open_store(address, writing=False)
     try:
-        assert restored(store).hashes() == replayed(store).hashes() == live
+        assert restore(store).hashes() == replay_all(store).hashes() == live
     finally:
         store.close()
 
@@ -214,7 +217,11 @@ def test_an_event_of_personalizer_belongs_to_its_loop(client: TestClient) -> Non
 
 
 def test_a_repeated_rank_finds_its_event_when_another_kind_of_model_took_over(loops: TestClient) -> None:
-    asked = {"contextFeatures": [{"age": 1.0}], "actions": [{"id": f"arm_{n}"} for n in range(3)], "eventId": "x"}
+    asked = {
+        "contextFeatures": [{"age": 1.0}],
+        "actions": [{"id": f"arm_{n}"} for n in range(3)],
+        "eventId": "x",
+    }
     asked["actions"][0]["features"] = [{"size": 1}]
     told = loops.post("/personalizer/v1.0/rank", json=asked).json()
     content = loops.get("/models/shop/personalizer/v1.0/model").content
@@ -239,7 +246,7 @@ def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None
 
 
 def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> None:
-    service = opened(Settings(store=address))
+    service = open_service(ServiceSettings(store=address))
     rounds, values = 25, {"default": 0.25, "shop": 0.5, "teaser": 1.0}
     with TestClient(application(service), raise_server_exceptions=False) as client:
         for name in ("shop", "teaser"):
@@ -265,7 +272,9 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
 
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(play, range(12)))
-        each = 2 * rounds + 4 * rounds  # ids are shared by the four clients of a model; flags are new every time
+        each = (
+            2 * rounds + 4 * rounds
+        )  # ids are shared by the four clients of a model; flags are new every time
         assert {name: learned(client, name) for name in MODELS} == {
             name: (each, each * value) for name, value in values.items()
         }
@@ -278,43 +287,45 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
     with running(address, clock) as engine:
         for name, arms in MODELS.items():
             serve(engine, OpenLearner(dict.fromkeys(arms, True), seed=7), name)
-        engine.call(commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True)
+        engine.call(
+            commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True
+        )
         for n in range(20):
             for name in MODELS:
-                engine.call(commands.decide(Asked(name, {"n": str(n)}, id=str(n))))
+                engine.call(DecisionCommand(name, {"n": str(n)}, id=str(n)))
         for n in range(20):
-            assert engine.call(commands.reward(Given(str(n), 1.0, model="default"))) == "learned"
+            assert engine.call(RewardCommand(str(n), 1.0, model="default")) == "learned"
         with pytest.raises(ConflictError, match="default, shop, teaser"):
-            engine.call(commands.reward(Given("1", 1.0)))
+            engine.call(RewardCommand("1", 1.0))
         with pytest.raises(NotFoundError, match="'none' is not served"):
-            engine.call(commands.reward(Given("1", 1.0, model="none")))
-        assert engine.call(commands.reward(Given("1", 1.0, model="shop"))) == "waiting"
+            engine.call(RewardCommand("1", 1.0, model="none"))
+        assert engine.call(RewardCommand("1", 1.0, model="shop")) == "waiting"
         clock.now += 61.0
         for _ in range(5):
             engine.call(commands.inspect(lambda state: None))
         counts = {name: served.counts for name, served in engine.state.models.items()}
         assert [(one.learned, one.reward_sum) for one in counts.values()] == [(20, 20.0), (20, 1.0), (0, 0.0)]
         clock.now += 1_000.0
-        engine.call(commands.decide(Asked("shop", id="waits")))
-        engine.call(commands.decide(Asked("default", id="waits")))
+        engine.call(DecisionCommand("shop", id="waits"))
+        engine.call(DecisionCommand("default", id="waits"))
         live = engine.state.hashes()
     check_replay(address, live)
     store = open_store(address)
     assert store.keys_from(decision_key("1")) == {decision_key("1", name) for name in MODELS}  # and not of 10
     for name, total in (("default", 20.0), ("shop", 1.0), ("teaser", 0.0)):
-        those = list(settled(store, name))
+        those = list(settled_decisions(store, name))
         assert sum(one.reward for one in those) == total
         assert {one.decided.model for one in those} <= {name}
-        assert [one for _, one in in_order_of_settling(store, name, 0, store.head().seq)] == those
+        assert [one for _, one in learned_decisions(store, name, 0, store.head().seq)] == those
     assert export(store, tmp_path / "shop.dsjson", model="shop").decisions == 20
     lines = [json.loads(line) for line in (tmp_path / "shop.dsjson").read_text().splitlines()]
     assert [(one["EventId"], sum(o["v"] for o in one["o"])) for one in lines] == [
         (str(n), float(n == 1)) for n in range(20)
     ]
     compact(store, clock.now - 500.0)
-    kept = [one for one in (decoded(row.event) for row in store.rows()) if isinstance(one, Decided)]
+    kept = [one for one in (decode_event(row.event) for row in store.rows()) if isinstance(one, Decided)]
     assert {(one.id, one.model) for one in kept} == {("waits", "shop"), ("waits", "default")}
-    assert restored(store).hashes() == replayed(store).hashes() == live
+    assert restore(store).hashes() == replay_all(store).hashes() == live
     store.close()
 
 

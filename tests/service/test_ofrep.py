@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 
 FLAGS = "/ofrep/v1/evaluate/flags"
 CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}
@@ -19,7 +19,7 @@ CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}
 def client(tmp_path: Path) -> Iterator[TestClient]:
     """A service with a flag of texts, one of truth values, one of numbers, and the empty model, which is no flag."""
     with TestClient(
-        application(opened(Settings(store=str(tmp_path / "d.db")))), raise_server_exceptions=False
+        application(open_service(ServiceSettings(store=str(tmp_path / "d.db")))), raise_server_exceptions=False
     ) as client:
         for name, arms in (("banner", ["red", "blue"]), ("beta", ["true", "false"]), ("size", ["1", "2"])):
             assert client.post("/v1/models", json={"name": name, "arms": arms}).status_code == 201

@@ -14,10 +14,11 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.dashboard import Story, arms_of
 from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given, State
+from invariant_bandits.service.state import State
 from served_models import fitted, running, serve
 
 
@@ -36,9 +37,9 @@ def test_it_tells_what_happened_to_a_model(tmp_path: Path) -> None:
         serve(engine, fitted())
         client = TestClient(make_app(Service(engine)))
         engine.call(commands.configure("default", Configuration(floor=0.5)), alone=True)
-        ids = [engine.call(commands.decide(Asked(context={"age": float(n % 5)}))).id for n in range(80)]
+        ids = [engine.call(DecisionCommand(context={"age": float(n % 5)})).id for n in range(80)]
         for n, id in enumerate(ids[:70]):
-            engine.call(commands.reward(Given(id, float(n % 2))))
+            engine.call(RewardCommand(id, float(n % 2)))
         model = overview_when(client, lambda model: model["counts"]["learned"] == 70)["model"]
         story = model["story"]
         assert sum(one[0] for one in story["stretches"]) == story["settled"] == 70
@@ -95,7 +96,7 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
         client = TestClient(make_app(Service(engine)))
         overview_when(client, lambda model: True)
         before = engine.view["models"]
-        decided = engine.call(commands.decide(Asked()))
+        decided = engine.call(DecisionCommand())
         overview_when(client, lambda model: model["counts"]["decisions"] == 1)
         assert decided.id == engine.view["models"]["default"]["story"]["latest"][0]["id"]
         assert engine.view["models"]["other"] is before["other"]
@@ -107,7 +108,7 @@ def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
         story = Story()
         before = story(engine.state)["models"]["default"]
         assert story(engine.state)["models"]["default"] is before
-        engine.call(commands.decide(Asked()))
+        engine.call(DecisionCommand())
         taken = State.from_bytes(engine.state.to_bytes(), engine.store)
         assert story(taken)["models"]["default"]["counts"]["decisions"] == 1
 
@@ -117,8 +118,8 @@ def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) 
         heard: list[tuple[str, int]] = []
         engine.on_event.append(lambda event, state: heard.append((type(event).__name__, state.seq)))
         serve(engine)
-        engine.call(commands.decide(Asked(id="x")))
-        engine.call(commands.reward(Given("x", 1.0)))
+        engine.call(DecisionCommand(id="x"))
+        engine.call(RewardCommand("x", 1.0))
         names = ["VersionAdded", "VersionActivated", "Decided", "Rewarded", "Closed"]
         assert heard == [(name, seq) for seq, name in enumerate(names, start=1)]
 
@@ -157,7 +158,7 @@ def test_of_a_great_many_arms_those_chosen_most_are_shown(tmp_path: Path) -> Non
     with running(tmp_path / "d.db") as engine:
         serve(engine, OpenLearner({f"arm {n}": True for n in range(60)}, seed=1))
         for n in range(3):
-            engine.call(commands.decide(Asked(labels=["arm 59"], id=str(n))))
+            engine.call(DecisionCommand(labels=["arm 59"], id=str(n)))
         told = arms_of(engine.state.models["default"])
         assert next(iter(told["plays"].items())) == ("arm 59", 3)
         assert (len(told["plays"]), told["count"]) == (50, 60)

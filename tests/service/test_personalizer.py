@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from invariant_bandits.service.protocols.personalizer.routes import CALLS
-from invariant_bandits.service.replay import replayed, restored
-from invariant_bandits.service.serve import Settings, application, opened
+from invariant_bandits.service.replay import replay_all, restore
+from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.store.sqlite import SqliteStore
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 
@@ -158,7 +158,7 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None
 
 
 def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
-    with TestClient(application(opened(Settings(store=str(tmp_path / "d.db"))))) as loops:
+    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
         loops.put(f"{V1}/configurations/service", json=RULES | {"rewardWaitTime": "PT0S"})
         for n in range(20):
             reward(loops, rank(loops, excludedActions=["News"] if n % 2 else [])["eventId"], 0.5)
@@ -168,11 +168,11 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
         slots = loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
         live = loops.get("/v1/model").json()["state_hash"]
     store = SqliteStore(tmp_path / "d.db")
-    for state in (restored(store), replayed(store)):
+    for state in (restore(store), replay_all(store)):
         assert state.hashes() == {"default": live}
-        assert set(state.models["default"].kept) == {"personalizer rules", "importance f1"}
+        assert set(state.models["default"].documents) == {"personalizer rules", "importance f1"}
     store.close()
-    with TestClient(application(opened(Settings(store=str(tmp_path / "d.db"))))) as loops:
+    with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
         again = loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
         assert again == slots
 

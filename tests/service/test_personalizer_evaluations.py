@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.protocols.evaluations import TooManyError, stretch
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given
 from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward
 from served_models import Clock, running, serve
 
@@ -83,8 +83,8 @@ def test_a_stretch_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: P
                 rules = Configuration(mode="logging")
                 engine.call(commands.configure("default", rules), alone=True)
             clock.now = 1_000_000.0 + 60.0 * n
-            engine.call(commands.decide(Asked(id=f"d{n}")))
-            engine.call(commands.reward(Given(f"d{n}", float(n))))
+            engine.call(DecisionCommand(id=f"d{n}"))
+            engine.call(RewardCommand(f"d{n}", float(n)))
         events, store = engine.state.seq, engine.store
         whole = stretch(store, events, "default", rules, 0.0, 2e6)
         assert whole.rewards.tolist() == [float(n) for n in range(10)]

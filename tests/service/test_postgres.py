@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.events import decision_key, decoded
-from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.events import decision_key, decode_event
+from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.store.base import StoreError, UnavailableError
 from invariant_bandits.service.store.postgres import PostgresStore, shown
 from postgres_players import Player, cut
@@ -18,7 +18,9 @@ from served_models import running, serve
 
 
 @pytest.mark.parametrize("how", ["restart", "crash", "cut"])
-def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: PostgresServer, how: str) -> None:
+def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
+    postgres: PostgresServer, how: str
+) -> None:
     address = postgres.fresh()
     with running(address) as engine:
         serve(engine)
@@ -42,11 +44,11 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
         live = engine.state.hashes()
         learned = engine.state.models["default"].counts.learned
     store = PostgresStore(address, writing=False)
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     closed = 0
     for player in players:
         for id, place in player.decided.items():
-            kinds = [decoded(row.event) for row in store.of_key(decision_key(id, "default"))]
+            kinds = [decode_event(row.event) for row in store.of_key(decision_key(id, "default"))]
             assert [one.place for one in kinds if isinstance(one, commands.Decided)] == [place]
             settled = [one for one in kinds if type(one).__name__ == "Closed"]
             assert len(settled) <= 1

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from browsers import free_port, listening
-from invariant_bandits.service.serve import Settings, opened
+from invariant_bandits.service.serve import ServiceSettings, open_service
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 
 def test_the_example_of_the_client_runs(tmp_path: Path, capsys: Any) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    service = opened(Settings(store=str(tmp_path / "d.db")))
+    service = open_service(ServiceSettings(store=str(tmp_path / "d.db")))
     with listening(service, free_port()) as url:
         names: dict[str, Any] = {}
         exec(example.replace("http://127.0.0.1:8080", url), names)

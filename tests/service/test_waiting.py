@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Batch
-from invariant_bandits.service.engine import LARGEST_BATCH, Engine
-from invariant_bandits.service.replay import replayed
+from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import Asked, Given, State
+from invariant_bandits.service.state import State
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import Clock, running, serve
 
@@ -22,7 +22,7 @@ def rules(engine: Engine, wait: float | None, **more: object) -> None:
 
 def decide(engine: Engine, *ids: str) -> None:
     for id in ids:
-        engine.call(commands.decide(Asked(id=id)))
+        engine.call(DecisionCommand(id=id))
 
 
 def settled(engine: Engine, *ids: str) -> list[str | None]:
@@ -61,21 +61,21 @@ def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
         decide(engine, "at once")
         rules(engine, 60.0, default_reward=0.0)
         decide(engine, "first", "second")
-        assert engine.call(commands.reward(Given("at once", 1.0))) == "learned"
+        assert engine.call(RewardCommand("at once", 1.0)) == "learned"
         rules(engine, None)
-        assert engine.call(commands.reward(Given("second", 1.0))) == "waiting"
+        assert engine.call(RewardCommand("second", 1.0)) == "waiting"
         clock.now += 61.0
         assert settled(engine, "first", "second") == ["no reward", "reward"]
         assert len(engine.state.models["default"].waiting) == 0
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db")
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()
 
 
 def test_more_decisions_than_fit_a_batch_are_all_settled_once(tmp_path: Path) -> None:
-    clock, count = Clock(), 2 * LARGEST_BATCH + 7
-    with running(tmp_path / "d.db", clock) as engine:
+    clock, count = Clock(), 2 * 32 + 7
+    with running(tmp_path / "d.db", clock, largest_batch=32) as engine:
         serve(engine)
         rules(engine, 5.0, default_reward=0.5)
         decide(engine, *(str(n) for n in range(count)))
@@ -94,13 +94,16 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
     clock.now -= 3_600.0
     with running(tmp_path / "d.db", clock) as engine:
         decide(engine, "after")
-        look = [commands.inspect(lambda state, id=id: state.record(id, "default", {})) for id in ("before", "after")]
+        look = [
+            commands.inspect(lambda state, id=id: state.record(id, "default", {}))
+            for id in ("before", "after")
+        ]
         times = [engine.call(command).decided.time for command in look]
         assert times[0] <= times[1] < times[0] + 60.0
 
 
 def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
-    def broken(state: State, batch: Batch) -> None:
+    def broken(state: State, batch: EventBatch) -> None:
         raise ZeroDivisionError("a slip")
 
     with running(tmp_path / "d.db") as engine:
@@ -109,7 +112,7 @@ def test_a_work_that_fails_costs_nobody_else_anything(tmp_path: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             engine.call(broken)
         with pytest.raises(ValueError, match="cannot be stored"):
-            engine.call(commands.decide(Asked(context={"half a sign: \ud800": 1.0})))
+            engine.call(DecisionCommand(context={"half a sign: \ud800": 1.0}))
         assert engine.state.hashes() == before
         decide(engine, "next")
 
@@ -126,9 +129,9 @@ def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         decide(engine, "x")
-        engine.call(commands.reward(Given("x", 1.0)))
+        engine.call(RewardCommand("x", 1.0))
         assert engine.state.models["default"].counts.refused == 1
         live = engine.state.hashes()
     store = SqliteStore(tmp_path / "d.db")
-    assert replayed(store).hashes() == live
+    assert replay_all(store).hashes() == live
     store.close()

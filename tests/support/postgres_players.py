@@ -7,9 +7,8 @@ import time
 
 import psycopg
 
-from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.base import UnavailableError
 from postgres_server import PostgresServer
 
@@ -17,7 +16,9 @@ from postgres_server import PostgresServer
 def cut(server: PostgresServer) -> None:
     """End all connections to the server."""
     with psycopg.connect(server.address, autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
 
 
 class Player(threading.Thread):
@@ -37,9 +38,9 @@ class Player(threading.Thread):
             id = f"{self.name} {number}"
             try:
                 self.decided[id] = self.engine.call(
-                    commands.decide(Asked(context={"hour": str(number % 3)}, id=id))
+                    DecisionCommand(context={"hour": str(number % 3)}, id=id)
                 ).place
-                self.engine.call(commands.reward(Given(id, 1.0)))
+                self.engine.call(RewardCommand(id, 1.0))
                 self.rewarded.add(id)
             except UnavailableError:
                 self.refused += 1

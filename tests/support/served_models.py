@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,12 @@ import pyarrow as pa
 
 import invariant_bandits as ib
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Work
+from invariant_bandits.service.commands import Command, DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.state import Asked, Given
 from invariant_bandits.service.store.open_store import open_store
 
 
@@ -33,9 +33,9 @@ class Clock:
 
 
 @contextmanager
-def running(path: Path | str, clock: Any = None) -> Iterator[Engine]:
+def running(path: Path | str, clock: Any = None, **options: Any) -> Iterator[Engine]:
     """An engine on the store at a path or address, stopped in order at the end."""
-    engine = Engine(open_store(path)) if clock is None else Engine(open_store(path), clock=clock)
+    engine = Engine(open_store(path), clock=clock or time.time, **options)
     engine.start()
     try:
         yield engine
@@ -62,19 +62,19 @@ def fitted(seed: int = 7) -> FittedLearner:
     return FittedLearner(labelled_model(), seed)
 
 
-def all_of(works: Iterable[Work]) -> Work:
+def all_of(works: Iterable[Command]) -> Command:
     """Several works in one batch: one commit for all, every decision in the state before it."""
     those = list(works)
     return lambda state, batch: [one(state, batch) for one in those]
 
 
 def play_together(
-    engine: Engine, asked: Sequence[Asked], reward: Callable[[Decided], float], size: int = 50
+    engine: Engine, asked: Sequence[DecisionCommand], reward: Callable[[Decided], float], size: int = 50
 ) -> list[Decided]:
     """Decide and reward rounds, so many at a time."""
     played: list[Decided] = []
     for start in range(0, len(asked), size):
-        decided = engine.call(all_of(commands.decide(one) for one in asked[start : start + size]))
-        engine.call(all_of(commands.reward(Given(one.id, reward(one), model=one.model)) for one in decided))
+        decided = engine.call(all_of(one for one in asked[start : start + size]))
+        engine.call(all_of(RewardCommand(one.id, reward(one), model=one.model) for one in decided))
         played += decided
     return played

@@ -21,7 +21,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.serve import Settings, opened, run
+from invariant_bandits.service.serve import ServiceSettings, open_service, run
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.simulation.shop import BANNERS, WEEKS, Shop
 
@@ -127,7 +127,7 @@ class Visitors:
 
 def prepared(
     store: Path, shop: Shop, plan: Plan, *, host: str = "127.0.0.1", port: int, say: Say
-) -> tuple[Service, Settings]:
+) -> tuple[Service, ServiceSettings]:
     """A service, not yet listening, with two versions of a model of the shop and an empty model of its banners."""
     say(f"fitting a model to {WEEKS} weeks of simulated logs")
     log = shop.log()
@@ -136,8 +136,8 @@ def prepared(
         (f"weeks 1 to {EARLY_WEEKS}", fit_logs(early, windows=EARLY_WEEKS)),
         (f"weeks 1 to {WEEKS}", fit_logs(log, windows=WEEKS)),
     ]
-    settings = Settings(store=str(store), models={}, host=host, port=port)
-    service = opened(settings, empty_model=False)
+    settings = ServiceSettings(store=str(store), models={}, host=host, port=port)
+    service = open_service(settings, empty_model=False)
     engine = service.engine
     if SHOP not in engine.state.models:
         for note, model in models:

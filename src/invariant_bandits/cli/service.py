@@ -42,12 +42,12 @@ def serve(
     schedule = _plan(learn_at, learn_every, activate)
     # the store is checked while the rest is imported
     begun = begin(store) if role == "alone" and not is_address(store) else None
-    from invariant_bandits.service.background.schedule import Plan
+    from invariant_bandits.service.background.schedule import RefitSchedule
     from invariant_bandits.service.responses import Limits
-    from invariant_bandits.service.serve import Settings, serve
+    from invariant_bandits.service.serve import ServiceSettings, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    settings = Settings(
+    settings = ServiceSettings(
         store=store,
         models=model_files,
         host=host,
@@ -57,7 +57,7 @@ def serve(
         limits=Limits(rate=rate),
         role=cast("Role", role),
         logs=log_files,
-        plan=Plan(*schedule),
+        plan=RefitSchedule(*schedule),
     )
     raise typer.Exit(serve(settings, lambda line: console.print(line), begun))
 
@@ -87,7 +87,7 @@ def _model_files(entries: list[str]) -> dict[str, Path]:
 def _plan(
     at: str, every: float | None, activate: str
 ) -> tuple[float | None, tuple[int, int] | None, Activation]:
-    """When to learn, as it was said: what a Plan is made of."""
+    """When to learn, as it was said: what a RefitSchedule is made of."""
     rules: dict[str, Activation] = {"better": "better", "always": "always", "never": "never"}
     if activate not in rules:
         raise InputError(f"--activate must be better, always or never, got {activate!r}")

@@ -18,8 +18,8 @@ from invariant_bandits.cli.common import plain_console as console
 
 def verify(store: str, as_json: bool = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
-    from invariant_bandits.service.replay import UnappliableError, restored
-    from invariant_bandits.service.state import set_aside_in
+    from invariant_bandits.service.replay import UnappliableError, restore
+    from invariant_bandits.service.state import set_aside_events
     from invariant_bandits.service.store.open_store import open_store
     from invariant_bandits.service.store.postgres import is_address
     from invariant_bandits.service.store.sqlite import check_journal, is_in_use
@@ -34,7 +34,7 @@ def verify(store: str, as_json: bool = False) -> None:
         with _bar("checking", as_json) as progress:
             events = verify(where, every_row=True, progress=lambda done, all: progress("events", done, all))
         first, head = opened.start().seq, opened.head()
-        aside, known = restored(opened).aside, set_aside_in(opened)
+        aside, known = restore(opened).aside, set_aside_events(opened)
     finally:
         opened.close()
     for seq in sorted(aside.keys() - known.keys()):
@@ -68,14 +68,14 @@ def _lines(aside: dict[int, str]) -> list[str]:
 
 def replay(store: str, as_json: bool = False) -> None:
     """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
-    from invariant_bandits.service.replay import replayed
+    from invariant_bandits.service.replay import replay_all
     from invariant_bandits.service.store.open_store import open_store
 
     opened = open_store(store, writing=False)
     try:
         base, end = opened.base(), opened.head().seq
         with _bar("replaying", as_json) as progress:
-            state = replayed(opened, lambda done: progress("events", done, end), end)
+            state = replay_all(opened, lambda done: progress("events", done, end), end)
     finally:
         opened.close()
     answer: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated, decision_key
-from invariant_bandits.service.state import Record, Served, State
+from invariant_bandits.service.state import Record, ServedModel, State
 
 MOST_STRETCHES = 160
 FIRST_LENGTH = 5
@@ -120,7 +120,7 @@ class Stretches:
 
     @property
     def count(self) -> int:
-        """Settled decisions."""
+        """SettledDecision decisions."""
         return self._whole.count + self.last.count
 
     def add(self, decided: Decided, reward: float) -> None:
@@ -147,7 +147,7 @@ LATEST = 12
 """Decisions, and settled decisions, that are shown."""
 
 
-def versions_of(served: Served) -> list[dict[str, Any]]:
+def versions_of(served: ServedModel) -> list[dict[str, Any]]:
     """All versions of a model, the active one marked."""
     before = served.activations[-2] if len(served.activations) > 1 else None
     return [
@@ -165,7 +165,7 @@ def versions_of(served: Served) -> list[dict[str, Any]]:
     ]
 
 
-def exploration_of(served: Served) -> dict[str, Any]:
+def exploration_of(served: ServedModel) -> dict[str, Any]:
     """What chance does and costs: the share of uniform chance, of other actions, and the reward it is expected to cost.
 
     `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was worked out for.
@@ -179,7 +179,7 @@ def exploration_of(served: Served) -> dict[str, Any]:
     }
 
 
-def arms_of(served: Served) -> dict[str, Any]:
+def arms_of(served: ServedModel) -> dict[str, Any]:
     """The arms that were chosen most, whether the registered ones are active, and how many there are."""
     registered = served.learner.arms
     known = registered or served.plays
@@ -198,13 +198,13 @@ class Chapter:
     ----------
     changed : bool
         Whether anything happened since it was last told.
-    served : Served or None
+    served : ServedModel or None
         The model that was last told of; another one of its name where a whole state was taken over.
     """
 
     def __init__(self) -> None:
         self.changed = True
-        self.served: Served | None = None
+        self.served: ServedModel | None = None
         self.stretches = Stretches()
         self.latest: deque[Decided] = deque(maxlen=LATEST)
         self.settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
@@ -285,7 +285,7 @@ class Story:
                 self._told[name] = self._tell(served, chapter)
         return {"since": self.since, "models": dict(self._told)}
 
-    def _tell(self, served: Served, chapter: Chapter) -> dict[str, Any]:
+    def _tell(self, served: ServedModel, chapter: Chapter) -> dict[str, Any]:
         about = self._about_of(served)
         chapter.believe(about)
         return {
@@ -300,7 +300,7 @@ class Story:
             "story": chapter.told(),
         }
 
-    def _about_of(self, served: Served) -> dict[str, Any]:
+    def _about_of(self, served: ServedModel) -> dict[str, Any]:
         """What the learner tells, asked again only when it has changed."""
         now = (served.version, served.learner.rounds)
         if served.name not in self._about or self._about[served.name][0] != now:

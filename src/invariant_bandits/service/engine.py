@@ -20,12 +20,11 @@ from typing import Any
 
 from invariant_bandits.service import commands, replay
 from invariant_bandits.service.clock import Time
-from invariant_bandits.service.commands import Answer, Batch, Task, Teller, Work, tell_all
-from invariant_bandits.service.events import AnyEvent, SetAside, decoded
-from invariant_bandits.service.state import State
+from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
+from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
+from invariant_bandits.service.state import State, UnappliableError
 from invariant_bandits.service.store.base import OvertakenError, Row, StoreError, UnavailableError
 
-LARGEST_BATCH = 256
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
 """A snapshot is taken after so many events."""
@@ -35,8 +34,6 @@ FOLLOW_EVERY = 0.1
 """Seconds between two looks at what other processes have added to a shared store."""
 MOST_FOLLOWED = 2048
 """So many events of others are followed before requests have their turn again."""
-TRY_EVERY = 1.0
-"""Seconds between two attempts at a store that has failed."""
 
 log = logging.getLogger("invariant_bandits.service")
 
@@ -52,10 +49,23 @@ class Engine:
         Seconds since 1970.
     publish_every : float
         Seconds between two snapshots for processes that decide from them; infinity if there are none.
+    retry_every : float
+        Seconds between two attempts at a store that has failed.
+    largest_batch : int
+        Commands that share a commit.
     """
 
-    def __init__(self, store: Any, *, clock: Callable[[], float] = time.time, publish_every: float = math.inf) -> None:
-        self.store, self.clock, self.publish_every = store, clock, publish_every
+    def __init__(
+        self,
+        store: Any,
+        *,
+        clock: Callable[[], float] = time.time,
+        publish_every: float = math.inf,
+        retry_every: float = 1.0,
+        largest_batch: int = 256,
+    ) -> None:
+        self.store, self.clock = store, clock
+        self.publish_every, self.retry_every, self.largest_batch = publish_every, retry_every, largest_batch
         self.state = self._first_state()
         self.failure: BaseException | None = None
         self.available = True
@@ -67,9 +77,9 @@ class Engine:
         self._tried = 0.0
         self._doubtful: dict[int, str] = {}
         self._viewed = 0.0
-        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueuedCommand | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._taken: list[Task] = []
+        self._taken: list[QueuedCommand] = []
         self._started = self._ended = False
 
     # -- from outside --
@@ -88,36 +98,31 @@ class Engine:
         self.store.close()
 
     def _first_state(self) -> State:
-        return replay.restored(self.store)
+        return replay.restore(self.store)
 
     def _finish(self) -> None:
         if self.failure is None:
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
 
-    async def submit(self, work: Work, *, alone: bool = False) -> Any:
-        """The answer of some work, after everything it proposed is durable."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._put(Task(work, Teller(loop, future), alone))
+    async def submit(self, command: Command, *, alone: bool = False) -> Any:
+        """Return the answer of a command, after everything it proposed is durable."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._put(QueuedCommand(command, future, alone))
         return await future
 
-    def call(self, work: Work, *, alone: bool = False) -> Any:
-        """The same for callers without an event loop."""
+    def call(self, command: Command, *, alone: bool = False) -> Any:
+        """Do the same for callers without an event loop."""
         future: Future[Any] = Future()
-
-        def tell(answer: Any, error: BaseException | None) -> None:
-            future.set_result(answer) if error is None else future.set_exception(error)
-
-        self._put(Task(work, tell, alone))
+        self._put(QueuedCommand(command, future, alone))
         return future.result()
 
-    def _put(self, task: Task) -> None:
+    def _put(self, item: QueuedCommand) -> None:
         if self.failure is not None:
             raise UnavailableError(f"the service has stopped: {self.failure}")
         if self._queue.qsize() >= MOST_QUEUED:
             raise UnavailableError("too many requests wait")
-        self._queue.put(task)
+        self._queue.put(item)
         if self._ended:  # meanwhile: nobody would take it
             self._refuse_rest()
 
@@ -137,12 +142,11 @@ class Engine:
     def _step(self) -> bool:
         """Take what was asked, commit it, tell; False when it is time to end."""
         self._taken, go_on = self._take()
-        tasks = self._taken
-        while tasks:
-            alone = next((place for place, task in enumerate(tasks) if task.alone), len(tasks))
-            part = tasks[:alone] if alone else tasks[:1]
+        while self._taken:
+            alone = next((place for place, item in enumerate(self._taken) if item.alone), len(self._taken))
+            part = self._taken[: alone or 1]
             self._serve(part)
-            self._taken = tasks = tasks[len(part) :]
+            self._taken = self._taken[len(part) :]
         now = self._time.now()
         self._tend(now)
         self._try_again()
@@ -155,8 +159,8 @@ class Engine:
             with contextlib.suppress(UnavailableError):
                 self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
         if self.state.next_due() <= now:
-            due = self.state.due(now, LARGEST_BATCH)
-            self._serve([Task(commands.settle(*one), lambda answer, error: None) for one in due])
+            due = self.state.due(now, self.largest_batch)
+            self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
@@ -173,67 +177,62 @@ class Engine:
         for row in rows:
             try:
                 replay.follow(self.state, [row])
-            except replay.UnappliableError as error:
-                self.state = replay.restored(self.store, {**self.state.aside, error.seq: error.why})
+            except UnappliableError as error:
+                self.state = replay.restore(self.store, {**self.state.aside, error.seq: error.why})
                 return
-            self._tell(decoded(row.event))
+            self._notify(decode_event(row.event))
 
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
         due_in = max(self.state.next_due() - self._time.now(), 0.0)
         return min(due_in, FOLLOW_EVERY if self._is_shared else VIEW_EVERY)
 
-    def _take(self) -> tuple[list[Task], bool]:
+    def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
-        tasks: list[Task] = []
+        queued: list[QueuedCommand] = []
         try:
-            task = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
-            while task is not None:
-                tasks.append(task)
-                if len(tasks) >= LARGEST_BATCH:
-                    return tasks, True
-                task = self._queue.get_nowait()
-            return tasks, False
+            item = self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+            while item is not None:
+                queued.append(item)
+                if len(queued) >= self.largest_batch:
+                    return queued, True
+                item = self._queue.get_nowait()
+            return queued, False
         except queue.Empty:
-            return tasks, True
+            return queued, True
 
-    def _serve(self, tasks: Sequence[Task]) -> None:
-        """One batch: propose, commit, apply, tell."""
-        answers: list[Answer] = [(task, None, None) for task in tasks]
+    def _serve(self, queued: Sequence[QueuedCommand]) -> None:
+        """Serve one batch: propose, commit, apply, answer."""
         try:
-            batch, answers = self._proposed(tasks)
+            batch = self._propose(queued)
             if batch.events:
-                while not self._committed(batch):
-                    batch, answers = self._proposed(tasks)
-                if batch.refused:
-                    answers = [
-                        (task, None if place in batch.refused else given, batch.refused.get(place, failed))
-                        for place, (task, given, failed) in enumerate(answers)
-                    ]
-                if any(task.alone for task in tasks):
-                    self._published = -math.inf  # those who decide elsewhere shall know at once
+                while not self._commit(batch):
+                    batch = self._propose(queued)
+                for place, error in batch.refused.items():
+                    queued[place].error = error
+                if any(item.alone for item in queued):
+                    self._published = -math.inf  # processes that decide elsewhere shall know at once
         except UnavailableError as error:
-            answers = [(task, None, failed or error) for task, _, failed in answers]
-            if self._is_shared:
-                self.store.abandon()
-        tell_all(answers)
+            for item in queued:
+                item.error = item.error or error
+            self.store.abandon()
+        resolve_all(queued)
 
-    def _proposed(self, tasks: Sequence[Task]) -> tuple[Batch, list[Answer]]:
-        """What some tasks propose in the present state, and what they would answer."""
-        batch = Batch(self._time.now())
-        answers: list[Answer] = []
-        for place, task in enumerate(tasks):
-            proposed = len(batch.events)
+    def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
+        """Return what the commands propose in the present state, and note their answers."""
+        batch = EventBatch(self._time.now())
+        for place, item in enumerate(queued):
+            proposed, item.error = len(batch.events), None
             try:
-                answers.append((task, task.work(self.state, batch), None))
+                item.answer = item.command(self.state, batch)
             except Exception as error:  # proposing changes nothing: only this one fails
                 if len(batch.events) != proposed or isinstance(error, StoreError | UnavailableError):
                     raise
-                answers.append((task, None, error))
+                item.error = error
             batch.owners += [place] * (len(batch.events) - proposed)
-        return batch, answers
+        return batch
 
-    def _committed(self, batch: Batch) -> bool:
+    def _commit(self, batch: EventBatch) -> bool:
         """Make what was proposed durable, and so; False if there were events before it that it does not know of yet."""
         if not self.available:
             known = self.state.seq
@@ -250,35 +249,40 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except UnavailableError as error:  # what was stored and not applied is followed when it is there again
+        except (
+            UnavailableError
+        ) as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
         return True
 
-    def _tell(self, event: AnyEvent) -> None:
+    def _notify(self, event: AnyEvent) -> None:
         for listener in self.on_event:
             listener(event, self.state)
 
-    def _append(self, batch: Batch) -> None:
-        seen = {"seen": self.state.seq} if self._is_shared else {}
-        rows = self.store.append(batch.stored, batch.contents, **seen)
+    def _append(self, batch: EventBatch) -> None:
+        rows = self.store.append(batch.stored, batch.contents, seen=self.state.seq)
         if rows and rows[0].seq != self.state.seq:
             raise StoreError(f"event {self.state.seq} was written by another process")
-        first = self.state.seq
-        for place, event in enumerate(batch.events):
+        first, events = self.state.seq, list(batch.events)
+        for place, event in enumerate(events):
             try:
-                replay.advance(self.state, event)
-            except replay.UnappliableError as error:
+                self.state.apply(event)
+            except UnappliableError as error:
                 self._take_back(batch, first, error)
-                for told in range(place, len(batch.events)):
-                    if first + told not in self.state.aside:
-                        self._tell(batch.events[told])
-                return
-            self._tell(event)
+                events = [
+                    late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside
+                ]
+                break
+            self._notify(event)
+        else:
+            return
+        for event in events:
+            self._notify(event)
 
-    def _take_back(self, batch: Batch, first: int, error: replay.UnappliableError) -> None:
-        """Set aside all events of the tasks of which one could not be applied: the state is as if they had not asked.
+    def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
+        """Set aside all events of commands of which one could not be applied, as if these had not been asked.
 
         The state is made again from the newest snapshot, since a learner that raised may be half changed.
         """
@@ -298,10 +302,12 @@ class Engine:
 
         Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again later.
         """
-        state = replay.restored(self.store, self._doubtful)
+        state = replay.restore(self.store, self._doubtful)
         more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
         if more:
-            raise UnavailableError(f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}")
+            raise UnavailableError(
+                f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}"
+            )
         self.state = state
 
     def _set_aside_for_good(self) -> None:
@@ -309,7 +315,7 @@ class Engine:
         aside, self._doubtful = self._doubtful, {}
         with contextlib.suppress(UnavailableError):
             self._snapshot()
-        self._serve([Task(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]), lambda *_: None)])
+        self._serve([QueuedCommand(lambda state, batch: batch.add(state, [SetAside(batch.tick(), aside)]))])
 
     def _recover(self) -> None:
         """After a failed commit: connect anew; what was written although it seemed to fail is followed."""
@@ -322,7 +328,7 @@ class Engine:
 
     def _try_again(self) -> None:
         """Find out now and then, without waiting for a request, whether the store takes events again."""
-        if not self.available and time.monotonic() - self._tried >= TRY_EVERY:
+        if not self.available and time.monotonic() - self._tried >= self.retry_every:
             with contextlib.suppress(UnavailableError):
                 self._recover()
                 self._snapshot()
@@ -353,12 +359,11 @@ class Engine:
         error = UnavailableError(
             "the service is ending" if self.failure is None else f"the service has stopped: {self.failure}"
         )
-        taken, self._taken = self._taken, []
-        tell_all([(task, None, error) for task in taken])
-        while True:
-            try:
-                task = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            if task is not None:
-                task.told(None, error)
+        refused, self._taken = self._taken, []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._queue.get_nowait()
+                refused += [] if item is None else [item]
+        for item in refused:
+            item.error = error
+        resolve_all(refused)

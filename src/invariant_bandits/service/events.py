@@ -13,6 +13,9 @@ from invariant_bandits.service.settings import Configuration
 LONGEST_SLOT = 128
 ASIDE = "\x01set aside"
 """Key of events that set others aside; ids have printable characters only."""
+ClosedBecause = Literal[
+    "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
+]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -157,7 +160,7 @@ class Closed(Event, frozen=True, array_like=True, tag="closed"):
     id: str
     model: str
     value: float | None
-    why: Literal["reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"]
+    why: ClosedBecause
 
 
 class Grouped(Event, frozen=True, array_like=True, tag="group"):
@@ -168,7 +171,7 @@ class Grouped(Event, frozen=True, array_like=True, tag="group"):
     slots: list[str]
 
 
-class Kept(Event, frozen=True, array_like=True, tag="kept"):
+class DocumentSaved(Event, frozen=True, array_like=True, tag="kept"):
     """Something a door wants to find again under a name; None: no longer. Decisions do not depend on it."""
 
     model: str
@@ -194,7 +197,7 @@ AnyEvent = (
     | Rewarded
     | Closed
     | Grouped
-    | Kept
+    | DocumentSaved
     | SetAside
 )
 
@@ -202,12 +205,12 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
 
-def encoded(event: AnyEvent) -> bytes:
+def encode_event(event: AnyEvent) -> bytes:
     """The stored form; the same event has the same bytes."""
     return _encoder.encode(event)
 
 
-def decoded(body: bytes) -> AnyEvent:
+def decode_event(body: bytes) -> AnyEvent:
     """The event in its stored form."""
     return _decoder.decode(body)
 

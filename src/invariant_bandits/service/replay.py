@@ -3,69 +3,41 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
-from invariant_bandits.service.events import AnyEvent, Decided, SetAside, decision_key, decoded, encoded, key_of
-from invariant_bandits.service.state import Asked, State, set_aside_in
-from invariant_bandits.service.store.base import Row, StoreError, UnavailableError
+from invariant_bandits.service.events import (
+    AnyEvent,
+    Decided,
+    SetAside,
+    decision_key,
+    decode_event,
+    encode_event,
+    key_of,
+)
+from invariant_bandits.service.state import State, UnappliableError, set_aside_events
+from invariant_bandits.service.store.base import Row, StoreError
 from invariant_bandits.storage import FileError
-
-NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
-"""What says nothing about an event that is being applied: it may succeed later."""
 
 log = logging.getLogger("invariant_bandits.service")
 
 
-class UnappliableError(StoreError):
-    """An event from which no state follows; the state may be half changed.
-
-    Parameters
-    ----------
-    seq : int
-        Number of the event.
-    why : str
-        Its kind, its model, and what was raised.
-    """
-
-    def __init__(self, seq: int, why: str) -> None:
-        super().__init__(f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside")
-        self.seq, self.why = seq, why
-
-
-def advance(state: State, event: AnyEvent) -> None:
-    """Make the state that of after the event; UnappliableError names one that cannot be applied."""
-    try:
-        state.apply(event)
-    except NOT_THE_EVENT:
-        raise
-    except Exception as error:
-        kind, model = type(event).__struct_config__.tag, getattr(event, "model", "none")
-        said = " ".join(str(error).split())[:300]
-        raise UnappliableError(state.seq, f"{kind}, model {model}: {type(error).__name__}: {said}") from error
-
-
 def follow(state: State, rows: Iterable[Row]) -> None:
-    """Make the state that of after these rows, but for those that are set aside."""
+    """Apply the events of these rows; UnappliableError names the first from which no state follows."""
     for row in rows:
+        event: AnyEvent | None = None
         try:
-            event = decoded(row.event)
+            event = decode_event(row.event)
         except msgspec.MsgspecError as error:
             if row.seq not in state.aside:
                 raise UnappliableError(row.seq, f"unknown kind: {error}") from error
-            state.pass_over(None)
-            continue
-        if row.seq in state.aside:
-            state.pass_over(event)
-        else:
-            advance(state, event)
+        state.apply(event)
 
 
-def restored(store: Any, aside: Mapping[int, str] | None = None) -> State:
+def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
     """The state after all events of a store, from its newest snapshot on; it may be growing.
 
     Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside` names them.
@@ -85,7 +57,9 @@ def restored(store: Any, aside: Mapping[int, str] | None = None) -> State:
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
     if not least <= state.seq <= store.head().seq:  # others may go on adding events
-        raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
+        raise StoreError(
+            f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost"
+        )
     return state
 
 
@@ -97,7 +71,7 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
         if store.start().seq:
             raise StoreError("the first events were removed, and there is no snapshot to begin from")
         state = State(store)
-    state.aside |= set_aside_in(store) | dict(aside or {})
+    state.aside |= set_aside_events(store) | dict(aside or {})
     return state
 
 
@@ -112,19 +86,21 @@ def _loaded(store: Any, kept: tuple[int, bytes]) -> State | None:
 
 def repair(store: Any) -> dict[int, str]:
     """Set aside for good what cannot be applied; numbers of these events, and why."""
-    found = {seq: why for seq, why in restored(store).aside.items() if seq not in set_aside_in(store)}
+    found = {seq: why for seq, why in restore(store).aside.items() if seq not in set_aside_events(store)}
     if found:
         event = SetAside(last_time(store), found)
-        store.append([(key_of(event), encoded(event))])
+        store.append([(key_of(event), encode_event(event))])
     return found
 
 
 def last_time(store: Any) -> float:
     """When the last event happened; 0 without any."""
-    return max((decoded(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0)
+    return max(
+        (decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0
+    )
 
 
-def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
+def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
     """The state after all events, or the first `end`; every decision is made again and must be the same, bit for bit.
 
     It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest snapshot
@@ -133,14 +109,14 @@ def replayed(store: Any, progress: Callable[[int], None] | None = None, end: int
     base, newest = store.base(), store.latest_snapshot()
     if base is None and store.start().seq:
         raise StoreError("the first events were removed, and there is no snapshot to begin from")
-    aside = restored(store).aside
+    aside = restore(store).aside
     state = State(store) if base is None else State.from_bytes(base[1], store)
     state.aside |= aside
     published = Published(store, state)
     for _, group in groupby(store.rows(state.seq, end), key=lambda row: row.batch):
         batch = list(group)
         for row in batch:
-            event = None if row.seq in aside else decoded(row.event)
+            event = None if row.seq in aside else decode_event(row.event)
             if isinstance(event, Decided):
                 knew = state if event.at is None else published.at(event.at, state)
                 if knew is not None:
@@ -162,7 +138,7 @@ class Published:
         self._store = store
         self._last_use: dict[int, int] = {}
         for row in store.rows(first.seq):
-            event = None if row.seq in first.aside else decoded(row.event)
+            event = None if row.seq in first.aside else decode_event(row.event)
             if isinstance(event, Decided) and event.at is not None:
                 self._last_use[event.at] = row.batch
         self._kept: dict[int, State] = {}
@@ -181,7 +157,9 @@ class Published:
         """
         self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= now.seq}
         if seq not in self._kept and seq >= self._first:
-            raise StoreError(f"event {now.seq}: a decision was made from {seq} events, which is no state before it")
+            raise StoreError(
+                f"event {now.seq}: a decision was made from {seq} events, which is no state before it"
+            )
         return self._kept.get(seq)
 
 
@@ -195,9 +173,12 @@ def check(state: State, event: Decided) -> None:
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
-    asked = Asked(event.model, event.context, event.labels, event.actions)
-    _, choice = state.chosen(served, asked, event.draw)
-    if choice.place != event.place or choice.propensities != event.propensities or served.version != event.version:
+    _, choice = served.choose(event.context, event.labels, event.actions, event.draw)
+    if (
+        choice.place != event.place
+        or choice.propensities != event.propensities
+        or served.version != event.version
+    ):
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 
@@ -214,7 +195,7 @@ def compact(store: Any, before: float) -> Compacted:
     Decisions that wait for rewards stay, with all events after them, and so does the last batch. A reward that comes
     later for a decision that was removed is kept and counted as one without a decision.
     """
-    state = restored(store)
+    state = restore(store)
     start, end = store.start().seq, store.head().seq
     first = min(first_since(store, before, start, end), _oldest_needed(store, state, end))
     if first <= start:
@@ -235,7 +216,7 @@ def first_since(store: Any, time: float, first: int, last: int) -> int:
     last -= 1
     while first < last:
         middle = (first + last) // 2
-        if decoded(_row(store, middle).event).time < time:
+        if decode_event(_row(store, middle).event).time < time:
             first = middle + 1
         else:
             last = middle

@@ -22,8 +22,8 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.application import Service
-from invariant_bandits.service.background.schedule import Learning, Plan
-from invariant_bandits.service.commands import Answer, Batch, Task, Work
+from invariant_bandits.service.background.schedule import Learning, RefitSchedule
+from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
@@ -31,7 +31,7 @@ from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.responses import Limits
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import EmptyStoreError, Row, UnavailableError
-from invariant_bandits.service.store.open_store import Begun, open_store
+from invariant_bandits.service.store.open_store import VerifyingStore, open_store
 from invariant_bandits.service.store.postgres import is_address
 from invariant_bandits.service.store.verify import verify
 
@@ -86,10 +86,10 @@ class Decider(Engine):
         if newer is not None:
             self.state = newer
 
-    def _put(self, task: Task) -> None:
-        if task.alone:
+    def _put(self, item: QueuedCommand) -> None:
+        if item.alone:
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
-        super()._put(task)
+        super()._put(item)
 
     def _tend(self, now: float) -> None:
         self._take_newer()
@@ -100,24 +100,24 @@ class Decider(Engine):
     def _idle_for(self) -> float:
         return LOOK_EVERY
 
-    def _proposed(self, tasks: Sequence[Task]) -> tuple[Batch, list[Answer]]:
-        """What some tasks propose; what is known of their decisions is asked of the store, where others add to it."""
+    def _propose(self, queued: Sequence[QueuedCommand]) -> EventBatch:
+        """Return what the commands propose; their decisions are read from the store, to which others add."""
         self._take_newer()
         self.state.records.forget()
         try:
             self._seen = self.store.head().seq
-        except UnavailableError as error:
+        except UnavailableError:
             self.available = False
-            return Batch(self._time.now()), [(task, None, error) for task in tasks]
-        return super()._proposed(tasks)
+            raise
+        return super()._propose(queued)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """What others have added is asked for again when it matters."""
 
-    def _append(self, batch: Batch) -> None:
-        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.near))
+    def _append(self, batch: EventBatch) -> None:
+        self.store.append(batch.stored, batch.contents, seen=self._seen, keys=list(batch.pending))
         for event in batch.events:
-            self._tell(event)
+            self._notify(event)
 
     def _recover(self) -> None:
         self.store.reopen()
@@ -149,7 +149,7 @@ PAUSE = 0.25
 Say = Callable[[str], None]
 
 
-def engine_for(role: FleetRole, address: str, say: Say, begun: Begun | None = None) -> Engine:
+def engine_for(role: FleetRole, address: str, say: Say, begun: VerifyingStore | None = None) -> Engine:
     """The engine of a process with this role on the store under an address, or on one that is begun; not started."""
     if role not in get_args(FleetRole):
         raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
@@ -167,8 +167,8 @@ def engine_for(role: FleetRole, address: str, say: Say, begun: Begun | None = No
         raise
 
 
-def _finished(begun: Begun) -> Engine:
-    """The engine on a store whose check goes on while the state is restored; what the check finds is told first."""
+def _finished(begun: VerifyingStore) -> Engine:
+    """The engine on a store whose check goes on while the state is restore; what the check finds is told first."""
     try:
         try:
             engine = Engine(begun.store)
@@ -183,14 +183,14 @@ def _finished(begun: Begun) -> Engine:
 def opened_store(address: str, role: FleetRole, say: Say) -> Any:
     """The store under a path or `postgresql://…`, every event of it checked."""
     waiting: dict[str, Any] = (
-        {"wait": Patience(say, "another process learns: waiting for its turn")} if role == "learner" else {}
+        {"wait": Poller(say, "another process learns: waiting for its turn")} if role == "learner" else {}
     )
     return open_store(address, check=verify, **waiting)
 
 
 def _with_something_published(address: str, say: Say) -> Any:
     """The store, as soon as a learner has published something in it."""
-    pause = Patience(say, "waiting for a learner to publish its first model")
+    pause = Poller(say, "waiting for a learner to publish its first model")
     while True:
         try:
             store = open_store(address, learning=False)
@@ -202,7 +202,7 @@ def _with_something_published(address: str, say: Say) -> Any:
         pause()
 
 
-class Patience:
+class Poller:
     """Waits a little each time it is called, and says once why."""
 
     def __init__(self, say: Say, why: str) -> None:
@@ -220,7 +220,7 @@ log = logging.getLogger("invariant_bandits.service")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """How a service is started.
 
     Parameters
@@ -240,7 +240,7 @@ class Settings:
         See `roles`.
     logs : mapping of str to str
         Logs by the name of the model that is fitted to them, unless the store has it already.
-    plan : Plan
+    plan : RefitSchedule
         When and how models learn from their own history in the background.
     """
 
@@ -253,23 +253,25 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     role: FleetRole = "alone"
     logs: Mapping[str, str] = field(default_factory=dict)
-    plan: Plan = field(default_factory=Plan)
+    plan: RefitSchedule = field(default_factory=RefitSchedule)
 
 
-def opened(
-    settings: Settings,
+def open_service(
+    settings: ServiceSettings,
     say: Callable[[str], None] = lambda line: None,
     *,
     empty_model: bool = True,
-    begun: Begun | None = None,
+    begun: VerifyingStore | None = None,
     access: Access | None = None,
 ) -> Service:
-    """The service with its store checked, its state restored and its models there; not yet listening.
+    """The service with its store checked, its state restore and its models there; not yet listening.
 
     Where there is no model at all, an empty one is made if that is wanted. A store may be begun already.
     """
     if not settings.tokens and not is_loopback(settings.host):
-        raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
+        raise InputError(
+            f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)"
+        )
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say, begun)
@@ -277,7 +279,9 @@ def opened(
     engine.start()
     try:
         if empty_model and not settings.models and not settings.logs and not engine.state.models:
-            engine.call(commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
+            engine.call(
+                commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True
+            )
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
@@ -290,7 +294,7 @@ def opened(
     return Service(engine, access, settings.limits, learning=learning)
 
 
-def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
+def _bring_models(engine: Engine, settings: ServiceSettings, say: Callable[[str], None]) -> None:
     """Add the models that were given; one that is there already stays as it has learned."""
     for name, path in settings.models.items():
         learner: Learner = FittedLearner(Model.load(path), engine.store.seed)
@@ -298,18 +302,22 @@ def _bring_models(engine: Engine, settings: Settings, say: Callable[[str], None]
         say(f"{name}: version {version}")
     for name, log_path in settings.logs.items():
         if name not in engine.state.models:
-            from invariant_bandits.model.fit import fit_logs  # takes a second that a start without logs can do without
+            from invariant_bandits.model.fit import (
+                fit_logs,
+            )  # takes a second that a start without logs can do without
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)
-            version = engine.call(commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
+            version = engine.call(
+                commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True
+            )
             say(f"{name}: version {version}")
 
 
-def _brought(name: str, learner: Learner, note: str) -> Work:
+def _brought(name: str, learner: Learner, note: str) -> Command:
     """Add a version unless the model has one with exactly this content."""
 
-    def task(state: Any, batch: Batch) -> str:
+    def task(state: Any, batch: EventBatch) -> str:
         digest = hashlib.sha256(learner.to_bytes()).hexdigest()
         if name in state.models:
             for one in state.models[name].versions.values():
@@ -334,12 +342,16 @@ def application(service: Service) -> Starlette:
     return make_app(service, lifespan=lifespan)
 
 
-def serve(settings: Settings, say: Callable[[str], None] = lambda line: None, begun: Begun | None = None) -> int:
+def serve(
+    settings: ServiceSettings,
+    say: Callable[[str], None] = lambda line: None,
+    begun: VerifyingStore | None = None,
+) -> int:
     """Serve until asked to end, with the tokens read again at every SIGHUP; 0 if it ended in order."""
     access = Access(settings.tokens, settings.limits)
     signal.signal(signal.SIGHUP, lambda *_: _rotate(access, settings.token_file))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    return run(opened(settings, say, begun=begun, access=access), settings, say)
+    return run(open_service(settings, say, begun=begun, access=access), settings, say)
 
 
 def _rotate(access: Access, token_file: Path | None) -> None:
@@ -355,7 +367,7 @@ def _rotate(access: Access, token_file: Path | None) -> None:
         log.info("SIGHUP: read %d token(s) from %s", len(access.tokens), token_file)
 
 
-def run(service: Service, settings: Settings, say: Callable[[str], None] = lambda line: None) -> int:
+def run(service: Service, settings: ServiceSettings, say: Callable[[str], None] = lambda line: None) -> int:
     """Listen until asked to end; 0 if it ended in order."""
     import uvicorn
 

@@ -39,7 +39,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = "online"
 
 
-def aggregated(values: list[float], how: Aggregation) -> float:
+def aggregate(values: list[float], how: Aggregation) -> float:
     """One reward for several, which are in the order in which they came."""
     ordered = sorted(values)
     match how:

@@ -7,9 +7,9 @@ import hashlib
 import heapq
 import logging
 import math
-import secrets
+import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -24,24 +24,32 @@ from invariant_bandits.service.events import (
     ArmAdded,
     ArmRetired,
     Closed,
+    ClosedBecause,
     Configured,
     Decided,
+    DocumentSaved,
     Grouped,
-    Kept,
     Rewarded,
     SetAside,
     VersionActivated,
     VersionAdded,
     decision_key,
-    decoded,
+    decode_event,
     key_of,
 )
-from invariant_bandits.service.learners.base import Choice, Learner, Round, learner_from_bytes
-from invariant_bandits.service.settings import Configuration, aggregated
-from invariant_bandits.service.store.base import Row, StoreError
+from invariant_bandits.service.learners.base import (
+    Actions,
+    Choice,
+    Context,
+    Learner,
+    Round,
+    learner_from_bytes,
+)
+from invariant_bandits.service.settings import Configuration, aggregate
+from invariant_bandits.service.store.base import Row, StoreError, UnavailableError
 
 
-class Waiting:
+class Deadlines:
     """Ids of decisions and the ends of their waits.
 
     Parameters
@@ -49,7 +57,7 @@ class Waiting:
     ends : iterable of (float, str)
         When a wait ends, and the id of its decision.
 
-    >>> waiting = Waiting([(30.0, "long"), (10.0, "short")])
+    >>> waiting = Deadlines([(30.0, "long"), (10.0, "short")])
     >>> waiting.add(20.0, "between")
     >>> list(waiting.ended(25.0))
     ['short', 'between']
@@ -143,7 +151,7 @@ class Counts(msgspec.Struct):
 
 
 @dataclass
-class Served:
+class ServedModel:
     """A named model.
 
     Parameters
@@ -156,12 +164,12 @@ class Served:
         Their states; only that of the active version changes.
     activations : list of str
         Versions in the order in which they were activated, the active one last.
-    waiting : Waiting
+    waiting : Deadlines
         Decisions whose wait has not ended.
     plays : dict of str to int
         How often each arm was played; of at most MOST_COUNTED arms, the others together.
-    kept : dict of str to mapping
-        What doors want to find again, see the event Kept.
+    documents : dict of str to mapping
+        What protocols keep by name, see the event DocumentSaved.
     """
 
     name: str
@@ -169,10 +177,10 @@ class Served:
     versions: dict[str, VersionAdded] = field(default_factory=dict)
     learners: dict[str, Learner] = field(default_factory=dict)
     activations: list[str] = field(default_factory=list)
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: Deadlines = field(default_factory=Deadlines)
     counts: Counts = field(default_factory=Counts)
     plays: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -208,41 +216,82 @@ class Served:
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        content.update(msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations]))
+        content.update(
+            msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations])
+        )
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
         return content.hexdigest()
 
+    def choose(
+        self, context: Context, labels: Sequence[str], actions: Actions, draw: int
+    ) -> tuple[Round, Choice]:
+        """Return the round, and what is chosen in it in the present state."""
+        round = self.learner.round_of(context, labels, actions)
+        if self.configuration.mode == "online":
+            return round, self.learner.decide(round, draw, self.configuration.floor)
+        return round, Choice(0, [1.0] + [0.0] * (len(round.features) - 1))
+
+    def awaits(self, decided: Decided) -> bool:
+        """Return whether a decision is settled when its wait ends: by the rules under which it was made.
+
+        One that was proposed in this batch is not counted yet, and was made under the present rules.
+        """
+        proposed = decided.at is None and decided.draw >= self.counts.decisions
+        return decided.id in self.waiting or (proposed and self.configuration.reward_wait is not None)
+
+    def close(self, now: float, id: str, values: list[float]) -> Closed:
+        """Return the event that settles a decision with these rewards."""
+        rules = self.configuration
+        if rules.mode == "logging":
+            return Closed(now, id, self.name, None, "not learned in this mode")
+        if not values:
+            why: ClosedBecause = "no reward" if rules.default_reward is None else "default"
+            return Closed(now, id, self.name, rules.default_reward, why)
+        why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
+        return Closed(now, id, self.name, aggregate(values, rules.aggregation), why)
+
     def to_plain(self) -> dict[str, Any]:
-        """The whole state, for a snapshot."""
-        return {
-            "name": self.name,
-            "configuration": msgspec.to_builtins(self.configuration),
-            "versions": [msgspec.msgpack.encode(one) for one in self.versions.values()],
-            "learners": {name: [one.kind, one.to_bytes()] for name, one in self.learners.items()},
-            "activations": self.activations,
-            "waiting": list(self.waiting),
-            "counts": msgspec.to_builtins(self.counts),
-            "plays": self.plays,
-            "kept": self.kept,
-        }
+        """Return the whole state, as `ModelSnapshot` reads it."""
+        learners = {name: (learner.kind, learner.to_bytes()) for name, learner in self.learners.items()}
+        return {**vars(self), "learners": learners, "waiting": list(self.waiting)}
 
     @classmethod
-    def from_plain(cls, told: dict[str, Any]) -> Served:
-        """The model with this state."""
-        versions = [msgspec.msgpack.decode(one, type=VersionAdded) for one in told["versions"]]
-        learners = told["learners"].items()
+    def from_snapshot(cls, snapshot: ModelSnapshot) -> ServedModel:
+        """Return the model with this state."""
+        learners = {
+            name: learner_from_bytes(kind, content, f"version {name}")
+            for name, (kind, content) in snapshot.learners.items()
+        }
         return cls(
-            told["name"],
-            msgspec.convert(told["configuration"], Configuration),
-            {one.version: one for one in versions},
-            {name: learner_from_bytes(kind, content, f"version {name}") for name, (kind, content) in learners},
-            list(told["activations"]),
-            Waiting((float(end), str(id)) for end, id in told["waiting"]),
-            msgspec.convert(told["counts"], Counts),
-            dict(told["plays"]),
-            dict(told.get("kept", {})),
+            **{
+                **msgspec.structs.asdict(snapshot),
+                "learners": learners,
+                "waiting": Deadlines(snapshot.waiting),
+            }
         )
+
+
+class ModelSnapshot(msgspec.Struct):
+    """A served model as a snapshot holds it: learners as their kind and bytes, see `ServedModel`."""
+
+    name: str
+    configuration: Configuration
+    versions: dict[str, VersionAdded]
+    learners: dict[str, tuple[str, bytes]]
+    activations: list[str]
+    waiting: list[tuple[float, str]]
+    counts: Counts
+    plays: dict[str, int]
+    documents: dict[str, dict[str, Any]]
+
+
+class StateSnapshot(msgspec.Struct):
+    """A state as a snapshot holds it: everything but the records, which are read from the store."""
+
+    seq: int
+    models: list[ModelSnapshot]
+    aside: dict[int, str]
 
 
 MOST_REMEMBERED = 20_000
@@ -305,13 +354,13 @@ class Records:
         if key in self._near:
             self._near.move_to_end(key)
             return self._near[key]
-        found = record_of(decoded(row.event) for row in self._of_key(key))
+        found = record_of(decode_event(row.event) for row in self._of_key(key))
         if found is not None:
             self._keep(key, found)
         return found
 
-    def at_hand(self, key: str) -> Record | None:
-        """What is known without asking the store."""
+    def cached(self, key: str) -> Record | None:
+        """Return what is known without asking the store."""
         return self._near.get(key)
 
     def forget(self) -> None:
@@ -345,61 +394,15 @@ def record_of(events: Iterable[AnyEvent]) -> Record | None:
     return record
 
 
-def set_aside_in(store: Any) -> dict[int, str]:
+def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
-    events = (decoded(row.event) for row in store.of_key(ASIDE))
+    events = (decode_event(row.event) for row in store.of_key(ASIDE))
     return {seq: why for event in events if isinstance(event, SetAside) for seq, why in event.events.items()}
 
 
 def _has(record: Record, event: AnyEvent) -> bool:
     """Whether the store has told of this very event already."""
     return event in (record.decided, record.closed, record.grouped) or event in record.rewards
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A decision that is asked for.
-
-    Parameters
-    ----------
-    context : mapping or None
-        What all offered actions share.
-    labels : sequence of str
-        Offered arms by name; with neither labels nor actions, all active arms.
-    actions : sequence or None
-        What is known of each offered action.
-    id : str or None
-        The same id again has the same answer, and must be asked with the same context and actions.
-    scores : bool
-        Whether expected rewards are wanted.
-    deferred : bool
-        Whether the decision counts only once it is activated.
-    extra : mapping or None
-        What the door wants to find again, kept with the decision.
-    """
-
-    model: str = "default"
-    context: Mapping[str, Any] | None = None
-    labels: Sequence[str] = ()
-    actions: Sequence[Any] | None = None
-    id: str | None = None
-    scores: bool = False
-    deferred: bool = False
-    protocol: str = "v1"
-    extra: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Given:
-    """A reward that came; `request` tells a repeated call from another reward.
-
-    Without a model it is for the only one that has decided under the id, see `State.owner`.
-    """
-
-    id: str
-    value: float
-    request: str | None = None
-    model: str | None = None
 
 
 log = logging.getLogger("invariant_bandits.service")
@@ -409,6 +412,10 @@ MEASURED_EVERY = 8
 """What chance costs is worked out for one of so many decisions."""
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
 """What a learner that cannot take a round may raise: a function of the state and the round, as all it does."""
+
+
+NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
+"""What says nothing about an event that is being applied: it may succeed later."""
 
 
 class ConflictError(InputError):
@@ -424,6 +431,24 @@ class ConflictError(InputError):
     def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.differences = list(differences)
+
+
+class UnappliableError(StoreError):
+    """An event from which no state follows; the state may be half changed.
+
+    Parameters
+    ----------
+    seq : int
+        Number of the event.
+    why : str
+        Its kind, its model, and what was raised.
+    """
+
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(
+            f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside"
+        )
+        self.seq, self.why = seq, why
 
 
 class NotFoundError(InputError):
@@ -452,7 +477,7 @@ class State:
     def __init__(self, store: Any, *, at: int | None = None) -> None:
         self.at, self._store = at, store
         self.contents: Contents = store
-        self.models: dict[str, Served] = {}
+        self.models: dict[str, ServedModel] = {}
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
         """Numbers of events that could not be applied, and why."""
@@ -461,24 +486,37 @@ class State:
     def _rows_of(self, key: str) -> list[Row]:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
         rows: list[Row] = self._store.of_key(key)
-        return [row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)]
+        return [
+            row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
+        ]
 
-    def model(self, name: str) -> Served:
+    def model(self, name: str) -> ServedModel:
         """A model by its name."""
         if name not in self.models:
-            raise NotFoundError(f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}")
+            raise NotFoundError(
+                f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}"
+            )
         return self.models[name]
 
     # -- what follows from an event --
 
-    def apply(self, event: AnyEvent) -> None:
-        """Make the state that of after the event."""
-        _APPLY[type(event)](self, event)
-        self.seq += 1
+    def apply(self, event: AnyEvent | None) -> None:
+        """Make the state that of after the next event; UnappliableError if no state follows from it.
 
-    def pass_over(self, event: AnyEvent | None) -> None:
-        """Leave out an event that is set aside; a decision that cannot be settled is not tried again."""
-        if isinstance(event, Closed) and event.model in self.models:
+        Nothing follows from an event that is set aside, but that its decision is not settled again. Such an event may
+        be None: it could not be read.
+        """
+        if self.seq not in self.aside:
+            try:
+                _APPLY[type(event)](self, event)
+            except NOT_THE_EVENT:
+                raise
+            except Exception as error:
+                kind, model = type(event).__struct_config__.tag, getattr(event, "model", "none")  # type: ignore[union-attr]
+                message = " ".join(str(error).split())[:300]
+                why = f"{kind}, model {model}: {type(error).__name__}: {message}"
+                raise UnappliableError(self.seq, why) from error
+        elif isinstance(event, Closed) and event.model in self.models:
             self.models[event.model].waiting.discard(event.id)
         self.seq += 1
 
@@ -486,10 +524,12 @@ class State:
         self.aside.update(event.events)
 
     def _version_added(self, event: VersionAdded) -> None:
-        served = self.models.setdefault(event.model, Served(event.model))
+        served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
-        served.learners[event.version] = learner_from_bytes(event.learner, self.contents.content(event.content), name)
+        served.learners[event.version] = learner_from_bytes(
+            event.learner, self.contents.content(event.content), name
+        )
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
@@ -521,7 +561,9 @@ class State:
             served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
         served.count_play(label)
-        with contextlib.suppress(*UNLEARNABLE):  # it is stored: what a learner cannot note must not stop a replay
+        with contextlib.suppress(
+            *UNLEARNABLE
+        ):  # it is stored: what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
@@ -530,12 +572,12 @@ class State:
     def _grouped(self, event: Grouped) -> None:
         self.records.take(event)
 
-    def _kept(self, event: Kept) -> None:
-        kept = self.models[event.model].kept
+    def _document_saved(self, event: DocumentSaved) -> None:
+        documents = self.models[event.model].documents
         if event.value is None:
-            kept.pop(event.name, None)
+            documents.pop(event.name, None)
         else:
-            kept[event.name] = event.value
+            documents[event.name] = event.value
 
     def _activated(self, event: Activated) -> None:
         self.records.take(event)
@@ -552,7 +594,10 @@ class State:
 
     def _ripen(self, event: Activated | Rewarded) -> None:
         """A decision that nobody waits for any longer is due at once, unless the next event settles it."""
-        record, waiting = self.records.find(decision_key(event.id, event.model)), self.models[event.model].waiting
+        record, waiting = (
+            self.records.find(decision_key(event.id, event.model)),
+            self.models[event.model].waiting,
+        )
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
@@ -572,17 +617,20 @@ class State:
             served.learner.learn(one.context, one.labels, one.actions, one.place, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (ValueError, ArithmeticError):  # this version cannot take the round; counted, the same in every replay
+        except (
+            ValueError,
+            ArithmeticError,
+        ):  # this version cannot take the round; counted, the same in every replay
             served.counts.refused += 1
 
     # -- what should happen --
 
-    def record(self, id: str, model: str, near: dict[str, Record]) -> Record | None:
+    def record(self, id: str, model: str, pending: dict[str, Record]) -> Record | None:
         """What is known of a decision of a model, after what was proposed in this batch."""
         key = decision_key(id, model)
-        return near.get(key) or self.records.find(key)
+        return pending.get(key) or self.records.find(key)
 
-    def owner(self, id: str, model: str | None, near: dict[str, Record]) -> Served:
+    def owner(self, id: str, model: str | None, pending: dict[str, Record]) -> ServedModel:
         """The model whose decision an id means.
 
         Without a name it is the only model that has decided under the id. If none has, it is "default", or the only
@@ -592,8 +640,14 @@ class State:
             return self.model(model or next(iter(self.models), "default"))
         keys = self._store.keys_from(decision_key(id))
         named = {name: decision_key(id, name) for name in self.models}
-        records = {name: self.record(id, name, near) for name, key in named.items() if key in keys or key in near}
-        names = [name for name, record in records.items() if record is not None and record.decided is not None]
+        records = {
+            name: self.record(id, name, pending)
+            for name, key in named.items()
+            if key in keys or key in pending
+        }
+        names = [
+            name for name, record in records.items() if record is not None and record.decided is not None
+        ]
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:
@@ -601,216 +655,34 @@ class State:
             raise ConflictError(f"model: the id {id!r} could be one of {several}; name the model")
         return self.models[names[0]]
 
-    def decision(self, asked: Asked, now: float, near: dict[str, Record], drawn: int) -> tuple[list[AnyEvent], Decided]:
-        """Events of a decision that is asked for, and the decision; no events if its id was decided before.
-
-        Parameters
-        ----------
-        asked : Asked
-        now : float
-        near : dict of str to Record
-            Records by key as they will be after what was proposed in this batch.
-        drawn : int
-            Decisions of this model that were proposed in this batch.
-        """
-        earlier: list[Rewarded] = []
-        served = self.model(asked.model)
-        if asked.id is not None:
-            known = self.record(asked.id, asked.model, near)
-            if known is not None and (known.decided is not None or known.grouped is not None):
-                if known.decided is None or not _is_same(asked, known.decided):
-                    before = f"{asked.model!r} has decided under {asked.id!r} already"
-                    raise ConflictError(f"id: {before}, with another context or other arms")
-                return [], known.decided
-            earlier = [] if known is None else known.rewards
-        if len(served.waiting) >= MOST_WAITING:
-            raise InputError(f"model: {asked.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
-        id = asked.id or _new_id(now)
-        draw = served.counts.decisions + drawn if self.at is None else _draw_of(decision_key(id, served.name))
-        round, choice = self.chosen(served, asked, draw)
-        measured = draw % MEASURED_EVERY == 0
-        means = served.learner.means(round) if asked.scores or measured else None
-        event = Decided(
-            now,
-            id,
-            served.name,
-            served.version,
-            draw,
-            None if asked.context is None else dict(asked.context),
-            list(round.labels),
-            None if asked.actions is None else list(asked.actions),
-            choice.place,
-            choice.propensities,
-            means if asked.scores else None,
-            asked.deferred,
-            choice.explored,
-            asked.protocol,
-            asked.extra,
-            choice.cost(means) if means is not None and measured else None,
-            self.at,
-            not asked.labels and asked.actions is None,
-        )
-        events: list[AnyEvent] = [event]
-        if earlier:  # rewards that were here before their decision
-            events += [Rewarded(now, event.id, served.name, one.value, "joined", one.request) for one in earlier]
-            if served.configuration.reward_wait is None and not event.deferred and self.at is None:
-                events.append(
-                    Closed(now, event.id, served.name, *self._settled(served, [one.value for one in earlier]))
-                )
-        return events, event
-
-    @staticmethod
-    def chosen(served: Served, asked: Asked, draw: int) -> tuple[Round, Choice]:
-        """The round, and what is chosen in it in the present state."""
-        learner = served.learner
-        round = learner.round_of(asked.context, asked.labels, asked.actions)
-        if served.configuration.mode == "online":
-            return round, learner.decide(round, draw, served.configuration.floor)
-        return round, Choice(0, [1.0] + [0.0] * (len(round.features) - 1))
-
-    def reward(self, given: Given, now: float, near: dict[str, Record]) -> tuple[list[AnyEvent], str]:
-        """Events of a reward that came, and its status."""
-        value = _reward_value(given.value)
-        served = self.owner(given.id, given.model, near)
-        record = self.record(given.id, served.name, near)
-        if record is None or record.decided is None:
-            return self._without_decision(given, value, now, served, record)
-        decided = record.decided
-        if self._is_repeated(served, record, given, value):
-            return [], "unchanged"
-        single = served.configuration.aggregation == "earliest"
-        if record.closed is not None and not (single and record.joined()):
-            return [Rewarded(now, given.id, decided.model, value, "late", given.request)], "late"
-        if single and record.joined():
-            if served.configuration.conflicts == "ignore":
-                return [], "ignored"
-            there = record.joined()[0]
-            raise ConflictError(
-                f"value: decision {given.id!r} has the reward {there!r} already, which {value!r} contradicts"
-            )
-        events: list[AnyEvent] = [Rewarded(now, given.id, decided.model, value, "joined", given.request)]
-        if self._is_waiting(served, decided) or not record.activated or self.at is not None:
-            return events, "waiting"
-        closed = Closed(now, given.id, decided.model, *self._settled(served, [value]))
-        return [*events, closed], "learned" if closed.value is not None else "kept"
-
-    def _without_decision(
-        self, given: Given, value: float, now: float, served: Served, record: Record | None
-    ) -> tuple[list[AnyEvent], str]:
-        if record is not None and any(one.value == value and one.request == given.request for one in record.rewards):
-            return [], "unchanged"
-        return [Rewarded(now, given.id, served.name, value, "unknown", given.request)], "unknown"
-
-    @staticmethod
-    def _is_waiting(served: Served, decided: Decided) -> bool:
-        """Whether a decision is settled when its wait ends: by the rules under which it was made.
-
-        One that was proposed in this batch is not counted yet, and was made under the present rules.
-        """
-        proposed = decided.at is None and decided.draw >= served.counts.decisions
-        return decided.id in served.waiting or (proposed and served.configuration.reward_wait is not None)
-
-    @staticmethod
-    def _is_repeated(served: Served, record: Record, given: Given, value: float) -> bool:
-        """Whether this very reward was given before: the same request, or the same value where one is all there is."""
-        single = served.configuration.aggregation == "earliest"
-        return any(
-            (single and one.value == value) or (given.request is not None and one.request == given.request)
-            for one in record.rewards
-        )
-
-    @staticmethod
-    def _settled(served: Served, values: list[float]) -> tuple[float | None, Any]:
-        """What is learned of these rewards, and why."""
-        configuration = served.configuration
-        if configuration.mode == "logging":
-            return None, "not learned in this mode"
-        if not values:
-            return configuration.default_reward, "no reward" if configuration.default_reward is None else "default"
-        value = aggregated(values, configuration.aggregation)
-        return value, "reward" if configuration.reward_wait is None or len(values) == 1 else "aggregate"
-
-    def activation(self, id: str, model: str | None, now: float, near: dict[str, Record]) -> list[AnyEvent]:
-        """Events of a deferred decision that is shown."""
-        served = self.owner(id, model, near)
-        record = self.record(id, served.name, near)
-        if record is None or record.decided is None:
-            raise NotFoundError(f"id: decision {id!r} is not known")
-        if record.activated or record.closed is not None:
-            return []
-        decided = record.decided
-        events: list[AnyEvent] = [Activated(now, id, decided.model)]
-        if record.joined() and not self._is_waiting(served, decided) and self.at is None:
-            events.append(Closed(now, id, decided.model, *self._settled(served, record.joined())))
-        return events
-
     def due(self, now: float, most: int) -> list[tuple[str, str]]:
         """Model and id of decisions whose wait has ended, at most so many."""
         ended = ((served.name, id) for served in self.models.values() for id in served.waiting.ended(now))
         return list(islice(ended, most))
 
-    def settlement(self, model: str, id: str, now: float) -> list[AnyEvent]:
-        """Events of a decision whose wait has ended; none if it was settled meanwhile."""
-        served, record = self.models[model], self.records.find(decision_key(id, model))
-        if id not in served.waiting:
-            return []
-        if record is None or record.decided is None:
-            raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
-        settled = self._settled(served, record.joined()) if record.activated else (None, "not activated")
-        return [Closed(now, id, model, *settled)]
-
     def next_due(self) -> float:
         """When the next wait ends."""
         return min((served.waiting.next_end for served in self.models.values()), default=math.inf)
 
-    # -- storing --
+    # -- snapshots --
 
     def to_bytes(self) -> bytes:
-        """A snapshot: everything but what records the store can tell."""
-        models = [one.to_plain() for one in self.models.values()]
+        """Return a snapshot: everything but the records, which are read from the store."""
+        models = [served.to_plain() for served in self.models.values()]
         return msgspec.msgpack.encode({"seq": self.seq, "models": models, "aside": self.aside})
 
     @classmethod
     def from_bytes(cls, content: bytes, store: Any, *, published: bool = False) -> State:
-        """The state that a snapshot holds; `published` if it is only to be decided from."""
-        told = msgspec.msgpack.decode(content)
-        state = cls(store, at=int(told["seq"]) if published else None)
-        state.seq, state.aside = int(told["seq"]), dict(told.get("aside", {}))
-        for one in told["models"]:
-            served = Served.from_plain(one)
-            state.models[served.name] = served
+        """Return the state that a snapshot holds; `published` if it is only to be decided from."""
+        snapshot = msgspec.msgpack.decode(content, type=StateSnapshot)
+        state = cls(store, at=snapshot.seq if published else None)
+        state.seq, state.aside = snapshot.seq, snapshot.aside
+        state.models = {model.name: ServedModel.from_snapshot(model) for model in snapshot.models}
         return state
 
     def hashes(self) -> dict[str, str]:
-        """State hash of every model."""
+        """Return the state hash of every model."""
         return {name: served.state_hash() for name, served in self.models.items()}
-
-
-def _is_same(asked: Asked, decided: Decided) -> bool:
-    """Whether what is asked is what was decided about; expected rewards do not count, they are only told."""
-    if asked.labels or asked.actions is not None:
-        actions = None if asked.actions is None else list(asked.actions)
-        if decided.all_arms or decided.labels != list(asked.labels) or decided.actions != actions:
-            return False
-    elif not decided.all_arms:
-        return False
-    return (decided.context, decided.deferred, decided.extra) == (asked.context, asked.deferred, asked.extra)
-
-
-def _draw_of(key: str) -> int:
-    """A number for the random draw that processes which know nothing of each other do not share, but by chance."""
-    return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:7], "little")
-
-
-def _new_id(now: float) -> str:
-    """An id that nobody guesses and that begins with its time: neighbours in time are neighbours in the index."""
-    return f"{int(now * 1e6):014x}{secrets.token_hex(8)}"
-
-
-def _reward_value(value: float) -> float:
-    if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
-        raise InputError(f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}")
-    return value
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -824,18 +696,6 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     Rewarded: State._rewarded,
     Closed: State._closed,
     Grouped: State._grouped,
-    Kept: State._kept,
+    DocumentSaved: State._document_saved,
     SetAside: State._set_aside,
 }
-
-
-def follow(near: dict[str, Record], state: State, events: Sequence[AnyEvent]) -> None:
-    """Take events of this batch into `near`."""
-    for event in events:
-        key = key_of(event)
-        if key is None or isinstance(event, SetAside):
-            continue
-        if key not in near:
-            known = state.records.at_hand(key) if isinstance(event, Decided) else state.records.find(key)
-            near[key] = Record() if known is None else known.copy()
-        near[key].take(event)

@@ -24,20 +24,20 @@ from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.rehearsal import MOST_SETS
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decoded
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decode_event
 from invariant_bandits.service.history.decisions import (
     Layout,
     Roles,
-    Settled,
-    in_order_of_settling,
+    SettledDecision,
     layout_of,
+    learned_decisions,
     rows_in_pieces,
 )
 from invariant_bandits.service.history.export import write_parquet
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.replay import restored
+from invariant_bandits.service.replay import restore
 from invariant_bandits.service.state import Records
 
 FEWEST_ROUNDS = 200
@@ -48,8 +48,8 @@ MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
 
-Decisions = Callable[[], Iterable[Settled]]
-"""Settled decisions from the first on, whenever it is called."""
+Decisions = Callable[[], Iterable[SettledDecision]]
+"""SettledDecision decisions from the first on, whenever it is called."""
 
 
 def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
@@ -175,14 +175,16 @@ class Watcher(Protocol):
         """It is about to be learned."""
 
 
-def follow(learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None) -> None:
+def follow(
+    learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None
+) -> None:
     """Teach a learner the events of a model from number `first` to before `last`.
 
     It then stands where it would if it had been the active version in between, with the same bits.
     """
     records = Records(store.of_key)
     for row in rows_in_pieces(store, first, last):
-        event = decoded(row.event)
+        event = decode_event(row.event)
         if getattr(event, "model", None) != model:
             continue
         if isinstance(event, Decided):
@@ -266,7 +268,9 @@ class Judge:
             return
         logged = event.propensities
         difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
-        self._waiting[event.id] = Seen(mine[event.place] / logged[event.place], difference, means[event.place])
+        self._waiting[event.id] = Seen(
+            mine[event.place] / logged[event.place], difference, means[event.place]
+        )
 
     def settled(self, id: str, reward: float) -> None:
         """What the running version earned with a decision."""
@@ -332,9 +336,8 @@ def in_words(told: Mapping[str, Any]) -> str:
     if told["unknown_because"]:
         return f"not compared: {told['unknown_because'][0]}"
     ends = f"[{told['low']:+.3g}, {told['high']:+.3g}]"
-    return (
-        f"{told['gain']:+.3g} {ends} per decision against the running version, on {told['decisions']:,} later decisions"
-    )
+    on = f"on {told['decisions']:,} later decisions"
+    return f"{told['gain']:+.3g} {ends} per decision against the running version, {on}"
 
 
 JUDGED_SHARE = 0.25
@@ -355,7 +358,7 @@ class Learned:
     base : str
         The version it was compared with.
     through : int
-        Settled decisions before this event are windows of its history; it learned the later ones as they came.
+        SettledDecision decisions before this event are windows of its history; it learned the later ones as they came.
     upto : int
     words : str
         What it was made of.
@@ -385,11 +388,11 @@ def learn_from_history(store: Any, model: str) -> Learned:
         Opened for reading; it may grow meanwhile.
     model : str
     """
-    state = restored(store)
+    state = restore(store)
     served, upto = state.model(model), state.seq
     base = served.versions[served.version]
     first = base.through if isinstance(served.learner, FittedLearner) else 0
-    settled = array("q", (seq for seq, _ in in_order_of_settling(store, model, first, upto)))
+    settled = array("q", (seq for seq, _ in learned_decisions(store, model, first, upto)))
     judged = max(FEWEST_JUDGED, int(JUDGED_SHARE * len(settled)))
     later = judged + max(FEWEST_SETTLING, int(SETTLING_SHARE * len(settled)))
     if len(settled) <= later:
@@ -397,7 +400,7 @@ def learn_from_history(store: Any, model: str) -> Learned:
     count = len(settled) - later
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(
-        served.learner, lambda: (one for _, one in in_order_of_settling(store, model, first, through)), count
+        served.learner, lambda: (one for _, one in learned_decisions(store, model, first, through)), count
     )
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)

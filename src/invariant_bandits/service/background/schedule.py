@@ -18,7 +18,7 @@ import msgspec
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.background.refit import follow
-from invariant_bandits.service.commands import Batch, Work
+from invariant_bandits.service.commands import Command, EventBatch
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, State
@@ -35,7 +35,7 @@ log = logging.getLogger("invariant_bandits.service")
 
 
 @dataclass(frozen=True)
-class Plan:
+class RefitSchedule:
     """When to learn, and what to do with what comes of it.
 
     Parameters
@@ -58,7 +58,7 @@ class Plan:
         """How long to wait from a time (seconds since 1970) on; None: for ever.
 
         >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
-        >>> Plan(at=(13, 30)).seconds_to_next(noon), Plan(at=(11, 0)).seconds_to_next(noon)
+        >>> RefitSchedule(at=(13, 30)).seconds_to_next(noon), RefitSchedule(at=(11, 0)).seconds_to_next(noon)
         (5400.0, 82800.0)
         """
         waits = [] if self.every is None else [self.every]
@@ -78,15 +78,20 @@ class Learning:
         The service's.
     store : str
         Where the process finds the events.
-    plan : Plan
+    plan : RefitSchedule
     clock : callable
         Seconds since 1970.
     """
 
     def __init__(
-        self, engine: Engine, store: str, plan: Plan | None = None, *, clock: Callable[[], float] = time.time
+        self,
+        engine: Engine,
+        store: str,
+        plan: RefitSchedule | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.engine, self.store, self.plan, self.clock = engine, store, plan or Plan(), clock
+        self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
         self._told: dict[str, dict[str, Any]] = {}
         self._asked: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,7 +154,11 @@ class Learning:
         began = self.clock()
         try:
             told = self._answer(model)
-            told = {"status": "not learned", "why": told["error"]} if "error" in told else self._added(model, by, told)
+            told = (
+                {"status": "not learned", "why": told["error"]}
+                if "error" in told
+                else self._added(model, by, told)
+            )
         except Exception as error:  # whatever happens to a fit must not end the service
             told = {"status": "failed", "why": str(error) or type(error).__name__}
         log.info("learning %s: %s", model, told.get("why") or told.get("note"))
@@ -176,7 +185,10 @@ class Learning:
 
     def _added(self, model: str, by: str, told: dict[str, Any]) -> dict[str, Any]:
         """Have the new version learn what came meanwhile, and add it."""
-        learner, upto = learner_from_bytes(told["kind"], told["content"], "the new version"), int(told["upto"])
+        learner, upto = (
+            learner_from_bytes(told["kind"], told["content"], "the new version"),
+            int(told["upto"]),
+        )
         while (now := self.engine.state.seq) - upto > CLOSE:
             follow(learner, self.engine.store, model, upto, now)
             upto = now
@@ -186,15 +198,19 @@ class Learning:
         return {"status": "learned", **added}
 
 
-def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> Work:
+def _adding(
+    model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str
+) -> Command:
     """Add a version that has learned everything up to this moment: its content is the whole of what it learned."""
 
-    def adding(state: State, batch: Batch) -> dict[str, Any]:
+    def adding(state: State, batch: EventBatch) -> dict[str, Any]:
         nonlocal upto
         follow(learner, state.contents, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
         evaluation, running = told["evaluation"], state.model(model).version
-        active = activate == "always" or (activate == "better" and _is_good_enough(evaluation, told["first_fit"]))
+        active = activate == "always" or (
+            activate == "better" and _is_good_enough(evaluation, told["first_fit"])
+        )
         active = active and running == told["base"]
         version = commands.add_version(
             model,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from invariant_bandits.logs.schema import NAMES, Schema
-from invariant_bandits.service.events import Closed, Configured, Decided, decision_key, decoded
+from invariant_bandits.service.events import Closed, Configured, Decided, decision_key, decode_event
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import CONSTANT, action_numbers, named_numbers
-from invariant_bandits.service.settings import Configuration, aggregated
-from invariant_bandits.service.state import Record, Records, record_of, set_aside_in
+from invariant_bandits.service.settings import Configuration, aggregate
+from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
 from invariant_bandits.service.store.base import Row
 
 PIECE = 4096
@@ -22,7 +22,7 @@ MOST_OPEN = 20_000
 """So many decisions are kept until they are settled; what became of an earlier one is looked up."""
 
 
-class Settled(NamedTuple):
+class SettledDecision(NamedTuple):
     """A decision, and what it earned."""
 
     decided: Decided
@@ -36,19 +36,19 @@ class Settled(NamedTuple):
 
 def rows_in_pieces(store: Any, first: int, last: int) -> Iterator[Row]:
     """Rows from number `first` to before `last` that were not set aside."""
-    aside = set_aside_in(store)
+    aside = set_aside_events(store)
     for start in range(first, last, PIECE):
         yield from [row for row in store.rows(start, min(start + PIECE, last)) if row.seq not in aside]
 
 
-def settled(
+def settled_decisions(
     store: Any,
     model: str,
     configuration: Configuration | None = None,
     *,
     first: int | None = None,
     last: int | None = None,
-) -> Iterator[Settled]:
+) -> Iterator[SettledDecision]:
     """Decisions of a model that were made and settled between two events, in the order in which they were made.
 
     Parameters
@@ -66,7 +66,7 @@ def settled(
     begin, end = max(begin, first or 0), end if last is None else min(end, last)
     waiting: OrderedDict[str, Record] = OrderedDict()
     for row in rows_in_pieces(store, begin, end):
-        event = decoded(row.event)
+        event = decode_event(row.event)
         if getattr(event, "model", None) != model:
             continue
         if isinstance(event, Configured):
@@ -82,31 +82,31 @@ def settled(
         yield from _told(waiting.popitem(last=False)[1], store, end, rules)
 
 
-def in_order_of_settling(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, Settled]]:
+def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
     """Learned decisions of a model with the number of the event that settled them, in the order they are learned in."""
     records = Records(store.of_key)
     for row in rows_in_pieces(store, max(first, store.start().seq), last):
-        event = decoded(row.event)
+        event = decode_event(row.event)
         if isinstance(event, Decided) and event.model == model:
             records.take(event, fresh=True)
         elif isinstance(event, Closed) and event.model == model and event.value is not None:
             record = records.find(decision_key(event.id, model))
             if record is not None and record.decided is not None:  # else it was removed with the first events
-                yield row.seq, Settled(record.decided, event.value)
+                yield row.seq, SettledDecision(record.decided, event.value)
 
 
-def _told(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[Settled]:
+def _told(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:
     if record.closed is None and record.decided is not None:
         rows = store.of_key(decision_key(record.decided.id, record.decided.model))
-        record = record_of(decoded(row.event) for row in rows if row.seq < end) or record
+        record = record_of(decode_event(row.event) for row in rows if row.seq < end) or record
     if record.decided is None or record.closed is None:
         return
     reward = record.closed.value
     if record.closed.why == "not learned in this mode":
         values = record.joined()
-        reward = aggregated(values, rules.aggregation) if values else rules.default_reward
+        reward = aggregate(values, rules.aggregation) if values else rules.default_reward
     if reward is not None:
-        yield Settled(record.decided, reward)
+        yield SettledDecision(record.decided, reward)
 
 
 Kind = Literal["number", "word", "list"]
@@ -185,9 +185,13 @@ class Layout:
         told = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
         if self.chosen_only:
             return told
-        return replace(told, round=roles.round, chosen=roles.chosen) if self.rows else replace(told, arm=roles.arm)
+        return (
+            replace(told, round=roles.round, chosen=roles.chosen)
+            if self.rows
+            else replace(told, arm=roles.arm)
+        )
 
-    def rows_of(self, one: Settled) -> Iterator[dict[str, Any]]:
+    def rows_of(self, one: SettledDecision) -> Iterator[dict[str, Any]]:
         """Rows of a decision: features by name."""
         if not self.rows:
             yield self._of_context(one)
@@ -195,13 +199,13 @@ class Layout:
         for place in range(len(one.decided.propensities)):
             yield self.of_action(one, place)
 
-    def _of_context(self, one: Settled) -> dict[str, Any]:
+    def _of_context(self, one: SettledDecision) -> dict[str, Any]:
         context = one.decided.context or {}
         if not self.named:
             return dict(context)
         return {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
 
-    def of_action(self, one: Settled, place: int) -> dict[str, Any]:
+    def of_action(self, one: SettledDecision, place: int) -> dict[str, Any]:
         """Features of an offered action."""
         decided = one.decided
         own = None if decided.actions is None else decided.actions[place]
@@ -213,7 +217,7 @@ class Layout:
         return {name: value for name, value in numbers.items() if name != CONSTANT}
 
 
-def layout_of(decisions: Callable[[], Iterable[Settled]], learner: Learner) -> Layout:
+def layout_of(decisions: Callable[[], Iterable[SettledDecision]], learner: Learner) -> Layout:
     """The layout that fits all decisions.
 
     Parameters
@@ -229,7 +233,7 @@ def layout_of(decisions: Callable[[], Iterable[Settled]], learner: Learner) -> L
     return found
 
 
-def _layout(decisions: Iterable[Settled], learner: Learner, *, rows: bool) -> Layout | None:
+def _layout(decisions: Iterable[SettledDecision], learner: Learner, *, rows: bool) -> Layout | None:
     """The layout of this form; None if a decision has rows that it has no place for."""
     empty = Layout(rows, True, Roles())
     if isinstance(learner, FittedLearner):

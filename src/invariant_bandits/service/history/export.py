@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.history.decisions import Layout, Settled, layout_of, settled
-from invariant_bandits.service.replay import restored
-from invariant_bandits.service.state import Served
+from invariant_bandits.service.history.decisions import Layout, SettledDecision, layout_of, settled_decisions
+from invariant_bandits.service.replay import restore
+from invariant_bandits.service.state import ServedModel
 from invariant_bandits.storage import FileError, atomic_write
 
 
-def dsjson_line(one: Settled) -> bytes:
+def dsjson_line(one: SettledDecision) -> bytes:
     """A decision as one line of dsjson: probabilities of all actions, the chosen one first."""
     decided = one.decided
     order = [decided.place, *(place for place in range(len(decided.propensities)) if place != decided.place)]
@@ -46,7 +46,7 @@ def _shared(context: Any) -> dict[str, Any]:
     return {key.lstrip("_") or "feature": value for key, value in (context or {}).items()}
 
 
-def _action(one: Settled, place: int) -> dict[str, Any]:
+def _action(one: SettledDecision, place: int) -> dict[str, Any]:
     decided = one.decided
     own = None if decided.actions is None else decided.actions[place]
     named = {"_tag": decided.labels[place]} if decided.labels else {}
@@ -63,7 +63,7 @@ BATCH_ROUNDS = 8_192
 """Decisions that are written at once."""
 
 
-def write_parquet(path: Path, layout: Layout, decisions: Iterable[Settled]) -> tuple[int, int]:
+def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecision]) -> tuple[int, int]:
     """Write decisions as rows, a few thousand at a time; how many decisions and rows there were."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -84,13 +84,17 @@ def _known(layout: Layout) -> list[tuple[str, Any]]:
     import pyarrow as pa
 
     roles = layout.roles
-    columns = [(roles.round, pa.string()), (roles.time, pa.timestamp("us", tz="UTC")), ("version_id", pa.string())]
+    columns = [
+        (roles.round, pa.string()),
+        (roles.time, pa.timestamp("us", tz="UTC")),
+        ("version_id", pa.string()),
+    ]
     columns += [(roles.arm, pa.string())]
     columns += [(roles.chosen, pa.bool_())] if layout.rows else [(roles.offered, pa.list_(pa.string()))]
     return [*columns, (roles.reward, pa.float64()), (roles.propensity, pa.float64())]
 
 
-def _rows(layout: Layout, one: Settled) -> Iterator[dict[str, Any]]:
+def _rows(layout: Layout, one: SettledDecision) -> Iterator[dict[str, Any]]:
     roles, decided = layout.roles, one.decided
     when = datetime.fromtimestamp(decided.time, UTC)
     for place, features in enumerate(layout.rows_of(one)):
@@ -106,7 +110,9 @@ def _rows(layout: Layout, one: Settled) -> Iterator[dict[str, Any]]:
             known |= {roles.arm: decided.labels[decided.place], roles.offered: decided.labels}
             known |= {roles.reward: one.reward, roles.propensity: one.propensity}
         absent = 0.0 if layout.named and layout.rows else None
-        yield {name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()} | known
+        yield {
+            name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()
+        } | known
 
 
 def _value(value: Any, kind: str) -> Any:
@@ -126,7 +132,7 @@ class Exported:
     Parameters
     ----------
     decisions, rows : int
-        Settled decisions, and rows or lines they became.
+        SettledDecision decisions, and rows or lines they became.
     left_out : int
         Features that were too rare for a column of their own.
     """
@@ -166,7 +172,7 @@ def export(
     target = _target(out, force)
     served = _served(store, model)
     last = store.head().seq
-    decisions = partial(_between, partial(settled, store, served.name, last=last), since, until)
+    decisions = partial(_between, partial(settled_decisions, store, served.name, last=last), since, until)
     with atomic_write(target) as scratch:
         if suffix in EVENT_SUFFIXES:
             return _write_events(scratch, decisions())
@@ -185,8 +191,8 @@ def _target(out: str | PathLike[str], force: bool) -> Path:
     return target
 
 
-def _served(store: Any, model: str | None) -> Served:
-    models = restored(store).models
+def _served(store: Any, model: str | None) -> ServedModel:
+    models = restore(store).models
     if model is None and len(models) == 1:
         return next(iter(models.values()))
     if model is None or model not in models:
@@ -195,14 +201,16 @@ def _served(store: Any, model: str | None) -> Served:
     return models[model]
 
 
-def _between(decisions: Callable[[], Iterable[Settled]], since: float | None, until: float | None) -> Iterator[Settled]:
+def _between(
+    decisions: Callable[[], Iterable[SettledDecision]], since: float | None, until: float | None
+) -> Iterator[SettledDecision]:
     for one in decisions():
         time = one.decided.time
         if (since is None or time >= since) and (until is None or time < until):
             yield one
 
 
-def _write_events(path: Path, decisions: Iterable[Settled]) -> Exported:
+def _write_events(path: Path, decisions: Iterable[SettledDecision]) -> Exported:
     written = 0
     with path.open("wb") as file:
         for written, one in enumerate(decisions, start=1):  # noqa: B007 - how many there are

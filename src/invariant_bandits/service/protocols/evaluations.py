@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.service.history.decisions import Settled, settled
+from invariant_bandits.service.history.decisions import SettledDecision, settled_decisions
 from invariant_bandits.service.replay import first_since
 from invariant_bandits.service.settings import Configuration
 
@@ -26,7 +26,7 @@ class TooManyError(InputError):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Settled decisions of one model, in their order.
+    """SettledDecision decisions of one model, in their order.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ def stretch(
     most : int
         How many there may be.
     """
-    found: list[Settled] = []
+    found: list[SettledDecision] = []
     begin = first_since(store, start, next(iter(store.rows())).seq, events)
-    for one in settled(store, model, rules, first=begin, last=events):
+    for one in settled_decisions(store, model, rules, first=begin, last=events):
         if one.decided.time >= end:
             break
         if len(found) == most:

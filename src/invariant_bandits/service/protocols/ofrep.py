@@ -16,13 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.commands import Batch, Work
+from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.responses import RefusedError, answer, check_values, printable, read, refusal
 from invariant_bandits.service.settings import DAY
-from invariant_bandits.service.state import Asked, NotFoundError, Served, State
+from invariant_bandits.service.state import NotFoundError, ServedModel, State
 
 CODES = {400: "PARSE_ERROR", 404: "FLAG_NOT_FOUND", 422: "INVALID_CONTEXT"}
 TARGETING = "targetingKey"
@@ -42,7 +41,7 @@ async def evaluate(request: Request) -> Response:
     service = service_of(request, "decide")
     try:
         context = _features(await _context(request, service))
-        asked = Asked(key, context, protocol="ofrep")
+        asked = DecisionCommand(key, context, protocol="ofrep")
         return answer(await service.engine.submit(_evaluated(asked)))
     except Exception as error:
         return _failed(error, key)
@@ -63,17 +62,17 @@ async def evaluate_all(request: Request) -> Response:
     return response
 
 
-def _all_evaluated(context: dict[str, Any], day: int, known: list[str]) -> Work:
+def _all_evaluated(context: dict[str, Any], day: int, known: list[str]) -> Command:
     """A tag of what is answered today, and all flags, or None if the tag is known."""
 
-    def evaluated(state: State, batch: Batch) -> tuple[str, list[dict[str, Any]] | None]:
+    def evaluated(state: State, batch: EventBatch) -> tuple[str, list[dict[str, Any]] | None]:
         tags = _tags(state, context, day)
         whole = f'"{_hash(*tags.values())}"'
         if whole in known:
             return whole, None
         flags = []
         for key, tag in tags.items():
-            asked = Asked(key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep")
+            asked = DecisionCommand(key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep")
             try:
                 flags.append(_evaluated(asked)(state, batch))
             except InputError as error:
@@ -112,19 +111,19 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _evaluated(asked: Asked) -> Work:
+def _evaluated(asked: DecisionCommand) -> Command:
     """A decision as an evaluation of a flag."""
 
-    def evaluated(state: State, batch: Batch) -> dict[str, Any]:
+    def evaluated(state: State, batch: EventBatch) -> dict[str, Any]:
         served = state.model(asked.model)
         if not any(served.learner.arms.values()):
             raise NotFoundError(f"key: the model {asked.model!r} has no arms, so that it is no flag")
-        return _told(commands.decide(asked)(state, batch), served)
+        return _told(asked(state, batch), served)
 
     return evaluated
 
 
-def _told(decided: Decided, served: Served) -> dict[str, Any]:
+def _told(decided: Decided, served: ServedModel) -> dict[str, Any]:
     variant = decided.labels[decided.place]
     return {
         "key": decided.model,

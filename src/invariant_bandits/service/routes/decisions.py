@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.events import Decided, decision_key, decoded
+from invariant_bandits.service.events import Decided, decision_key, decode_event
 from invariant_bandits.service.responses import (
     RefusedError,
     answer,
@@ -30,7 +31,7 @@ from invariant_bandits.service.routes.shapes import (
     RewardBatch,
     RewardRequest,
 )
-from invariant_bandits.service.state import Asked, Given, Record, record_of
+from invariant_bandits.service.state import Record, record_of
 
 
 async def decide(request: Request) -> Response:
@@ -41,9 +42,9 @@ async def decide(request: Request) -> Response:
         many = parsed(body, DecisionBatch)
         _check_batch(len(many.decisions), service, "decisions")
         asked = [_asked(one, service) for one in many.decisions]
-        decided = await service.engine.submit(commands.all_or_none([commands.decide(one) for one in asked]))
+        decided = await service.engine.submit(commands.all_or_none(asked))
         return answer({"decisions": [_told(one) for one in decided]})
-    decision = await service.engine.submit(commands.decide(_asked(parsed(body, DecisionRequest), service)))
+    decision = await service.engine.submit(_asked(parsed(body, DecisionRequest), service))
     return answer(_told(decision))
 
 
@@ -55,10 +56,10 @@ async def reward(request: Request) -> Response:
         many = parsed(body, RewardBatch)
         _check_batch(len(many.rewards), service, "rewards")
         given = [_given(one) for one in many.rewards]
-        statuses = await service.engine.submit(commands.all_or_none([commands.reward(one) for one in given]))
+        statuses = await service.engine.submit(commands.all_or_none(given))
         return answer({"rewards": [RewardAnswer(one.id, how) for one, how in zip(given, statuses, strict=True)]})
     one = _given(parsed(body, RewardRequest))
-    return answer(RewardAnswer(one.id, await service.engine.submit(commands.reward(one))))
+    return answer(RewardAnswer(one.id, await service.engine.submit(one)))
 
 
 async def activate(request: Request) -> Response:
@@ -90,16 +91,16 @@ def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any
     store, aside = engine.store, engine.state.aside
     keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
     rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
-    records = [record_of(decoded(row.event) for row in those) for those in rows]
+    records = [record_of(decode_event(row.event) for row in those) for those in rows]
     return [_whole(one, one.decided) for one in records if one is not None and one.decided is not None]
 
 
-def _asked(one: DecisionRequest, service: Service) -> Asked:
+def _asked(one: DecisionRequest, service: Service) -> DecisionCommand:
     if one.id is not None:
         check_id(one.id)
     check_values(one.context, service.limits, "context")
     labels, actions = offered(one.arms, service)
-    return Asked(one.model, one.context, labels, actions, one.id, one.scores, one.defer)
+    return DecisionCommand(one.model, one.context, labels, actions, one.id, one.scores, one.defer)
 
 
 def offered(arms: list[Arm] | None, service: Service) -> tuple[list[str], list[Any] | None]:
@@ -123,8 +124,8 @@ def offered(arms: list[Arm] | None, service: Service) -> tuple[list[str], list[A
     return [], list(arms)
 
 
-def _given(one: RewardRequest) -> Given:
-    return Given(check_id(one.id), one.value, one.key, one.model)
+def _given(one: RewardRequest) -> RewardCommand:
+    return RewardCommand(check_id(one.id), one.value, one.key, one.model)
 
 
 def _check_batch(count: int, service: Service, field: str) -> None:

@@ -14,7 +14,11 @@ from invariant_bandits.service.store.verify import verify
 
 
 def open_store(
-    address: str | Path, *, writing: bool = True, check: Callable[[Path | str], object] | None = None, **more: Any
+    address: str | Path,
+    *,
+    writing: bool = True,
+    check: Callable[[Path | str], object] | None = None,
+    **more: Any,
 ) -> Any:
     """The store under a path or `postgresql://…`; `check` is asked about it before it is used.
 
@@ -34,7 +38,7 @@ def open_store(
     return store
 
 
-class Begun(NamedTuple):
+class VerifyingStore(NamedTuple):
     """A store, and what waits for the end of its check: it raises StoreError if the store is damaged.
 
     Nothing may be written, and nothing that was read may be told, before.
@@ -44,11 +48,11 @@ class Begun(NamedTuple):
     finish: Callable[[], None]
 
 
-def begin(path: str | Path) -> Begun:
+def begin(path: str | Path) -> VerifyingStore:
     """Open a file for writing, its check going on in a process of its own."""
     checks: list[Check] = []
     store = SqliteStore(path, check=lambda path: checks.append(Check(path)))
-    return Begun(store, checks[0].finish)
+    return VerifyingStore(store, checks[0].finish)
 
 
 class Check:

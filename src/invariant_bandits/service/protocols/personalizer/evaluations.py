@@ -32,9 +32,9 @@ from invariant_bandits.service.protocols.personalizer.bodies import (
 from invariant_bandits.service.protocols.personalizer.events import door_of, loop_of
 from invariant_bandits.service.protocols.personalizer.loop import (
     found,
-    kept_under,
     listed,
     removed,
+    save_document,
     settings_of,
     state_of,
 )
@@ -157,7 +157,7 @@ async def make(request: Request) -> Response:
     whole = await read_stretch(service, model, start, end)
     told["rounds"] = whole.feedback.rounds
     told["best"] = max(POLICIES, key=lambda policy: _certain(whole, policy))
-    await service.engine.submit(kept_under(model, KEPT + id, told, request.state.who), alone=True)
+    await service.engine.submit(save_document(model, KEPT + id, told, request.state.who), alone=True)
     service.audit(request.state.who, f"evaluated {model}")
     if request.method == "PUT":
         return Response(status_code=200)
@@ -286,7 +286,7 @@ async def make_importances(request: Request) -> Response:
     kind, content = await service.engine.submit(commands.inspect(lambda state: state_of(state, model)))
     learner = await service.aside(learner_from_bytes, kind, content, model)
     told["featureScores"] = await service.aside(scores, learner)
-    await service.engine.submit(kept_under(model, KEPT_IMPORTANCES + id, told, request.state.who), alone=True)
+    await service.engine.submit(save_document(model, KEPT_IMPORTANCES + id, told, request.state.who), alone=True)
     service.audit(request.state.who, f"weighed the features of {model}")
     return Response(status_code=200)
 

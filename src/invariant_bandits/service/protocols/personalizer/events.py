@@ -13,7 +13,7 @@ from starlette.responses import Response
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands as works
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.commands import Batch, Work, all_or_none
+from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand, all_or_none
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.protocols.personalizer.bodies import (
@@ -28,7 +28,7 @@ from invariant_bandits.service.protocols.personalizer.bodies import (
     invalid_as,
 )
 from invariant_bandits.service.responses import RefusedError, answer, check_id, check_values, read
-from invariant_bandits.service.state import Asked, ConflictError, Given, NotFoundError, State
+from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
 PROTOCOL = "personalizer"
 
@@ -53,10 +53,10 @@ def merged(parts: Features) -> dict[str, Any]:
     return whole
 
 
-def rank_command(model: str, request: RankRequest) -> Work:
+def rank_command(model: str, request: RankRequest) -> Command:
     """A decision among the actions that are not excluded."""
 
-    def work(state: State, batch: Batch) -> Decided:
+    def work(state: State, batch: EventBatch) -> Decided:
         ids = checked_labels([one.id for one in request.actions])
         offered = _without(request.actions, request.excluded_actions or ())
         if not offered:
@@ -67,13 +67,13 @@ def rank_command(model: str, request: RankRequest) -> Work:
     return work
 
 
-def rank_slots_command(model: str, request: SlotsRequest) -> Work:
+def rank_slots_command(model: str, request: SlotsRequest) -> Command:
     """A decision per slot, none of which chooses what an earlier one has; the same event again has the same answer."""
 
-    def work(state: State, batch: Batch) -> Filled:
+    def work(state: State, batch: EventBatch) -> Filled:
         id = request.event_id or secrets.token_hex(12)
         state.model(model)
-        known = state.record(id, model, batch.near)
+        known = state.record(id, model, batch.pending)
         grouped = None if known is None else known.grouped
         slots = list(checked_labels([one.id for one in request.slots]))
         if known is not None and (known.decided is not None or (grouped is not None and grouped.slots != slots)):
@@ -121,7 +121,7 @@ class _Asking(NamedTuple):
     ids: Sequence[str]
     deferred: bool
 
-    def of(self, takes: str) -> Asked:
+    def of(self, takes: str) -> DecisionCommand:
         """What is asked, told in the way that a learner takes; ids that it is not told are kept beside."""
         rows = [merged(one.features) for one in self.offered] if takes != "labels" else []
         labels = [one.id for one in self.offered]
@@ -130,19 +130,19 @@ class _Asking(NamedTuple):
             extra["offered"] = labels
         told = rows if takes == "rows" or any(rows) else None
         named = labels if takes != "rows" else ()
-        return Asked(self.model, self.context, named, told, self.id, False, self.deferred, PROTOCOL, extra)
+        return DecisionCommand(self.model, self.context, named, told, self.id, False, self.deferred, PROTOCOL, extra)
 
 
-def _decided(state: State, batch: Batch, asking: _Asking) -> Decided:
+def _decided(state: State, batch: EventBatch, asking: _Asking) -> Decided:
     """Decide, or find the decision that was made about the same; its version may have taken actions in another way."""
     try:
-        decided: Decided = works.decide(asking.of(state.model(asking.model).learner.takes))(state, batch)
+        decided: Decided = asking.of(state.model(asking.model).learner.takes)(state, batch)
     except ConflictError:
-        known = state.record(asking.id or "", asking.model, batch.near)
+        known = state.record(asking.id or "", asking.model, batch.pending)
         if known is None or known.decided is None:
             raise
         took = "rows" if "offered" in (known.decided.extra or {}) else "both" if known.decided.actions else "labels"
-        decided = works.decide(asking.of(took))(state, batch)
+        decided = asking.of(took)(state, batch)
     return decided
 
 
@@ -164,11 +164,11 @@ def ranking(decided: Decided) -> list[dict[str, Any]]:
     return [{"id": one, "probability": chances.get(one, 0.0)} for one in ids]
 
 
-def reward_command(given: Given) -> Work:
+def reward_command(given: RewardCommand) -> Command:
     """What became of a reward; one that contradicts an earlier one changes nothing, and is no error here."""
-    asked = works.reward(given)
+    asked = given
 
-    def work(state: State, batch: Batch) -> str:
+    def work(state: State, batch: EventBatch) -> str:
         try:
             status: str = asked(state, batch)
             return status
@@ -178,12 +178,12 @@ def reward_command(given: Given) -> Work:
     return work
 
 
-def activate_command(id: str, model: str) -> Work:
+def activate_command(id: str, model: str) -> Command:
     """Activate an event of a model: its decision, or those of all its slots."""
 
-    def work(state: State, batch: Batch) -> None:
+    def work(state: State, batch: EventBatch) -> None:
         state.model(model)
-        known = state.record(id, model, batch.near)
+        known = state.record(id, model, batch.pending)
         slots = [] if known is None or known.grouped is None else known.grouped.slots
         for one in [id_in_group(id, slot) for slot in slots] or [id]:
             works.activate(one, model)(state, batch)
@@ -293,7 +293,7 @@ async def reward(request: Request) -> Response:
     """What an event earned; also of one that is not known, which is kept."""
     service, model, id = service_of(request, "decide"), loop_of(request), _event(request)
     given = await read(request, RewardRequest, service.limits)
-    await service.engine.submit(reward_command(Given(id, given.value, _key(request), model)))
+    await service.engine.submit(reward_command(RewardCommand(id, given.value, _key(request), model)))
     return Response(status_code=204)
 
 
@@ -307,7 +307,7 @@ async def reward_slots(request: Request) -> Response:
             422, f"reward: at most {service.limits.batch} can be sent, got {len(given.reward)}", "reward"
         )
     key = _key(request)
-    works = [reward_command(Given(id_in_group(id, one.slot_id), one.value, key, model)) for one in given.reward]
+    works = [reward_command(RewardCommand(id_in_group(id, one.slot_id), one.value, key, model)) for one in given.reward]
     await service.engine.submit(all_or_none(works))
     return Response(status_code=204)
 

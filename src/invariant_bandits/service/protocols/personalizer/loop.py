@@ -18,8 +18,8 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.service import commands
 from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.commands import Batch, Work
-from invariant_bandits.service.events import Kept, decoded
+from invariant_bandits.service.commands import Command, EventBatch
+from invariant_bandits.service.events import DocumentSaved, decode_event
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import START, OpenLearner
@@ -35,7 +35,7 @@ from invariant_bandits.service.protocols.personalizer.bodies import (
 from invariant_bandits.service.protocols.personalizer.events import door_of, loop_of
 from invariant_bandits.service.responses import answer, read, read_body
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import NotFoundError, Served, State
+from invariant_bandits.service.state import NotFoundError, ServedModel, State
 from invariant_bandits.storage import FileError
 
 RULES, SETTINGS = "personalizer rules", "personalizer settings"
@@ -62,13 +62,13 @@ async def change(request: Request) -> Response:
     asked = await read(request, ServiceConfiguration, service.limits)
     _check(asked)
 
-    def changed(state: State, batch: Batch) -> dict[str, Any]:
+    def changed(state: State, batch: EventBatch) -> dict[str, Any]:
         served = state.model(model)
         commands.configure(model, _configuration(asked, served.configuration), by=request.state.who)(state, batch)
         named = msgspec.to_builtins(asked)
         kept = {name: named[name] for name in BESIDE if named[name] is not None}
         kept["lastConfigurationEditDate"] = moment(batch.now)
-        batch.add(state, [Kept(batch.tick(), model, RULES, kept, request.state.who)])
+        batch.add(state, [DocumentSaved(batch.tick(), model, RULES, kept, request.state.who)])
         return told(served, _configuration(asked, served.configuration), kept)
 
     answered = await service.engine.submit(changed, alone=True)
@@ -105,7 +105,7 @@ def _configuration(asked: ServiceConfiguration, present: Configuration) -> Confi
 
 
 def told(
-    served: Served, configuration: Configuration | None = None, kept: dict[str, Any] | None = None
+    served: ServedModel, configuration: Configuration | None = None, kept: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Rules in the protocol's words. Without a wait, PT0S, no default reward is ever given."""
     rules = served.configuration if configuration is None else configuration
@@ -118,7 +118,7 @@ def told(
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
         "logMirrorEnabled": False,
         **DEFAULTS,
-        **(served.kept.get(RULES, {}) if kept is None else kept),
+        **(served.documents.get(RULES, {}) if kept is None else kept),
     }
 
 
@@ -147,7 +147,7 @@ async def reset_settings(request: Request) -> Response:
 async def _set(service: Service, request: Request, exploration: float, name: str | None) -> Response:
     model = loop_of(request)
 
-    def changed(state: State, batch: Batch) -> dict[str, str]:
+    def changed(state: State, batch: EventBatch) -> dict[str, str]:
         served = state.model(model)
         learner = served.learner
         if not isinstance(learner, OpenLearner) or not isinstance(learner.policy, LinUCB):
@@ -160,7 +160,9 @@ async def _set(service: Service, request: Request, exploration: float, name: str
             other.policy = LinUCB.from_state(settings, learner.policy.arrays())
             note = f"learning settings {arguments_of(exploration)}"
             commands.add_version(model, other, "given", note=note, by=request.state.who)(state, batch)
-        batch.add(state, [Kept(batch.tick(), model, SETTINGS, {"name": name} if name else None, request.state.who)])
+        batch.add(
+            state, [DocumentSaved(batch.tick(), model, SETTINGS, {"name": name} if name else None, request.state.who)]
+        )
         return {"name": name or "linucb", "arguments": arguments_of(exploration)}
 
     answered = await service.engine.submit(changed, alone=True)
@@ -168,12 +170,12 @@ async def _set(service: Service, request: Request, exploration: float, name: str
     return answer(answered)
 
 
-def settings_of(served: Served) -> dict[str, str]:
+def settings_of(served: ServedModel) -> dict[str, str]:
     """Name and arguments of how a model learns."""
     policy = str(served.learner.about().get("policy", "policy"))
     inner = served.learner.policy if isinstance(served.learner, OpenLearner) else None
     arguments = arguments_of(inner.exploration) if isinstance(inner, LinUCB) else f"--policy {policy}"
-    return {"name": str(served.kept.get(SETTINGS, {}).get("name", policy)), "arguments": arguments}
+    return {"name": str(served.documents.get(SETTINGS, {}).get("name", policy)), "arguments": arguments}
 
 
 def arguments_of(exploration: float) -> str:
@@ -218,7 +220,7 @@ async def replace(request: Request) -> Response:
     except FileError as error:
         raise ProtocolError(400, "InvalidModelImportFormat", f"body: {error}", "body") from None
 
-    def replaced(state: State, batch: Batch) -> str:
+    def replaced(state: State, batch: EventBatch) -> str:
         state.model(model)
         version: str = commands.add_version(model, learner, "given", note="imported", by=request.state.who)(
             state, batch
@@ -234,7 +236,7 @@ async def reset(request: Request) -> Response:
     """Forget what was learned from events; the version before can be returned to."""
     service, model = service_of(request, "admin"), loop_of(request)
 
-    def made(state: State, batch: Batch) -> str:
+    def made(state: State, batch: EventBatch) -> str:
         learner = _as_it_began(state, model)
         version: str = commands.add_version(model, learner, "empty", note="reset", by=request.state.who)(state, batch)
         return version
@@ -304,30 +306,30 @@ async def delete_logs(request: Request) -> Response:
 def times(store: Any, events: int) -> tuple[float, float]:
     """Of the first event that is kept, and of the last of so many."""
     first, last = next(iter(store.rows())), next(iter(store.rows(events - 1)))
-    return decoded(first.event).time, decoded(last.event).time
+    return decode_event(first.event).time, decode_event(last.event).time
 
 
 MOST_KEPT = 1_000
 """So many notes may a model have."""
 
 
-def kept_under(model: str, name: str, value: dict[str, Any] | None, by: str) -> Work:
+def save_document(model: str, name: str, value: dict[str, Any] | None, by: str) -> Command:
     """Keep something under a name, or (None) no longer; to be done alone."""
 
-    def kept(state: State, batch: Batch) -> None:
-        notes = state.model(model).kept
+    def kept(state: State, batch: EventBatch) -> None:
+        notes = state.model(model).documents
         if value is None and name not in notes:
             raise NotFoundError(f"id: {name!r} is not known")
         if value is not None and name not in notes and len(notes) >= MOST_KEPT:
             raise InputError(f"id: at most {MOST_KEPT:,} can be kept; delete some")
-        batch.add(state, [Kept(batch.tick(), model, name, value, by)])
+        batch.add(state, [DocumentSaved(batch.tick(), model, name, value, by)])
 
     return kept
 
 
 async def found(service: Service, model: str, kind: str, id: str, missing: str) -> dict[str, Any]:
     """What is kept of this kind under an id, or the protocol's name for what is missing."""
-    told = await service.engine.submit(commands.inspect(lambda state: state.model(model).kept.get(kind + id)))
+    told = await service.engine.submit(commands.inspect(lambda state: state.model(model).documents.get(kind + id)))
     if told is None:
         raise ProtocolError(404, missing, f"id: {id!r} is not known", "id")
     return dict(told)
@@ -337,7 +339,7 @@ async def listed(
     service: Service, model: str, kind: str, request: Request, about: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> Response:
     """All that is kept of this kind, as `skip` and `top` ask; plain lists where the version is in the path."""
-    kept = await service.engine.submit(commands.inspect(lambda state: dict(state.model(model).kept)))
+    kept = await service.engine.submit(commands.inspect(lambda state: dict(state.model(model).documents)))
     told = [about(value) for name, value in kept.items() if name.startswith(kind)]
     skip, top = (_count(request.query_params.get(name), other) for name, other in (("skip", 0), ("top", len(told))))
     told = told[skip : skip + top]
@@ -356,7 +358,7 @@ async def removed(service: Service, model: str, kind: str, request: Request, mis
     """Keep it no longer."""
     id = request.path_params["id"]
     try:
-        await service.engine.submit(kept_under(model, kind + id, None, request.state.who), alone=True)
+        await service.engine.submit(save_document(model, kind + id, None, request.state.who), alone=True)
     except NotFoundError:
         raise ProtocolError(404, missing, f"id: {id!r} is not known", "id") from None
     service.audit(request.state.who, f"deleted {kind}{id!r} of {model}")
