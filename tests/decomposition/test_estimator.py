@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
 from invariant_bandits.simulation.paper import PaperWorld
-from studies import offline as offline_study
+from studies import offline_study
 from worlds import piecewise_world, random_basis
 
 

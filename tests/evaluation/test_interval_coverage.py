@@ -13,8 +13,7 @@ from invariant_bandits.evaluation.estimators import accepted_value, doubly_robus
 from invariant_bandits.evaluation.intervals import block_sums, estimated, student_quantile
 from invariant_bandits.evaluation.playing import target_probabilities
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
-from studies.interval_worlds import draw_log, true_values
-from studies.intervals import bootstrap_interval
+from studies.intervals_study import bootstrap_interval, draw_log, true_values
 
 LOGS = 300
 WEIGHTED = {"IPS": ips, "SNIPS": snips, "DR": doubly_robust}

@@ -18,7 +18,7 @@ from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.grid import grid_of
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.simulation.episodes import ENVIRONMENTS
-from studies import online, online_rows
+from studies import online_study
 
 POLICY = '''
 """LinUCB whose exploration fades."""
@@ -255,6 +255,6 @@ def test_a_new_environment_enters_grids_and_the_online_study(module, tmp_path):
     grid = grid_of({"horizon": 10, "environment": {"kind": "sleepy", "logged": [300, 400]}, "policies": {"linucb": {}}})
     assert [cell.environment for cell in grid.cells] == [own.SleepyEpisodes(300), own.SleepyEpisodes(400)]
     assert grid.cells[0].settings()["environment"] == {"kind": "sleepy", "logged": 300}
-    row = online_rows.Row("sleepy", own.SleepyEpisodes(), horizon=20, drifts=False)
-    outcome = online.run((row,), replications=2, seed=0, jobs=1)
-    assert set(outcome.regret["sleepy"]) == set(online_rows.CONTENDERS) - {online_rows.ISD_ORACLE}
+    row = online_study.row("sleepy", own.SleepyEpisodes(), horizon=20, drifts=False)
+    outcome = online_study.run((row,), replications=2, seed=0, jobs=1)
+    assert set(outcome.values["sleepy"]) == set(online_study.CONTENDERS) - {online_study.ISD_ORACLE}

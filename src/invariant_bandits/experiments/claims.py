@@ -191,6 +191,11 @@ class Goal:
     policy: str = ""
 
 
+def judge_all(goals: Iterable[Goal], measured: Any) -> list[tuple[Goal, Verdict]]:
+    """Every goal of a study with its verdict on what was measured."""
+    return [(goal, goal.judge(measured)) for goal in goals]
+
+
 Regret: TypeAlias = Mapping[str, Mapping[str, Array]]
 """Row -> policy -> regret at the horizon (replications,), repetitions paired within a row."""
 

@@ -10,10 +10,9 @@ from invariant_bandits import plotting
 from invariant_bandits.evaluation import estimators
 from invariant_bandits.reports import plots
 from invariant_bandits.simulation.stress import StressEpisodes
-from studies import price_chart
-from studies import randomised as study
-from studies import randomised_report as pages
-from studies.randomised import LINES, Measured, Setting
+from studies import randomised_study as study
+from studies.harness import StudyOutcome
+from studies.randomised_study import LINES, Randomisation, RandomisedLogs
 
 SHORT = 800
 
@@ -67,11 +66,12 @@ def test_logs_of_a_randomised_policy_evaluated_with_its_propensities_cover_the_t
     assert mean.max() == pytest.approx(12.5)  # K / floor
 
 
-def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play_everywhere(monkeypatch):
-    monkeypatch.setattr(study, "WORLD", StressEpisodes(logged=600, dim=4, residual_dim=1, drift="walk"))
-    monkeypatch.setattr(study, "TRUTH_ROUNDS", 500)
+def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play_everywhere():
+    small = {"world": StressEpisodes(logged=600, dim=4, residual_dim=1, drift="walk"), "truth_rounds": 500}
     settings = (study.SETTINGS[0], study.DEFAULTS[0])
-    one, two = (study.run(settings, replications=2, others=1, rounds=60, seed=1, jobs=jobs) for jobs in (1, 2))
+    one, two = (
+        study.run(settings, replications=2, others=1, rounds=60, seed=1, jobs=jobs, **small).values for jobs in (1, 2)
+    )
     assert [len(one[setting].regret) for setting in settings] == [1, 2]
     for setting in settings:
         for name in ("regret", "low", "truth"):
@@ -82,35 +82,36 @@ def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play
 def planted(regret, half, held, logs=100):
     """A setting whose intervals all have this half width, and of which `held` hold the truth 0."""
     centre = np.where(np.arange(logs) < held, 0.0, 9.0)[:, None] * np.ones(len(LINES))
-    return Measured(centre - half, centre + half, 0.0 * centre, regret=np.full(logs, regret) + 1e-3 * np.arange(logs))
+    return RandomisedLogs(centre - half, centre + half, 0.0 * centre, regret=np.full(logs, regret) + 1e-3 * np.arange(logs))
 
 
 def test_the_page_says_what_was_planted(tmp_path):
     nothing = np.full((100, len(LINES)), np.nan)
     results = {
-        study.SETTINGS[0]: Measured(nothing, nothing, 0.0 * nothing, regret=0.1 + 1e-3 * np.arange(100)),
+        study.SETTINGS[0]: RandomisedLogs(nothing, nothing, 0.0 * nothing, regret=0.1 + 1e-3 * np.arange(100)),
         study.DEFAULTS[0]: planted(0.15, 0.2, 95),
         study.DEFAULTS[1]: planted(0.12, 0.1, 91),
     }
-    page = pages.report(results, seed=3, pictures="../figures")
+    outcome = StudyOutcome(results, replications=100, seed=3)
+    page = study.report(outcome, pictures="../figures")
     assert "| floor 0.05, DR, value | 0.950 (0.888–0.978) | ✓ |" in page
     assert "| inverse gap, 100, DR, value | 0.910" in page
-    assert [verdict.reached for _, verdict in pages.verdicts(results)] == [True, True, False, False]
+    assert [verdict.reached for _, verdict in study.verdicts(outcome)] == [True, True, False, False]
     assert "| floor 0 | 0.1495 ± 0.0029 |  | none | none | none | 100% | –, – | – |" in page
     assert "+0.0500 ± 0.0000 | 0.200 | 0.200 | 0.200 | 0% | 0.950, 0.950 | 16,000 |" in page
-    assert pages.charted(results) == {
+    assert study.priced(results) == {
         "uniform": [("0.05", pytest.approx(0.05), pytest.approx(0.2))],
         "inverse-gap": [("100", pytest.approx(0.02), pytest.approx(0.1))],
     }
     for theme in plotting.THEMES:
-        picture = price_chart.price_chart(pages.charted(results), theme_name=theme)
+        picture = study.price_chart(study.priced(results), theme_name=theme)
         assert plots.save(picture, tmp_path / theme, ["png"])[0].stat().st_size > 5000
     with pytest.raises(ib.InputError, match="rows is empty"):
-        price_chart.price_chart({})
+        study.price_chart({})
 
 
 def test_settings_have_names_and_wrap_as_they_say():
-    assert Setting("uniform", 0.05).name == "floor 0.05"
+    assert Randomisation("uniform", 0.05).name == "floor 0.05"
     assert study.DEFAULTS[1].name == "inverse gap, 100"
     assert set(study.DEFAULTS) < set(study.SETTINGS)
     wrapped = study.DEFAULTS[1].wrapped(ib.LinUCB(2), seed=1)

@@ -5,9 +5,21 @@ import pytest
 
 from invariant_bandits.simulation.labelled_arms import LATER, LabelledArms
 from invariant_bandits.simulation.loop import simulate
-from studies import arm_report
-from studies.arm_players import Auto, Disjoint, DisjointArms, LogisticRefit, Refit
-from studies.arms import GOALS, LOGIT, PLAYERS, NewArm, Outcome, late_arm, named_drift
+from studies import arms_study
+from studies.arms_study import (
+    GOALS,
+    LOGIT,
+    PLAYERS,
+    Auto,
+    Disjoint,
+    DisjointArms,
+    LogisticRefit,
+    NewArm,
+    Refit,
+    late_arm,
+    named_drift,
+)
+from studies.harness import StudyOutcome
 
 SMALL = LabelledArms(LATER[2], logged=6000, lead=2.5)
 
@@ -50,9 +62,9 @@ def test_the_page_tells_goals_that_are_missed():
         table = {world: {name: np.full(3, regret) for name in PLAYERS} for world in GOALS}
         means = {world: {"oracle": 0.5, "best fixed arm": 0.4} for world in GOALS}
         shares = {"played": np.full(3, 0.9), "covered": np.full(21, 0.95), "named": np.ones(4), "flags": np.zeros(4)}
-        return Outcome(table, means, replications=3, rare_replications=2, seed=1, **shares)
+        return StudyOutcome(table, 3, 1, {"rewards": means, "rare_replications": 2, **shares})
 
-    good, bad = arm_report.report(outcome(2.0)), arm_report.report(outcome(7.0))
+    good, bad = arms_study.report(outcome(2.0)), arms_study.report(outcome(7.0))
     assert "7 of 7 reached" in good
     assert "4 of 7 reached" in bad
     assert f"{LOGIT}: regret per 1,000 rounds ≤ 2.6, nothing new | 7.00 ± 0.00 | ✗" in bad

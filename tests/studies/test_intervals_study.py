@@ -4,10 +4,20 @@ import numpy as np
 import pytest
 
 from invariant_bandits.evaluation.estimators import importance_weights, logged_value, replay
-from studies import interval_report
-from studies import intervals as study
-from studies.interval_worlds import DIM, LOGGING, TARGET, WORLDS, draw_log, true_values
-from studies.intervals import LINES, Ends, Outcome, Setting
+from studies import intervals_study as study
+from studies.harness import StudyOutcome
+from studies.intervals_study import (
+    DIM,
+    LINES,
+    LOGGING,
+    TARGET,
+    WORLDS,
+    BothRules,
+    Intervals,
+    LoggedWorld,
+    draw_log,
+    true_values,
+)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -40,10 +50,11 @@ def test_accepted_rounds_are_those_of_a_replay():
 
 
 def test_results_do_not_depend_on_the_number_of_processes_nor_on_the_other_cells():
-    cells = [Setting("clicks 5 %", "softmax", 4000), Setting("Gaussian", "uniform", 4000)]
+    cells = [LoggedWorld("clicks 5 %", "softmax", 4000), LoggedWorld("Gaussian", "uniform", 4000)]
     one, two = (study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))
     alone = study.run(cells[1:], replications=3, seed=7, jobs=1)
-    for results in (one, two):
+    alone = alone.values
+    for results in (one.values, two.values):
         assert list(results) == cells
         np.testing.assert_array_equal(results[cells[1]].now.low, alone[cells[1]].now.low)
         np.testing.assert_array_equal(results[cells[1]].before.high, alone[cells[1]].before.high)
@@ -55,7 +66,7 @@ def test_every_cell_is_one_world_logged_in_one_way():
 
 def planted(low, high, truth):
     """The same interval in every line of 100 logs."""
-    return Ends(np.full((100, len(LINES)), low), np.full((100, len(LINES)), high), np.full(len(LINES), truth))
+    return Intervals(np.full((100, len(LINES)), low), np.full((100, len(LINES)), high), np.full(len(LINES), truth))
 
 
 def test_coverage_refusals_and_wrong_verdicts_are_counted_among_those_that_conclude():
@@ -63,8 +74,8 @@ def test_coverage_refusals_and_wrong_verdicts_are_counted_among_those_that_concl
     now.low[:10], now.high[:10] = np.nan, np.nan
     now.high[10:19] = 0.5
     now.low[19:22], now.high[19:22] = -2.0, -1.0
-    results = {Setting("clicks 1 %", "uniform", 4000): Outcome(now, planted(0.5, 1.5, 1.0))}
-    found = interval_report.summary(results, "clicks 1 %", "DR")
+    results = {LoggedWorld("clicks 1 %", "uniform", 4000): BothRules(now, planted(0.5, 1.5, 1.0))}
+    found = study.summary(results, "clicks 1 %", "DR")
     assert found.lowest.value == pytest.approx(78 / 90)
     assert found.lowest_before.value == 1.0
     assert (found.refused, found.refused_before) == pytest.approx((0.1, 0.0))
@@ -77,15 +88,16 @@ def test_the_page_marks_what_misses_and_leaves_out_cells_that_hardly_conclude():
     good, bad = planted(0.0, 2.0, 1.0), planted(0.0, 2.0, 1.0)
     bad.high[:20] = 0.5
     results = {
-        Setting("Gaussian", "uniform", 4000): Outcome(good, good),
-        Setting("clicks 1 %", "uniform", 4000): Outcome(bad, good),
-        Setting("clicks 5 %", "uniform", 4000): Outcome(planted(np.nan, np.nan, 1.0), good),
+        LoggedWorld("Gaussian", "uniform", 4000): BothRules(good, good),
+        LoggedWorld("clicks 1 %", "uniform", 4000): BothRules(bad, good),
+        LoggedWorld("clicks 5 %", "uniform", 4000): BothRules(planted(np.nan, np.nan, 1.0), good),
     }
-    judged = {(world, name): verdict.reached for world, name, verdict in interval_report.verdicts(results)}
+    outcome = StudyOutcome(results, replications=100, seed=5)
+    judged = {(goal.where, goal.words): verdict.reached for goal, verdict in study.verdicts(outcome)}
     assert judged == {
-        (world, name): world == "Gaussian" for world in ("Gaussian", "clicks 1 %") for name in interval_report.PROMISED
+        (world, name): world == "Gaussian" for world in ("Gaussian", "clicks 1 %") for name in study.PROMISED
     }
-    page = interval_report.report(results, replications=100, seed=5)
+    page = study.report(outcome)
     assert page.count("✗") == 3
     assert "| clicks 5 % | – | – | – |" in page
     assert "| clicks 1 % | uniform | 4,000 | value | 0.800 / 1.000, × 1.00 |" in page

@@ -7,9 +7,9 @@ import pytest
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.experiments import claims
-from studies import offline as offline_study
-from studies import recovery
-from studies.recovery import LOGGED_ROUNDS, Recovery, Setting, recover
+from studies import offline_study
+from studies.harness import StudyOutcome
+from studies.offline_study import LOGGED_ROUNDS, OfflineCell, Recovery, recover
 
 
 def outcome(found=(7, 3), **changes):
@@ -18,7 +18,7 @@ def outcome(found=(7, 3), **changes):
 
 
 def test_the_planted_split_is_recovered():
-    _, found = recover(Setting("paper", 3500), (1, 2))
+    _, found = recover(OfflineCell("paper", 3500), (1, 2))
     assert found.right
     assert found.block_sizes == (1, 2, 3, 4)
     assert found.projection_error * np.sqrt(3500) < 1.5
@@ -28,7 +28,7 @@ def test_the_planted_split_is_recovered():
 def test_results_do_not_depend_on_the_number_of_processes():
     cells = offline_study.settings(["uniform logs"])[:2]
     one, two = (offline_study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))
-    forget = lambda results: {key: [replace(r, seconds=0.0) for r in rows] for key, rows in results.items()}  # noqa: E731
+    forget = lambda results: {key: [replace(r, seconds=0.0) for r in rows] for key, rows in results.values.items()}  # noqa: E731
     assert forget(one) == forget(two)
 
 
@@ -52,7 +52,7 @@ def test_the_interval_of_a_share_covers_it_about_as_often_as_promised():
 
 def test_the_page_marks_what_misses_its_bound():
     def page_of(results):
-        return offline_study.report(results, replications=50, seed=0)
+        return offline_study.report(StudyOutcome(results, replications=50, seed=0))
 
     def all_right(kind):
         return outcome((10, 0), planted=(10, 0)) if kind.startswith("no drift") else outcome(projection_error=0.005)
@@ -77,8 +77,8 @@ def test_logs_that_are_refused_count_as_wrong_and_are_not_left_out(monkeypatch):
     def refuse(setting, seed):
         raise InputError("features are collinear")
 
-    monkeypatch.setattr(recovery, "recover", refuse)
-    found = recovery.judge(Setting("paper", 200), (1,))
+    monkeypatch.setattr(offline_study, "recover", refuse)
+    found = offline_study.judge(OfflineCell("paper", 200), (1,))
     assert found.refused
     assert not found.right
     assert not found.overestimates_invariance

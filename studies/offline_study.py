@@ -2,32 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from invariant_bandits.experiments.claims import Bound, Goal, Measurement, Verdict, median_of, share_of, word_for
-from invariant_bandits.parallel import map_unordered
-from invariant_bandits.simulation.paper import PaperWorld
-from studies.recovery import LOGGED_ROUNDS, Recovery, Setting, judge
+from invariant_bandits.checks import InputError
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
+from invariant_bandits.experiments.claims import (
+    Bound,
+    Goal,
+    Measurement,
+    Verdict,
+    judge_all,
+    median_of,
+    share_of,
+    word_for,
+)
+from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+from studies.harness import Progress, StudyOutcome, gather
+
+LOGGED_ROUNDS = (1000, 3500, 8000)
+REFUSED = (-1, -1)
+
+
+@dataclass(frozen=True)
+class OfflineCell:
+    """One way to generate and to read logs."""
+
+    name: str
+    rounds: int
+    world: PaperWorld = field(default_factory=PaperWorld)
+    windows: int = 8
+    covariances: str = "offered"
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How one fit compares with the truth behind its logs; a refused one found REFUSED and nothing of the component."""
+
+    planted: tuple[int, int]
+    found: tuple[int, int]
+    projection_error: float
+    component_error: float
+    block_sizes: tuple[int, ...]
+    seconds: float
+    converged: bool
+
+    @property
+    def right(self) -> bool:
+        """Both dimensions as planted."""
+        return self.found == self.planted
+
+    @property
+    def refused(self) -> bool:
+        """The logs were called collinear: the generator now and then draws a block that is singular to rounding."""
+        return self.found == REFUSED
+
+    @property
+    def overestimates_invariance(self) -> bool:
+        """The dangerous error: something that moves was called stable."""
+        return self.found[0] > self.planted[0]
+
+
+def draw(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[LoggedRounds, WindowedMoments]:
+    """The logs of one repetition, and their moments."""
+    logs = setting.world.log(setting.rounds, np.random.default_rng(seed))
+    moments = WindowedMoments.from_arrays(logs.features, logs.rewards, windows=setting.windows, offered=logs.offered)
+    return logs, moments
+
+
+def recover(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[InvariantSubspaceDecomposition, Recovery]:
+    """Fit one repetition and compare with the truth."""
+    logs, moments = draw(setting, seed)
+    fit = InvariantSubspaceDecomposition(covariances=setting.covariances)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit.fit(moments)
+    seconds = time.perf_counter() - started
+    return fit, Recovery(
+        planted=(logs.split.invariant_dim, logs.split.residual_dim),
+        found=(fit.split_.invariant_dim, fit.split_.residual_dim),
+        projection_error=fit.split_.distance(logs.split),
+        component_error=float(np.linalg.norm(fit.component_ - logs.component)),
+        block_sizes=tuple(sorted(len(block) for block in fit.blocks_)),
+        seconds=seconds,
+        converged=fit.converged_,
+    )
+
+
+def judge(setting: OfflineCell, seed: tuple[int, ...]) -> Recovery:
+    """`recover` without the fit; logs that the estimator refuses count as wrong, they are not left out."""
+    try:
+        return recover(setting, seed)[1]
+    except InputError:
+        truth, _ = draw(setting, seed)
+        planted = (truth.split.invariant_dim, truth.split.residual_dim)
+        return Recovery(planted, REFUSED, 1.0, float(np.linalg.norm(truth.component)), (), 0.0, False)
+
 
 UNIFORM = PaperWorld()
 KINDS = {
-    "uniform logs, chosen actions": Setting("", 0, UNIFORM, covariances="chosen"),
-    "uniform logs": Setting("", 0, UNIFORM),
-    "LinUCB logs": Setting("", 0, replace(UNIFORM, logging="linucb")),
-    "greedy logs": Setting("", 0, replace(UNIFORM, logging="greedy")),
-    "no drift": Setting("", 0, replace(UNIFORM, varying=None)),
-    "no drift, chosen actions": Setting("", 0, replace(UNIFORM, varying=None), covariances="chosen"),
-    "weak drift, 0.2 of the paper's": Setting("", 0, replace(UNIFORM, drift=0.2)),
-    "weak drift, 0.5 of the paper's": Setting("", 0, replace(UNIFORM, drift=0.5)),
-    "well-conditioned blocks": Setting("", 0, replace(UNIFORM, conditioning="well")),
-    "misaligned windows (11 regimes, 8 windows)": Setting("", 0, replace(UNIFORM, regimes=11)),
-    "t features, 5 degrees of freedom": Setting("", 0, replace(UNIFORM, degrees_of_freedom=5.0)),
-    "16 windows": Setting("", 0, UNIFORM, windows=16),
-    "25 windows": Setting("", 0, UNIFORM, windows=25),
+    "uniform logs, chosen actions": OfflineCell("", 0, UNIFORM, covariances="chosen"),
+    "uniform logs": OfflineCell("", 0, UNIFORM),
+    "LinUCB logs": OfflineCell("", 0, replace(UNIFORM, logging="linucb")),
+    "greedy logs": OfflineCell("", 0, replace(UNIFORM, logging="greedy")),
+    "no drift": OfflineCell("", 0, replace(UNIFORM, varying=None)),
+    "no drift, chosen actions": OfflineCell("", 0, replace(UNIFORM, varying=None), covariances="chosen"),
+    "weak drift, 0.2 of the paper's": OfflineCell("", 0, replace(UNIFORM, drift=0.2)),
+    "weak drift, 0.5 of the paper's": OfflineCell("", 0, replace(UNIFORM, drift=0.5)),
+    "well-conditioned blocks": OfflineCell("", 0, replace(UNIFORM, conditioning="well")),
+    "misaligned windows (11 regimes, 8 windows)": OfflineCell("", 0, replace(UNIFORM, regimes=11)),
+    "t features, 5 degrees of freedom": OfflineCell("", 0, replace(UNIFORM, degrees_of_freedom=5.0)),
+    "16 windows": OfflineCell("", 0, UNIFORM, windows=16),
+    "25 windows": OfflineCell("", 0, UNIFORM, windows=25),
 }
 CHOSEN = (
     "How the settings were chosen: the test levels were first 0.01. On seed 2026 (200 repetitions) that missed 2 "
@@ -46,8 +140,9 @@ def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) ->
 
     def goal(rounds: int, bound: Bound) -> Goal:
         def judged(results: Results) -> Verdict:
-            found = figure(results[kind, rounds], rounds, name)
-            return Verdict(word_for(bound.meets(found.value)), found, numbers=f"{found.with_interval()} [{bound}]")
+            measured = figure(results[kind, rounds], rounds, name)
+            numbers = f"{measured.with_interval()} [{bound}]"
+            return Verdict(word_for(bound.meets(measured.value)), measured, numbers=numbers)
 
         return Goal(words, kind, judged)
 
@@ -83,30 +178,28 @@ GOALS = [
 """Every line of what must be true, with a goal for each T0."""
 
 
-def settings(kinds: Sequence[str] = tuple(KINDS)) -> list[Setting]:
+def settings(kinds: Sequence[str] = tuple(KINDS)) -> list[OfflineCell]:
     """Every kind of logs at every T0."""
     return [replace(KINDS[kind], name=kind, rounds=rounds) for kind in kinds for rounds in LOGGED_ROUNDS]
 
 
 def run(
-    cells: Sequence[Setting],
+    cells: Sequence[OfflineCell] | None = None,
     *,
     replications: int = 200,
     seed: int = 20261115,
     jobs: int = 2,
-    progress: Callable[[int, int], None] | None = None,
-) -> Results:
-    """All repetitions of all cells, none discarded; the same for any number of `jobs`."""
+    progress: Progress | None = None,
+) -> StudyOutcome:
+    """All repetitions of all cells, none discarded: (kind of logs, T0) -> what each recovered."""
+    cells = settings() if cells is None else cells
 
     def outcomes(index: int) -> list[Recovery]:
         return [judge(cells[index], (seed, index, repetition)) for repetition in range(replications)]
 
-    found: dict[int, list[Recovery]] = {}
-    for index, outcome in map_unordered(outcomes, range(len(cells)), jobs):
-        found[index] = outcome
-        if progress is not None:
-            progress(len(found), len(cells))
-    return {(cell.name, cell.rounds): found[index] for index, cell in enumerate(cells)}
+    recovered = gather(outcomes, range(len(cells)), jobs, progress)
+    values = {(cell.name, cell.rounds): of for cell, of in zip(cells, recovered, strict=True)}
+    return StudyOutcome(values, replications, seed)
 
 
 def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
@@ -126,21 +219,21 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     return share_of(int(np.sum(hits)), len(hits))
 
 
-def verdicts(results: Results) -> Iterator[tuple[str, list[Verdict]]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
     """Every line of what must be true with its verdict at each T0."""
-    for goals in GOALS:
-        yield goals[0].words, [goal.judge(results) for goal in goals]
+    return judge_all((goal for line in GOALS for goal in line), outcome.values)
 
 
-def report(results: Results, *, replications: int, seed: int) -> str:
+def report(outcome: StudyOutcome) -> str:
     """The study as a Markdown page."""
+    results: Results = dict(outcome.values)
     head = "| | " + " | ".join(f"T0 = {rounds}" for rounds in LOGGED_ROUNDS) + " |"
     rule = "|---|" + "---|" * len(LOGGED_ROUNDS)
     lines = [
         "# The offline phase, measured",
         "",
-        f"The paper's generator (blocks 4, 1, 3, 2; the block of 3 drifts), {replications} repetitions per cell with"
-        f" seed {seed}, none discarded; 8 windows unless the row says otherwise, and the covariances of all offered"
+        f"The paper's generator (blocks 4, 1, 3, 2; the block of 3 drifts), {outcome.replications} repetitions per cell with"
+        f" seed {outcome.seed}, none discarded; 8 windows unless the row says otherwise, and the covariances of all offered"
         " actions unless it says *chosen*. Shares and medians with 95 % intervals; the bound to reach in brackets.",
         "",
         CHOSEN,
@@ -150,18 +243,19 @@ def report(results: Results, *, replications: int, seed: int) -> str:
         head,
         rule,
     ]
-    for words, judged in verdicts(results):
-        lines.append(f"| {words} | {' | '.join(f'{one.numbers} {one.mark}' for one in judged)} |")
+    for goals in GOALS:
+        judged = [f"{verdict.numbers} {verdict.mark}" for _, verdict in judge_all(goals, results)]
+        lines.append(f"| {goals[0].words} | {' | '.join(judged)} |")
     lines += ["", "## All settings", "", "Right dimensions, then p_inv overestimated:", "", head, rule]
     lines += _lines_by_kind(
         results, lambda value: f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
     )
     lines += ["", "Median projection error × √T0, then median ‖β̂ − β‖:", "", head, rule]
     lines += _lines_by_kind(results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}")
-    slowest = max(np.median([outcome.seconds for outcome in outcomes]) for outcomes in results.values())
-    unfinished = sum(not outcome.converged for outcomes in results.values() for outcome in outcomes)
-    total = sum(len(outcomes) for outcomes in results.values())
-    refused = sum(outcome.refused for outcomes in results.values() for outcome in outcomes)
+    slowest = max(np.median([fit.seconds for fit in fits]) for fits in results.values())
+    unfinished = sum(not fit.converged for fits in results.values() for fit in fits)
+    total = sum(map(len, results.values()))
+    refused = sum(fit.refused for fits in results.values() for fit in fits)
     lines += [
         "",
         f"The rotation search reported that it had not converged in {unfinished} of {total} fits; they are counted like"

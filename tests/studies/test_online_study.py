@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 import invariant_bandits as ib
 from invariant_bandits.experiments import claims
 from invariant_bandits.experiments.cells import LINUCB_WARM, NAMED
-from studies import online as study
-from studies import online_goals as goals
-from studies import online_rows as rows
+from studies import online_study as study
 from studies.__main__ import study as app
+from studies.harness import StudyOutcome, cell_seed
 
-ORACLES = (rows.ISD_ORACLE, *(rows.tuned_name(kind, True) for kind in rows.MEMORIES))
+ORACLES = (study.ISD_ORACLE, *(study.tuned_name(kind, True) for kind in study.MEMORIES))
 
 
 @pytest.fixture(scope="module")
@@ -23,64 +22,65 @@ def outcome():
     return study.run(replications=2, tuning_replications=2, seed=11, jobs=2)
 
 
-def planted(**changes):
+def planted():
     """A study in which every goal is reached: LinUCB 60, the others below, in pairs that differ a little."""
     pairs = np.array([-1.0, 0.0, 1.0, 0.0])
-    level = {rows.LINUCB: 60.0, rows.LINUCB_TUNED: 25.0, rows.GREEDY: 19.0, rows.LINUCB_WARM: 90.0}
-    level |= {rows.ISD_ORACLE: 18.0, rows.ISD_ESTIMATED: 19.0}
-    level |= {rows.AUTO_FULL: 14.0, rows.AUTO_QUARTER: 9.0, rows.AUTO_DEFAULT: 9.0}
-    regret = {row.name: {name: level[name] + pairs for name in rows.contenders(row)} for row in rows.ROWS}
-    tuned = study.best_of(rows.tuning_grid(), {member.words: pairs + 30.0 for member in rows.tuning_grid()})
-    for member in (member for pair in rows.published_pairs() for member in pair):
-        regret[rows.SEVENTH.name][member.words] = pairs + (40.0 if member.lifted else 100.0)
+    level = {study.LINUCB: 60.0, study.LINUCB_TUNED: 25.0, study.GREEDY: 19.0, study.LINUCB_WARM: 90.0}
+    level |= {study.ISD_ORACLE: 18.0, study.ISD_ESTIMATED: 19.0}
+    level |= {study.AUTO_FULL: 14.0, study.AUTO_QUARTER: 9.0, study.AUTO_DEFAULT: 9.0}
+    regret = {row.name: {name: level[name] + pairs for name in row.policies} for row in study.ROWS}
+    tuned = study.best_of(study.tuning_grid(), {member.words: pairs + 30.0 for member in study.tuning_grid()})
+    for member in (member for pair in study.published_pairs() for member in pair):
+        regret[study.SEVENTH.name][member.words] = pairs + (40.0 if member.lifted else 100.0)
     for kind in tuned:
-        regret[rows.SEVENTH.name][rows.tuned_name(*kind)] = pairs + (15.0 if kind[1] else 30.0)
-    regret[rows.SEVENTH.name][rows.AUTO_TUNED] = pairs + 5.0
-    return replace(study.Outcome(regret, tuned, replications=4, seed=0), **changes)
+        regret[study.SEVENTH.name][study.tuned_name(*kind)] = pairs + (15.0 if kind[1] else 30.0)
+    regret[study.SEVENTH.name][study.AUTO_TUNED] = pairs + 5.0
+    more = {"tuned": tuned, "auto_tuned": None, "tuning_replications": study.TUNING_REPLICATIONS}
+    return StudyOutcome(regret, replications=4, seed=0, more=more)
 
 
 # -- one small run --
 
 
 def test_every_row_is_played_by_its_policies_and_oracles_exist_where_something_drifts(outcome):
-    assert list(outcome.regret) == [row.name for row in rows.ROWS]
-    for row in rows.ROWS:
-        here = outcome.regret[row.name]
-        missing = {rows.ISD_ORACLE} if row == rows.NO_DRIFT else set()
-        assert set(rows.CONTENDERS) - set(here) == missing
+    assert list(outcome.values) == [row.name for row in study.ROWS]
+    for row in study.ROWS:
+        here = outcome.values[row.name]
+        missing = {study.ISD_ORACLE} if row == study.NO_DRIFT else set()
+        assert set(study.CONTENDERS) - set(here) == missing
         assert all(values.shape == (2,) and (values >= 0.0).all() for values in here.values())
-    assert len(outcome.regret[rows.SEVENTH.name]) == len(rows.CONTENDERS) + 6 + 8 + 1
-    assert outcome.auto_tuned[0] in rows.AUTO_EXPLORATIONS
+    assert len(outcome.values[study.SEVENTH.name]) == len(study.CONTENDERS) + 6 + 8 + 1
+    assert outcome.more["auto_tuned"][0] in study.AUTO_EXPLORATIONS
 
 
 def test_a_row_has_the_same_regret_alone_and_in_one_process(outcome):
-    alone = study.run((rows.NO_DRIFT,), replications=2, seed=11, jobs=1)
-    assert alone.tuned == {}
-    for name, values in alone.regret[rows.NO_DRIFT.name].items():
-        np.testing.assert_array_equal(values, outcome.regret[rows.NO_DRIFT.name][name])
+    alone = study.run((study.NO_DRIFT,), replications=2, seed=11, jobs=1)
+    assert alone.more["tuned"] == {}
+    for name, values in alone.values[study.NO_DRIFT.name].items():
+        np.testing.assert_array_equal(values, outcome.values[study.NO_DRIFT.name][name])
 
 
 def test_the_page_shows_every_row_every_policy_every_goal_and_what_was_tuned(outcome):
     page = study.report(outcome, pictures="../figures")
     lines = page.splitlines()
-    for row in rows.ROWS:
+    for row in study.ROWS:
         assert any(line.startswith(f"| {row.name} |") for line in lines)
-    assert all(name in page for name in rows.CONTENDERS)
-    assert sum(line.endswith(("✓ |", "✗ |", "(✓) |", "(✗) |")) for line in lines) == len(goals.GOALS)
-    for member, _ in outcome.tuned.values():
+    assert all(name in page for name in study.CONTENDERS)
+    assert sum(line.endswith(("✓ |", "✗ |", "(✓) |", "(✗) |")) for line in lines) == len(study.GOALS)
+    for member, _ in outcome.more["tuned"].values():
         assert f"| {member.name} | {member.memory_words}, exploration {member.exploration:g} |" in page
     assert 'src="../figures/online-light.png"' in page
 
 
 def test_no_two_rows_and_no_tuning_share_their_repetitions():
-    seeds = {study._seed(2026, place) for place in (*range(len(rows.ROWS)), study.TUNING)}
-    assert len(seeds) == len(rows.ROWS) + 1
+    seeds = {cell_seed(2026, place) for place in (*range(len(study.ROWS)), study.TUNING)}
+    assert len(seeds) == len(study.ROWS) + 1
 
 
 def test_progress_ends_when_all_repetitions_are_done():
     heard = []
-    study.run((rows.NO_DRIFT,), replications=2, seed=0, jobs=1, progress=lambda *at: heard.append(at))
-    assert heard == [(rows.NO_DRIFT.name, 1, 2), (rows.NO_DRIFT.name, 2, 2)]
+    study.run((study.NO_DRIFT,), replications=2, seed=0, jobs=1, progress=lambda *at: heard.append(at))
+    assert heard == [(study.NO_DRIFT.name, 1, 2), (study.NO_DRIFT.name, 2, 2)]
 
 
 def test_one_repetition_has_no_standard_error_and_is_refused():
@@ -92,33 +92,33 @@ def test_one_repetition_has_no_standard_error_and_is_refused():
 
 
 def test_the_rows_are_the_eleven_of_the_method():
-    worlds = {row.name: row for row in rows.ROWS}
+    worlds = {row.name: row for row in study.ROWS}
     assert len(worlds) == 11
-    assert [row.environment.logged for row in rows.PAPER_ROWS] == [1000, 3500, 8000]
-    assert [row.horizon for row in rows.ROWS].count(500) == 10
-    assert rows.SEVENTH.environment.online == "rotating"
-    assert (rows.FIXED_ACTIONS.environment.fixed_actions, rows.FIXED_ACTIONS.horizon) == (20, 1000)
-    assert (rows.SMALL_JUMP.environment.violation, rows.LARGE_JUMP.environment.violation) == (0.5, 2.0)
+    assert [row.environment.logged for row in study.PAPER_ROWS] == [1000, 3500, 8000]
+    assert [row.horizon for row in study.ROWS].count(500) == 10
+    assert study.SEVENTH.environment.online == "rotating"
+    assert (study.FIXED_ACTIONS.environment.fixed_actions, study.FIXED_ACTIONS.horizon) == (20, 1000)
+    assert (study.SMALL_JUMP.environment.violation, study.LARGE_JUMP.environment.violation) == (0.5, 2.0)
 
 
 def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds():
-    episode = rows.SEVENTH.environment.draw(50, np.random.default_rng(0))
-    made = {name: make(episode.past) for name, make in rows.contenders(rows.SEVENTH).items()}
+    episode = study.SEVENTH.environment.draw(50, np.random.default_rng(0))
+    made = {name: make(episode.past) for name, make in study.SEVENTH.policies.items()}
     for name, policy in made.items():
         assert policy.confidence == 1 / 50
         if "AutoISD" not in name:
             assert (policy.ridge, policy.noise_scale, policy.norm_bound) == (0.1, 1.0, 1.0)
-    assert made[rows.ISD_ORACLE].memory == made[rows.ISD_ESTIMATED].memory == ib.SlidingWindow(25)
-    assert made[rows.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
-    assert 0 < made[rows.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.5
-    explorations = [made[name].exploration for name in (rows.LINUCB, rows.LINUCB_TUNED, rows.GREEDY)]
+    assert made[study.ISD_ORACLE].memory == made[study.ISD_ESTIMATED].memory == ib.SlidingWindow(25)
+    assert made[study.ISD_ORACLE].split.distance(episode.logs.split) < 1e-12
+    assert 0 < made[study.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.5
+    explorations = [made[name].exploration for name in (study.LINUCB, study.LINUCB_TUNED, study.GREEDY)]
     assert explorations == [1.0, 0.3, 0.0]
-    assert [made[name].exploration for name in (rows.AUTO_FULL, rows.AUTO_QUARTER)] == [1.0, 0.25]
-    assert made[rows.AUTO_DEFAULT].rehearsal is not None
+    assert [made[name].exploration for name in (study.AUTO_FULL, study.AUTO_QUARTER)] == [1.0, 0.25]
+    assert made[study.AUTO_DEFAULT].rehearsal is not None
 
 
 def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
-    episode = rows.PAPER_ROWS[0].environment.draw(5, np.random.default_rng(3))
+    episode = study.PAPER_ROWS[0].environment.draw(5, np.random.default_rng(3))
     X, y = episode.logs.features, episode.logs.rewards
     policy = NAMED[LINUCB_WARM](episode.past)
     assert policy.rounds == len(y) == 1000
@@ -126,10 +126,10 @@ def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
 
 
 def test_tuning_takes_the_lowest_mean_of_each_kind():
-    grid = rows.tuning_grid()
+    grid = study.tuning_grid()
     assert len(grid) == len({member.words for member in grid}) == 2 * (5 + 6 + 5) * 3
     regret = {member.words: np.array([50.0, 52.0]) for member in grid}
-    wanted = rows.Forgetful("D-linUCB", True, ib.Discount(0.95), 0.3)
+    wanted = study.Forgetful("D-linUCB", True, ib.Discount(0.95), 0.3)
     regret[wanted.words] = np.array([10.0, 20.0])
     best = study.best_of(grid, regret)
     assert best["D-linUCB", True] == (wanted, claims.mean_of(np.array([10.0, 20.0])))
@@ -171,24 +171,24 @@ def test_worst_runs_are_compared_strictly_where_below_was_said():
 
 def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():
     outcome = planted()
-    for policy in (rows.ISD_ESTIMATED, rows.AUTO_FULL):
-        here = outcome.regret[rows.PAPER_ROWS[0].name]
-        here[policy] = np.array([here[rows.LINUCB].max(), 0.0, 0.0, 0.0])
-    missed = [goal for goal, verdict in goals.verdicts(outcome.regret) if not verdict.reached]
-    assert [goal.words for goal in missed] == [f"{rows.ISD_ESTIMATED}: worst run below LinUCB's"]
+    for policy in (study.ISD_ESTIMATED, study.AUTO_FULL):
+        here = outcome.values[study.PAPER_ROWS[0].name]
+        here[policy] = np.array([here[study.LINUCB].max(), 0.0, 0.0, 0.0])
+    missed = [goal for goal, verdict in study.verdicts(outcome) if not verdict.reached]
+    assert [goal.words for goal in missed] == [f"{study.ISD_ESTIMATED}: worst run below LinUCB's"]
 
 
 def test_a_study_that_reaches_everything_says_so():
     page = study.report(planted())
-    assert f"{len(goals.GOALS)} of {len(goals.GOALS)} reached." in page
+    assert f"{len(study.GOALS)} of {len(study.GOALS)} reached." in page
     assert "✗" not in page
 
 
-@pytest.mark.parametrize("goal", goals.GOALS, ids=lambda goal: f"{goal.words}; {goal.where}")
+@pytest.mark.parametrize("goal", study.GOALS, ids=lambda goal: f"{goal.words}; {goal.where}")
 def test_every_goal_can_be_missed_and_the_page_names_it(goal):
     outcome = planted()
-    outcome.regret[goal.where][goal.policy] = outcome.regret[goal.where][goal.policy] + 500.0
-    missed = [other for other, verdict in goals.verdicts(outcome.regret) if not verdict.reached]
+    outcome.values[goal.where][goal.policy] = outcome.values[goal.where][goal.policy] + 500.0
+    missed = [other for other, verdict in study.verdicts(outcome) if not verdict.reached]
     assert goal in missed
     assert all((other.where, other.policy) == (goal.where, goal.policy) for other in missed)
     assert f"- {goal.words}; {goal.where}: " in study.report(outcome)
@@ -197,12 +197,12 @@ def test_every_goal_can_be_missed_and_the_page_names_it(goal):
 def test_losses_are_listed_for_policies_that_know_no_truth():
     fair = planted()
     for name in ORACLES:
-        fair.regret[rows.SEVENTH.name][name] = np.full(4, 1.0)
+        fair.values[study.SEVENTH.name][name] = np.full(4, 1.0)
     assert list(study.losses(fair)) == []
     assert "In no row has a policy without knowledge of the truth a lower mean." in study.report(fair)
-    fair.regret[rows.NO_DRIFT.name][rows.LINUCB_WARM] = fair.regret[rows.NO_DRIFT.name][rows.AUTO_DEFAULT] - 3.0
+    fair.values[study.NO_DRIFT.name][study.LINUCB_WARM] = fair.values[study.NO_DRIFT.name][study.AUTO_DEFAULT] - 3.0
     ((row, rival, difference),) = study.losses(fair)
-    assert (row, rival) == (rows.NO_DRIFT.name, rows.LINUCB_WARM)
+    assert (row, rival) == (study.NO_DRIFT.name, study.LINUCB_WARM)
     assert (difference.value, difference.error) == (-3.0, 0.0)
     assert f"| {row} | {rival} | −3.0 ± 0.0 |" in study.report(fair)
 

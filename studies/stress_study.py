@@ -1,0 +1,321 @@
+"""AutoISD where the logs mislead: other noise, rare clicks, no signal, fixed arms; regret, widths, alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from invariant_bandits.checks import Array, whole_number
+from invariant_bandits.experiments.cells import Cell, Probe, Tally
+from invariant_bandits.experiments.claims import Goal, Verdict, judge_all, mean_at_most, worst_at_most
+from invariant_bandits.policies.linear import LinUCB
+from invariant_bandits.policies.memory import FOREVER, Discount, Memory
+from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import Contender, Maker
+from invariant_bandits.simulation.fixed_arms import FixedArms
+from invariant_bandits.simulation.loop import Environment
+from invariant_bandits.simulation.results import SimulationResult
+from invariant_bandits.simulation.stress import StressEpisodes
+from studies.harness import Progress, StudyOutcome, cell_seed, with_lowest_bold
+
+AUTO = "AutoISD"
+LINUCB, LINUCB_3, LINUCB_1 = "LinUCB", "LinUCB 0.3", "LinUCB 0.1"
+WARM, WARM_1, WARM_D = "warm", "warm 0.1", "warm D 0.99, 0.1"
+CONFIDENCE = 0.01
+
+
+class WithBaseline:
+    """A linear policy over the features and a constant one: linear policies have no intercept of their own."""
+
+    def __init__(self, policy: LinUCB) -> None:
+        self.policy = policy
+        self.dim = policy.dim - 1
+
+    def select(self, features: Any) -> int:
+        """As the policy."""
+        return self.policy.select(np.hstack([features, np.ones((len(features), 1))]))
+
+    def update(self, features: Any, reward: float, **_: Any) -> None:
+        """As the policy."""
+        self.policy.update(np.append(features, 1.0), float(reward))
+
+
+@dataclass(frozen=True)
+class Linear:
+    """LinUCB with a constant feature, cold or warm on all logged rounds."""
+
+    exploration: float = 1.0
+    warm: bool = False
+    memory: Memory = FOREVER
+
+    def __call__(self, past: Past) -> WithBaseline:
+        """A fresh policy."""
+        inner = LinUCB(past.dim + 1, exploration=self.exploration, memory=self.memory, confidence=CONFIDENCE)
+        policy = WithBaseline(inner)
+        if self.warm and past.logs is not None:
+            for features, reward in zip(past.logs.features, past.logs.rewards, strict=True):
+                policy.update(features, float(reward))
+        return policy
+
+
+PLAYERS: Mapping[str, Maker] = {
+    LINUCB: Linear(),
+    LINUCB_3: Linear(0.3),
+    LINUCB_1: Linear(0.1),
+    WARM: Linear(1.0, warm=True),
+    WARM_1: Linear(0.1, warm=True),
+    WARM_D: Linear(0.1, warm=True, memory=Discount(0.99)),
+    AUTO: Contender("auto-isd", {"confidence": CONFIDENCE}),
+}
+
+
+class Contrasts(Probe):
+    """How often differences of expected rewards lie beyond two and three of the policy's standard deviations."""
+
+    every = 25
+
+    def __init__(self, policy: Any, episode: Any) -> None:
+        super().__init__(policy, episode)
+        self.counted, self.beyond = 0, np.zeros(2)
+
+    def compare(self, features: Any, means: Array) -> None:
+        """Every 25th round compare all actions with the first."""
+        if self.rounds % self.every == self.every - 1:
+            apart, deviation = self.policy.contrasts(features)
+            off = np.abs(apart - (means[1:] - means[0])) / np.maximum(deviation, 1e-300)
+            self.counted += len(off)
+            self.beyond += [(off > 2.0).sum(), (off > 3.0).sum()]
+
+
+class WidthObserver:
+    """Notes how the widths of AutoISD fare."""
+
+    def watch(self, policy: Any, episode: Any) -> Any:
+        """What plays in the policy's place."""
+        return Contrasts(policy, episode) if hasattr(policy, "contrasts") else policy
+
+    def __call__(self, policy: Any, episode: Any) -> dict[str, float]:
+        """What was seen; nothing of other policies."""
+        if not isinstance(policy, Contrasts):
+            return {}
+        shares = policy.beyond / max(policy.counted, 1)
+        return {"beyond 2": float(shares[0]), "beyond 3": float(shares[1])}
+
+
+def alarm_of(policy: Any, _: Any) -> dict[str, float]:
+    """Whether the alarm was raised, and whether the logs support one."""
+    return {"alarm": float(policy.alarm), "supported": float(policy.alarm_supported)}
+
+
+def world(name: str, environment: Environment, horizon: int = 1000) -> Cell:
+    """A world in which all policies play."""
+    return Cell(name, environment, horizon, PLAYERS, observe=WidthObserver())
+
+
+NOISE_3 = world("noise × 3", StressEpisodes(noise_factor=3.0))
+NOISE_15 = world("noise × 1.5", StressEpisodes(noise_factor=1.5))
+CLICKS = world("clicks of 3 %", StressEpisodes(rewards="clicks"))
+CALM_CLICKS = world("clicks of 3 %, nothing drifts", StressEpisodes(rewards="clicks", drift="none"))
+NO_SIGNAL = world("logs without signal", StressEpisodes(signal=0.0))
+LONG_NO_SIGNAL = world("logs without signal, T0 = 40,000", StressEpisodes(signal=0.0, logged=40_000))
+WALK = world("a walk that goes on, 0.01", StressEpisodes(drift="walk", residual_dim=10))
+FAST_WALK = world("a walk that goes on, 0.03", StressEpisodes(drift="walk", residual_dim=10, step=0.03))
+BASELINE = world("baseline + 2", StressEpisodes(baseline_jump=2.0))
+VARIED = (
+    world("as the logs say", StressEpisodes()),
+    world("invariance broken by 1", StressEpisodes(broken=1.0)),
+    *(NOISE_3, NOISE_15, CLICKS, CALM_CLICKS, NO_SIGNAL, LONG_NO_SIGNAL, WALK, FAST_WALK, BASELINE),
+    world("t with 3 degrees of freedom", StressEpisodes(rewards="t3")),
+    world("noise grows with the mean", StressEpisodes(rewards="heteroscedastic")),
+    world("revenue", StressEpisodes(rewards="revenue")),
+)
+CHANGED = (("no arm changes", 0.0), ("half of the arms change", 0.5), ("all arms change", 1.0))
+ALL_CHANGE = tuple(world(f"{arms} arms, all arms change", FixedArms(arms), 2000) for arms in (2, 5, 20))
+LEAST_REPLICATIONS = dict.fromkeys((cell.name for cell in ALL_CHANGE), 200)
+"""Worlds that get more repetitions than asked for, where 60 or more are."""
+FIXED = tuple(
+    world(f"{arms} arms, {words}", FixedArms(arms, changed=changed), 2000)
+    for arms in (2, 5, 20)
+    for words, changed in CHANGED
+)
+CONTEXTUAL = tuple(
+    world(f"5 arms × 2 contexts, {words}", FixedArms(5, changed=changed, contexts=2), 2000)
+    for words, changed in CHANGED
+)
+WORLDS = (*VARIED, *FIXED, *CONTEXTUAL)
+
+
+HELD = (
+    world("as the logs say", StressEpisodes()),
+    world("nothing drifts", StressEpisodes(drift="none")),
+    world("a walk goes on", StressEpisodes(drift="walk")),
+    *(world(f"noise × {factor:g}", StressEpisodes(noise_factor=factor)) for factor in (1.5, 2.0, 3.0)),
+    world("t with 3 degrees of freedom", StressEpisodes(rewards="t3")),
+    world("noise grows with the mean", StressEpisodes(rewards="heteroscedastic")),
+    *(CLICKS, CALM_CLICKS, BASELINE),
+    world("revenue", StressEpisodes(rewards="revenue")),
+    world("T0 = 200", StressEpisodes(logged=200)),
+    world("two windows", StressEpisodes(windows=2)),
+    *(world(f"{arms} arms, no arm changes", FixedArms(arms, changed=0.0)) for arms in (2, 5, 20)),
+    world("5 arms × 2 contexts, no arm changes", FixedArms(5, changed=0.0, contexts=2)),
+)
+"""Worlds in which invariance holds: an alarm is false."""
+BROKEN = tuple(world(f"invariance broken by {size:g}", StressEpisodes(broken=size)) for size in (0.5, 1.0))
+"""Worlds in which it is right."""
+ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE, "exploration": 0.25})
+ALARM_ROUNDS = 2000
+
+
+def goals() -> list[Goal]:
+    """What AutoISD promises in these worlds."""
+    bounds: list[tuple[Cell, str, float]] = [
+        (NOISE_3, LINUCB_1, 1.0),
+        (NOISE_15, LINUCB_1, 0.6),
+        (CLICKS, LINUCB_1, 1.0),
+        (CALM_CLICKS, WARM_1, 2.0),
+        (NO_SIGNAL, LINUCB_1, 1.3),
+        (LONG_NO_SIGNAL, LINUCB_1, 1.3),
+        (WALK, WARM_D, 1.1),
+        (FAST_WALK, WARM_D, 1.1),
+        (BASELINE, LINUCB_1, 0.6),
+        (FIXED[3], WARM, 2.0),
+    ]
+    judged = [
+        mean_at_most(f"{AUTO} ≤ {factor:g} × {rival}", cell.name, AUTO, (rival,), factor)
+        for cell, rival, factor in bounds
+    ]
+    for cell in ALL_CHANGE:
+        judged += [mean_at_most(f"{AUTO} ≤ {rival}", cell.name, AUTO, (rival,)) for rival in (LINUCB, LINUCB_3)]
+        judged.append(worst_at_most(f"{AUTO}: worst run ≤ LinUCB's", cell.name, AUTO, LINUCB))
+    return judged
+
+
+BEYOND_TWO, BEYOND_THREE, FALSE_ALARMS, LEAST_POWER = 0.08, 0.02, 0.02, 0.95
+ALARM_SEEDS = 1000  # where the places of their seeds begin
+
+
+def run(
+    worlds: Sequence[Cell] = WORLDS,
+    *,
+    replications: int = 60,
+    alarm_replications: int = 300,
+    held: Sequence[Cell] = HELD,
+    seed: int = 20261121,
+    jobs: int = 2,
+    progress: Progress | None = None,
+) -> StudyOutcome:
+    """All repetitions of all worlds, none discarded.
+
+    held: worlds in which an alarm is false. The outcome has, beside the regret: seen, world -> quantity -> what was
+    noted of AutoISD (n,); alarms, world -> share of alarms, share of logs that support one; alarm_replications.
+    """
+    whole_number("replications", replications, 2)
+    enough = replications >= 60
+    counts = [max(replications, LEAST_REPLICATIONS.get(cell.name, 0)) if enough else replications for cell in worlds]
+    watched = (*held, *BROKEN) if alarm_replications else ()
+    tally = Tally(progress, sum(counts) + alarm_replications * len(watched))
+    regret, seen, alarms = {}, {}, {}
+
+    def play(cell: Cell, place: int, count: int) -> SimulationResult:
+        return cell.play(count, cell_seed(seed, place), jobs, tally.begin(cell.name, count))
+
+    for place, (cell, count) in enumerate(zip(worlds, counts, strict=True)):
+        result = play(cell, place, count)
+        regret[cell.name] = {name: result.final(name) for name in PLAYERS}
+        seen[cell.name] = result.observations[AUTO]
+    for place, cell in enumerate(watched):
+        alarmed = Cell(cell.name, cell.environment, ALARM_ROUNDS, {AUTO: ALARMED}, observe=alarm_of)
+        noted = play(alarmed, ALARM_SEEDS + place, alarm_replications).observations[AUTO]
+        alarms[cell.name] = (float(noted["alarm"].mean()), float(noted["supported"].mean()))
+    more = {"seen": seen, "alarms": alarms, "alarm_replications": alarm_replications}
+    return StudyOutcome(regret, replications, seed, more)
+
+
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+    """Every goal of the worlds that were played, with its verdict."""
+    return judge_all((goal for goal in goals() if goal.where in outcome.values), outcome.values)
+
+
+def report(outcome: StudyOutcome) -> str:
+    """The study as a Markdown page."""
+    lines = [
+        "# AutoISD where the logs mislead, measured",
+        "",
+        f"At least {outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded; within"
+        " a world all policies play the same logs, features and noise. Regret is dynamic and cumulative: mean ±"
+        " standard error (worst run). Worlds: `StressEpisodes` (p = 10, K = 5, T0 = 4,000, T = 1,000 unless said) and"
+        " `FixedArms` (T0 = 4,000, T = 2,000), one thing changed in each. Linear policies have a constant feature,"
+        " ridge 0.1, noise scale 1 and confidence 0.01; the number is their exploration. AutoISD comes as it is, its"
+        " exploration rehearsed on the logs' offered sets.",
+        "",
+        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty configurations of 20"
+        " to 200 repetitions. A first run, on seed 20261117, showed false alarms with fixed arms where nothing had"
+        " changed (2, 5 and 20 arms: 7, 58 and 100 %), and low exploration for neglected actions; both were mended."
+        " This page is the one run after that, on another seed.",
+        "",
+        *_goal_lines(outcome),
+        *_regret_lines(outcome),
+        *_seen_lines(outcome),
+        *(_alarm_lines(outcome) if outcome.more["alarms"] else []),
+    ]
+    return "\n".join(lines)
+
+
+def _goal_lines(outcome: StudyOutcome) -> list[str]:
+    judged = verdicts(outcome)
+    reached = sum(verdict.reached for _, verdict in judged)
+    lines = ["## What must be true", "", f"{reached} of {len(judged)} reached.", ""]
+    lines += ["A verdict in brackets is within two standard errors of its bound.", ""]
+    lines += ["| goal | world | measured | |", "|---|---|---|---|"]
+    for goal, verdict in judged:
+        shown = f"({verdict.mark})" if verdict.close else verdict.mark
+        lines.append(f"| {goal.words} | {goal.where} | {verdict.numbers} | {shown} |")
+    return [*lines, ""]
+
+
+def _regret_lines(outcome: StudyOutcome) -> list[str]:
+    lines = ["## Regret", "", "Bold: the lowest mean.", ""]
+    lines += ["| world | " + " | ".join(PLAYERS) + " |", "|---|" + "---|" * len(PLAYERS)]
+    for name, regret in outcome.values.items():
+        lines.append(f"| {name} | {' | '.join(with_lowest_bold(regret, PLAYERS))} |")
+    return [*lines, ""]
+
+
+def _seen_lines(outcome: StudyOutcome) -> list[str]:
+    lines = [
+        "## Widths",
+        "",
+        "Differences of expected rewards between offered actions beyond two and three posterior standard deviations"
+        f" (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and revenue are not linear"
+        " in the features, so the widths of a linear model are too small there; a walk moves between the rounds that"
+        " show it; and of arms that changed unseen, only a test can tell.",
+        "",
+        "| world | beyond 2 | beyond 3 |",
+        "|---|---|---|",
+    ]
+    for world, seen in outcome.more["seen"].items():
+        two, three = (float(seen[name].mean()) for name in ("beyond 2", "beyond 3"))
+        widths = [f"{two:.1%}{' ✗' if two > BEYOND_TWO else ''}", f"{three:.1%}{' ✗' if three > BEYOND_THREE else ''}"]
+        lines.append(f"| {world} | {' | '.join(widths)} |")
+    return [*lines, ""]
+
+
+def _alarm_lines(outcome: StudyOutcome) -> list[str]:
+    lines = [
+        "## The alarm",
+        "",
+        f"{outcome.more['alarm_replications']} logs per world, {ALARM_ROUNDS:,} rounds, level 1 %; promised: at most"
+        f" {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right ones at a break of 0.5. Where the logs"
+        " do not support an alarm none is given, and `explain()` says why.",
+        "",
+        "| world | alarms | logs that support one | |",
+        "|---|---|---|---|",
+    ]
+    right = {cell.name for cell in BROKEN}
+    for world, (share, supported) in outcome.more["alarms"].items():
+        kept = share >= LEAST_POWER if world in right else share <= FALSE_ALARMS
+        lines.append(f"| {world} | {share:.1%} | {supported:.0%} | {'✓' if kept else '✗'} |")
+    return [*lines, ""]
