@@ -1,4 +1,6 @@
-"""The command `python -m studies`: runs a study, writes its page and pictures, and says which goals were missed."""
+"""The command `python -m studies`: runs a study, writes its page and pictures, and says which goals were
+missed.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,9 @@ class DisjointArms(_ModelPerArm):
 
 
 class LogisticRefit(_ModelPerArm):
-    """A logistic regression per arm, ridge 1 towards that of all arms, fitted every 500 rounds; plays the best."""
+    """A logistic regression per arm, ridge 1 towards that of all arms, fitted every 500 rounds; plays the
+    best.
+    """
 
     def __init__(self, arms: int, contexts: Array, played: Any, rewards: Array) -> None:
         super().__init__(arms, contexts.shape[1])
@@ -187,7 +189,9 @@ LEAST_COVERAGE, LEAST_PLAYED, LEAST_NAMED = 0.93, 0.8, 0.9
 def worlds() -> dict[str, LabelledArms]:
     """Name -> world: what is new online at 30 % of clicks, and how logs were collected at 3 %."""
     frequent = {later: LabelledArms(later, rate=FREQUENT) for later in LATER}
-    return frequent | {f"3 % of clicks, {kind} logs": LabelledArms(rate=RARE, logging=kind) for kind in LOGGING}
+    return frequent | {
+        f"3 % of clicks, {kind} logs": LabelledArms(rate=RARE, logging=kind) for kind in LOGGING
+    }
 
 
 def run(
@@ -201,10 +205,11 @@ def run(
 ) -> StudyOutcome:
     """All repetitions, none discarded.
 
-    The values are regrets per 1,000 rounds. The outcome has also: rewards, world -> oracle and best fixed arm -> mean
-    reward; played, the share of rounds 500 to 1,000 in which an arm that is clearly best was played (n,); covered, of
-    coefficients of an arm launched late, whether they are within two standard errors; named and flags, logs whose
-    drifting effects were named exactly (n,), and false flags of each (n,); rare_replications.
+    The values are regrets per 1,000 rounds. The outcome has also: rewards, world -> oracle and best fixed arm
+    -> mean reward; played, the share of rounds 500 to 1,000 in which an arm that is clearly best was played
+    (n,); covered, of coefficients of an arm launched late, whether they are within two standard errors; named
+    and flags, logs whose drifting effects were named exactly (n,), and false flags of each (n,);
+    rare_replications.
     """
     whole_number("replications", replications, 2)
     every = worlds()
@@ -247,10 +252,14 @@ def named_drift(place: tuple[int, int, int]) -> tuple[bool, int]:
 
 
 def late_arm(place: tuple[int, int, int]) -> list[bool]:
-    """Of one log with an arm launched in its last third: which of its coefficients are within 2 standard errors."""
+    """Of one log with an arm launched in its last third: which of its coefficients are within 2 standard
+    errors.
+    """
     logs, arm = LATE.draw(1, np.random.default_rng(place)).logs, LATE.arms - 2
     effects = [effect for effect in DriftPrior.from_arms(logs.statistics()).effects if effect.arm == arm]
-    return [abs(effect.estimate - logs.truth[arm, effect.coefficient]) <= 2.0 * effect.error for effect in effects]
+    return [
+        abs(effect.estimate - logs.truth[arm, effect.coefficient]) <= 2.0 * effect.error for effect in effects
+    ]
 
 
 class _NewArmProbe(Probe):
@@ -296,15 +305,21 @@ def goals() -> list[Goal]:
         def judge(outcome: StudyOutcome) -> Verdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return Verdict(word_for(share.value >= bound), share, numbers=f"{share.value:.1%} of {len(values):,}")
+            return Verdict(
+                word_for(share.value >= bound), share, numbers=f"{share.value:.1%} of {len(values):,}"
+            )
 
         return Goal(f"{words}: ≥ {bound:.0%}", quantity, judge)
 
     return [
         *(regret_goal(world, bound) for world, bound in GOALS.items()),
         share_goal("drifting effects named exactly, none beside them", "named", LEAST_NAMED),
-        share_goal("coefficients of an arm launched late within 2 standard errors", "covered", LEAST_COVERAGE),
-        share_goal(f"a new arm that is clearly best is played, rounds {FROM} to {TO:,}", "played", LEAST_PLAYED),
+        share_goal(
+            "coefficients of an arm launched late within 2 standard errors", "covered", LEAST_COVERAGE
+        ),
+        share_goal(
+            f"a new arm that is clearly best is played, rounds {FROM} to {TO:,}", "played", LEAST_PLAYED
+        ),
     ]
 
 
@@ -319,22 +334,22 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Labelled arms, measured",
         "",
-        f"{outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded; within a row all"
-        " policies play the same logs and luck. World: `LabelledArms`, five arms with six context numbers, log-odds of"
-        " a click linear in them with coefficients of every arm's own; 50,000 logged rounds in twelve months, two"
-        " coefficients walk (by 0.25 a month), one arm is launched in month 8 and one retired in month 6. Online"
-        f" {HORIZON:,} rounds with the arms that are left. New arms have no logs: their intercept is 0.4 above the best"
-        " or 0.6 below the worst.",
+        f"{outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded;"
+        " within a row all policies play the same logs and luck. World: `LabelledArms`, five arms with six"
+        " context numbers, log-odds of a click linear in them with coefficients of every arm's own; 50,000"
+        " logged rounds in twelve months, two coefficients walk (by 0.25 a month), one arm is launched in"
+        f" month 8 and one retired in month 6. Online {HORIZON:,} rounds with the arms that are left. New"
+        " arms have no logs: their intercept is 0.4 above the best or 0.6 below the worst.",
         "",
-        "AutoISD comes as it is, exploration 0.25. Disjoint LinUCB has a ridge regression per arm and its published"
-        " width times 0.25; logistic regression has one per arm, ridge 1 towards that of all arms, is fitted again"
-        " every 500 rounds and plays greedily.",
+        "AutoISD comes as it is, exploration 0.25. Disjoint LinUCB has a ridge regression per arm and its"
+        " published width times 0.25; logistic regression has one per arm, ridge 1 towards that of all"
+        " arms, is fitted again every 500 rounds and plays greedily.",
         "",
-        "The members of AutoISD, when it tests arms and the test of drift were settled on other seeds, about ten"
-        " configurations of 6 to 16 repetitions; so were the sizes of the world, so that disjoint LinUCB on all logs"
-        " loses about as much as a cold one. In the world tried before, with slopes a quarter larger and walks of 0.2 a"
-        " month, the same AutoISD has 1.6, 2.0, 5.7 and 5.7 in the first four rows (20 repetitions, standard errors 0.1"
-        " to 0.4). This page is one run.",
+        "The members of AutoISD, when it tests arms and the test of drift were settled on other seeds,"
+        " about ten configurations of 6 to 16 repetitions; so were the sizes of the world, so that disjoint"
+        " LinUCB on all logs loses about as much as a cold one. In the world tried before, with slopes a"
+        " quarter larger and walks of 0.2 a month, the same AutoISD has 1.6, 2.0, 5.7 and 5.7 in the first"
+        " four rows (20 repetitions, standard errors 0.1 to 0.4). This page is one run.",
         "",
         "## What must be true",
         "",
@@ -346,8 +361,8 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## Regret per 1,000 rounds",
         "",
-        "Mean ± standard error (worst run); bold: the lowest mean. Then the mean reward of an oracle and of the best"
-        " single arm.",
+        "Mean ± standard error (worst run); bold: the lowest mean. Then the mean reward of an oracle and of"
+        " the best single arm.",
         "",
         "| world | " + " | ".join(PLAYERS) + f" | {ORACLE} | {FIXED} |",
         "|---|" + "---|" * (len(PLAYERS) + 2),
@@ -359,15 +374,15 @@ def report(outcome: StudyOutcome) -> str:
     named, flags, covered = (outcome.more[name] for name in ("named", "flags", "covered"))
     lines += [
         "",
-        f"At 3 % of clicks ({outcome.more['rare_replications']} repetitions) nothing is new online. Greedy logs play, nine"
-        " times in ten, what a stale model calls best; deterministic ones always do, and never show some arms in some"
-        " contexts.",
+        f"At 3 % of clicks ({outcome.more['rare_replications']} repetitions) nothing is new online. Greedy"
+        " logs play, nine times in ten, what a stale model calls best; deterministic ones always do, and"
+        " never show some arms in some contexts.",
         "",
         "## What the logs are said to show",
         "",
-        f"Of {len(named)} logs as above, the two drifting effects were named exactly in"
-        f" {named.mean():.1%}; {flags.mean():.2f} false flags per log (35 effects, Holm's rule at 5 %)."
-        f" In {len(covered) // LATE.width} logs of {LATE.logged:,} rounds an arm is launched after two thirds:"
+        f"Of {len(named)} logs as above, the two drifting effects were named exactly in {named.mean():.1%};"
+        f" {flags.mean():.2f} false flags per log (35 effects, Holm's rule at 5 %). In"
+        f" {len(covered) // LATE.width} logs of {LATE.logged:,} rounds an arm is launched after two thirds:"
         f" {covered.mean():.1%} of its {len(covered):,} coefficients are within two standard errors.",
         "",
     ]

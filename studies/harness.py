@@ -1,7 +1,7 @@
 """What all studies share: one kind of outcome, seeds, gathering over processes, and pieces of their pages.
 
-A study is a module with `run(...) -> StudyOutcome`, `verdicts(outcome)`, the goals with their verdicts, `report(outcome)`,
-its Markdown page, and, where it has a picture, `draw(outcome, theme_name)`.
+A study is a module with `run(...) -> StudyOutcome`, `verdicts(outcome)`, the goals with their verdicts,
+`report(outcome)`, its Markdown page, and, where it has a picture, `draw(outcome, theme_name)`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def gather(
 
 
 def picture_lines(pictures: str | None, name: str, alt: str, caption: str) -> list[str]:
-    """Lines of a page that show name-light.png or name-dark.png of the folder `pictures`; none without a folder."""
+    """Lines of a page that show name-light.png or name-dark.png of the folder `pictures`; none without a
+    folder.
+    """
     if pictures is None:
         return []
     return [

@@ -1,4 +1,6 @@
-"""Do off-policy intervals cover, how wide are they, and how often do they refuse? Beside the rule they replaced."""
+"""Do off-policy intervals cover, how wide are they, and how often do they refuse? Beside the rule they
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from scipy import signal, special
 from invariant_bandits.checks import Array
 from invariant_bandits.evaluation import estimators
 from invariant_bandits.evaluation.intervals import Contributions, Estimate, block_sums, reasons_in_rewards
-from invariant_bandits.experiments.claims import Bound, Goal, Measurement, Verdict, judge_all, share_of, word_for
+from invariant_bandits.experiments.claims import (
+    Bound,
+    Goal,
+    Measurement,
+    Verdict,
+    judge_all,
+    share_of,
+    word_for,
+)
 from invariant_bandits.logs.feedback import Feedback
 from studies.harness import Progress, StudyOutcome, gather
 
@@ -111,7 +121,9 @@ def _best(offered: Array, coefficients: Array) -> Array:
 
 
 def target_chances(offered: Array) -> Array:
-    """What the evaluated policy would choose (n, K): always the same of two equal rounds, another one than the log."""
+    """What the evaluated policy would choose (n, K): always the same of two equal rounds, another one than
+    the log.
+    """
     return _best(offered, TARGET)
 
 
@@ -145,7 +157,9 @@ def draw_log(world: str, logging: str, rounds: int, rng: Rng) -> DrawnLog:
 
 @cache
 def true_values() -> dict[tuple[str, str], tuple[float, float]]:
-    """(world, logging) -> the values of the target and of the logging policy, over two million rounds of contexts."""
+    """(world, logging) -> the values of the target and of the logging policy, over two million rounds of
+    contexts.
+    """
     rng = np.random.default_rng(TRUTH_SEED)
     sums = {(world, logging): np.zeros(2) for world in WORLDS for logging in LOGGING}
     for _ in range(TRUTH_ROUNDS // TRUTH_CHUNK):
@@ -155,13 +169,18 @@ def true_values() -> dict[tuple[str, str], tuple[float, float]]:
         for (world, logging), total in sums.items():
             means = found[WORLDS[world].mean]
             total += [np.vdot(target, means), np.vdot(chances[logging], means)]
-    return {key: (float(total[0]) / TRUTH_ROUNDS, float(total[1]) / TRUTH_ROUNDS) for key, total in sums.items()}
+    return {
+        key: (float(total[0]) / TRUTH_ROUNDS, float(total[1]) / TRUTH_ROUNDS) for key, total in sums.items()
+    }
 
 
 ROUNDS = (4000, 20_000)
 ESTIMATORS = ("DR", "SNIPS", "IPS", "replay", "the log")
 VALUE, DIFFERENCE = "value", "difference to the log"
-LINES = (*((name, quantity) for name in ESTIMATORS[:-1] for quantity in (VALUE, DIFFERENCE)), ("the log", VALUE))
+LINES = (
+    *((name, quantity) for name in ESTIMATORS[:-1] for quantity in (VALUE, DIFFERENCE)),
+    ("the log", VALUE),
+)
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 RESAMPLING_SEED = 20_261_130
@@ -171,10 +190,11 @@ RESAMPLING_SEED = 20_261_130
 
 
 def bootstrap_interval(parts: Sequence[Contributions], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Intervals of a studentised bootstrap of blocks (Hall 1992), or of Student's t over blocks where that is wider.
+    """Intervals of a studentised bootstrap of blocks (Hall 1992), or of Student's t over blocks where that is
+    wider.
 
-    parts: those of one value, or of the two of a difference. Its quantiles come from what was seen, so it cannot know
-    that a rare reward was missed.
+    parts: those of one value, or of the two of a difference. Its quantiles come from what was seen, so it
+    cannot know that a rare reward was missed.
     """
     table = np.stack(
         [column for part in parts for column in (block_sums(part.gains), block_sums(part.weights))],
@@ -219,7 +239,9 @@ def _studentised(counts: Array, table: Array) -> tuple[Array, Array]:
 def _resamples(blocks: int) -> Array:
     """How often each block is drawn in each of the resamples (R, B); the same ones every time."""
     rng = np.random.default_rng(RESAMPLING_SEED)
-    return np.asarray(rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=RESAMPLES), dtype=np.float64)
+    return np.asarray(
+        rng.multinomial(blocks, np.full(blocks, 1.0 / blocks), size=RESAMPLES), dtype=np.float64
+    )
 
 
 # -- measuring --
@@ -273,7 +295,12 @@ Results: TypeAlias = Mapping[LoggedWorld, BothRules]
 
 def settings() -> list[LoggedWorld]:
     """Every world, logging policy and length, the long ones first."""
-    return [LoggedWorld(world, logging, rounds) for rounds in ROUNDS[::-1] for world in WORLDS for logging in LOGGING]
+    return [
+        LoggedWorld(world, logging, rounds)
+        for rounds in ROUNDS[::-1]
+        for world in WORLDS
+        for logging in LOGGING
+    ]
 
 
 def run(
@@ -290,7 +317,9 @@ def run(
     places = {cell: place for place, cell in enumerate(settings())}
 
     def outcome(cell: LoggedWorld) -> BothRules:
-        rngs = (np.random.default_rng((seed, places[cell], replication)) for replication in range(replications))
+        rngs = (
+            np.random.default_rng((seed, places[cell], replication)) for replication in range(replications)
+        )
         ends = np.array([_intervals(draw_log(cell.world, cell.logging, cell.rounds, rng)) for rng in rngs])
         target, logged = truths[cell.world, cell.logging]
         truth = np.array([_truth(line, target, logged) for line in LINES])
@@ -307,7 +336,9 @@ def _truth(line: tuple[str, str], target: float, logged: float) -> float:
 
 
 def _intervals(log: DrawnLog) -> list[tuple[float, float, float, float]]:
-    """Per line: low and high by the rule of now and by that of before, NaN where they refuse or are not finite."""
+    """Per line: low and high by the rule of now and by that of before, NaN where they refuse or are not
+    finite.
+    """
     feedback, logged = log.feedback, estimators.logged_value(log.feedback, confidence=CONFIDENCE)
     values = {
         "DR": estimators.doubly_robust(feedback, log.target, confidence=CONFIDENCE),
@@ -322,7 +353,9 @@ def _intervals(log: DrawnLog) -> list[tuple[float, float, float, float]]:
         value = values[name]
         one, sides = (value, [value]) if quantity == VALUE else (value.minus(logged), [value, logged])
         now = (one.low, one.high) if one.concludes else (np.nan, np.nan)
-        before = (np.nan, np.nan) if set(one.reasons) - set(new_reasons) else bootstrap_interval(_parts(sides))
+        before = (
+            (np.nan, np.nan) if set(one.reasons) - set(new_reasons) else bootstrap_interval(_parts(sides))
+        )
         rows.append((*now, *(before if np.isfinite(before).all() else (np.nan, np.nan))))
     return rows
 
@@ -336,28 +369,30 @@ ENOUGH = Bound(low=0.92)
 FEWEST_CONCLUDING = 50
 IN_DETAIL = ("clicks 1 %", "revenue, 99 % zeros", "AR(0.95) noise")
 WHY_MISSED = (
-    "Blocks see dependence only that is short against them. Noise that remembers 0.95 of the round before has a"
-    " correlation time of 39 rounds, a block of 4,000 rounds has 133: by calculation the standard error over blocks"
-    " taken as independent is 8 % too small, which makes 93 % of 95 %; what quarters of blocks show of it is added."
+    "Blocks see dependence only that is short against them. Noise that remembers 0.95 of the round before"
+    " has a correlation time of 39 rounds, a block of 4,000 rounds has 133: by calculation the standard"
+    " error over blocks taken as independent is 8 % too small, which makes 93 % of 95 %; what quarters of"
+    " blocks show of it is added."
 )
 CHOSEN = (
-    "How the worlds were chosen: on seed 7 (100 logs of 4,000 rounds) logging was first milder (ε = 0.2, half as sharp"
-    " a softmax), where the rule of before missed less; it was made sharper."
+    "How the worlds were chosen: on seed 7 (100 logs of 4,000 rounds) logging was first milder (ε = 0.2,"
+    " half as sharp a softmax), where the rule of before missed less; it was made sharper."
 )
 LOOKS = (
-    "How often was looked: this is the second look, with a changed rule. At the first (seed 20261201, 400 logs per"
-    " cell) blocks counted as independent; AR(0.95) noise was missed at 4,000 rounds (DR 0.902, SNIPS 0.905, replay"
-    " 0.905), and the lowest coverage elsewhere was 0.937. Then the standard error over blocks was made to include what"
-    " neighbouring blocks share; how was chosen among some twenty variants, on other seeds (up to 2,000 logs per cell"
-    " of this study's worlds, and 12,000 series of noise alone). This page is one run of the chosen rule on a seed that"
-    " none of this has seen."
+    "How often was looked: this is the second look, with a changed rule. At the first (seed 20261201, 400"
+    " logs per cell) blocks counted as independent; AR(0.95) noise was missed at 4,000 rounds (DR 0.902,"
+    " SNIPS 0.905, replay 0.905), and the lowest coverage elsewhere was 0.937. Then the standard error over"
+    " blocks was made to include what neighbouring blocks share; how was chosen among some twenty variants,"
+    " on other seeds (up to 2,000 logs per cell of this study's worlds, and 12,000 series of noise alone)."
+    " This page is one run of the chosen rule on a seed that none of this has seen."
 )
 WORLDS_IN_WORDS = (
-    "Four actions with three standard normal features; rewards depend on the first. *Gaussian*: 1 + score/2 + noise of"
-    " variance 1; *t2.5*, *AR(0.95)*: the same with such noise; *drifting baseline*: a wave of amplitude 1.5 is added;"
-    " *lognormal*: exp(score/2 + 1.5·normal); *clicks*: 0 or 1, at a rate logistic in the score; *revenue*: clicks of"
-    " 1 % times lognormal amounts of mean 1. The target plays the best action by a score of its own and learns nothing;"
-    " logs are uniform, softmax with a floor of 0.05 per action, or ε-greedy with ε = 0.1 (0.025 per action)."
+    "Four actions with three standard normal features; rewards depend on the first. *Gaussian*: 1 + score/2"
+    " + noise of variance 1; *t2.5*, *AR(0.95)*: the same with such noise; *drifting baseline*: a wave of"
+    " amplitude 1.5 is added; *lognormal*: exp(score/2 + 1.5·normal); *clicks*: 0 or 1, at a rate logistic"
+    " in the score; *revenue*: clicks of 1 % times lognormal amounts of mean 1. The target plays the best"
+    " action by a score of its own and learns nothing; logs are uniform, softmax with a floor of 0.05 per"
+    " action, or ε-greedy with ε = 0.1 (0.025 per action)."
 )
 
 
@@ -365,10 +400,11 @@ WORLDS_IN_WORDS = (
 class Summary:
     """Figures of one world and estimator over all logging policies, lengths and quantities.
 
-    lowest, lowest_before: coverage of concluding intervals where it is lowest, among cells with FEWEST_CONCLUDING of
-    them, None if there is none; where: that cell; narrowest, widest: smallest and largest median over cells of the
-    ratio of widths, now to before; refused, refused_before: shares of all logs; wrong, wrong_before: largest share of
-    verdicts on the wrong side of zero among concluding differences.
+    lowest, lowest_before: coverage of concluding intervals where it is lowest, among cells with
+    FEWEST_CONCLUDING of them, None if there is none; where: that cell; narrowest, widest: smallest and
+    largest median over cells of the ratio of widths, now to before; refused, refused_before: shares of all
+    logs; wrong, wrong_before: largest share of verdicts on the wrong side of zero among concluding
+    differences.
     """
 
     lowest: Measurement | None
@@ -384,7 +420,13 @@ class Summary:
 
 def summary(results: Results, world: str, estimator: str) -> Summary:
     """What one estimator did in one world."""
-    now, before, ratios, refused, wrong = list[tuple[float, int, str]](), list[tuple[float, int, str]](), [], [], []
+    now, before, ratios, refused, wrong = (
+        list[tuple[float, int, str]](),
+        list[tuple[float, int, str]](),
+        [],
+        [],
+        [],
+    )
     for cell, outcome, line in _columns(results, world, estimator):
         where = f"{LINES[line][1]}, {cell.logging}, {cell.rounds:,} rounds"
         for ends, found in ((outcome.now, now), (outcome.before, before)):
@@ -464,19 +506,21 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# Intervals of off-policy estimates, measured",
         "",
-        f"{outcome.replications} logs per cell with seed {outcome.seed}; intervals at nominal 95 %. {WORLDS_IN_WORDS}",
+        f"{outcome.replications} logs per cell with seed {outcome.seed}; intervals at nominal 95 %."
+        f" {WORLDS_IN_WORDS}",
         "",
         CHOSEN,
         "",
         LOOKS,
         "",
-        "*Before* is the rule that was replaced: a studentised bootstrap of 30 blocks of time, or Student's t over them"
-        " where that was wider. An interval concludes if it is finite and nothing was refused; coverage is that of"
-        f" concluding intervals, in cells with at least {FEWEST_CONCLUDING} of them.",
+        "*Before* is the rule that was replaced: a studentised bootstrap of 30 blocks of time, or Student's"
+        " t over them where that was wider. An interval concludes if it is finite and nothing was refused;"
+        f" coverage is that of concluding intervals, in cells with at least {FEWEST_CONCLUDING} of them.",
         "",
         "## What must be true",
         "",
-        f"Lowest coverage over three logging policies, two lengths, values and differences to the log [{ENOUGH}]:",
+        "Lowest coverage over three logging policies, two lengths, values and differences to the log"
+        f" [{ENOUGH}]:",
         "",
         f"| | {' | '.join(PROMISED)} |",
         "|---|" + "---|" * len(PROMISED),
@@ -486,12 +530,14 @@ def report(outcome: StudyOutcome) -> str:
         "",
         "## All estimators",
         "",
-        "Lowest coverage now, and before; ratio of median widths, now to before, from the narrowest cell to the widest;"
-        " refusals as a share of all logs (before: with infinite ends); wrong verdicts: the largest share, over cells,"
-        " of differences to the log whose interval lies on the wrong side of zero. Width ratios near 0 are cells in"
-        " which the bootstrap's ends were nearly infinite, because many of its resamples held no reward.",
+        "Lowest coverage now, and before; ratio of median widths, now to before, from the narrowest cell to"
+        " the widest; refusals as a share of all logs (before: with infinite ends); wrong verdicts: the"
+        " largest share, over cells, of differences to the log whose interval lies on the wrong side of"
+        " zero. Width ratios near 0 are cells in which the bootstrap's ends were nearly infinite, because"
+        " many of its resamples held no reward.",
         "",
-        "| world | by | coverage now | before | width ratio | refused, before | wrong, before | lowest now in |",
+        "| world | by | coverage now | before | width ratio | refused, before | wrong, before | lowest now"
+        " in |",
         "|---|---|---|---|---|---|---|---|",
         *(_summary_line(results, world, name) for world in _worlds(results) for name in ESTIMATORS),
         "",

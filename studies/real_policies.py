@@ -1,7 +1,7 @@
 """The policies of the real-data study, each with the settings it may be tuned to.
 
-Rewards reach them with mean 0 and standard deviation 1 over the logs, hence noise scale 1; features are in standard
-deviations too.
+Rewards reach them with mean 0 and standard deviation 1 over the logs, hence noise scale 1; features are in
+standard deviations too.
 """
 
 from __future__ import annotations
@@ -42,9 +42,16 @@ Tunable = Mapping[str, Mapping[str, Maker]]
 
 
 def past_of(earlier: Feedback, horizon: int) -> Past:
-    """What a practitioner has: the rounds so far with all offered features, one logged action each, its reward."""
+    """What a practitioner has: the rounds so far with all offered features, one logged action each, its
+    reward.
+    """
     return Past(
-        logs=earlier, windows=DEFAULT_WINDOWS, horizon=horizon, noise_scale=1.0, feature_bound=1.0, confidence=0.01
+        logs=earlier,
+        windows=DEFAULT_WINDOWS,
+        horizon=horizon,
+        noise_scale=1.0,
+        feature_bound=1.0,
+        confidence=0.01,
     )
 
 
@@ -53,7 +60,9 @@ def tunable() -> Tunable:
     return {
         AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, exploration rehearsed": Contender("auto-isd")},
         AUTO_TUNED: {
-            auto_words(exploration, windows): Contender("auto-isd", {"exploration": exploration, "windows": windows})
+            auto_words(exploration, windows): Contender(
+                "auto-isd", {"exploration": exploration, "windows": windows}
+            )
             for windows in AUTO_WINDOWS
             for exploration in AUTO_EXPLORATIONS
         },
@@ -67,7 +76,9 @@ def tunable() -> Tunable:
         COLD_TUNED: {_explores(e): Contender("linucb", {"exploration": e}) for e in EXPLORATIONS},
         WARM: {_explores(e): Contender("linucb-warm", {"exploration": e}) for e in EXPLORATIONS},
         SLIDING: {
-            f"window {window}, {_explores(exploration)}": forgetful(exploration, SlidingWindow(window), window)
+            f"window {window}, {_explores(exploration)}": forgetful(
+                exploration, SlidingWindow(window), window
+            )
             for window in WINDOWS
             for exploration in EXPLORATIONS
         },

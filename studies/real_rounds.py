@@ -1,4 +1,6 @@
-"""Rounds of public data in which the reward of every offered action is known, and how they are cut from a table."""
+"""Rounds of public data in which the reward of every offered action is known, and how they are cut from a
+table.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ HORIZONS = (100, 500, 2000)
 class RealData:
     """Rounds in time order whose rewards are all known.
 
-    rounds: full information, in `unit`, its logged actions drawn uniformly; feature_names (p,); horizons: for how many
-    rounds a policy started afresh is played, at most a quarter of the rounds so that dates differ.
+    rounds: full information, in `unit`, its logged actions drawn uniformly; feature_names (p,); horizons: for
+    how many rounds a policy started afresh is played, at most a quarter of the rounds so that dates differ.
     """
 
     name: str
@@ -58,14 +60,17 @@ class RealData:
     def logged(self, rng: np.random.Generator, known: int) -> Feedback:
         """The rounds with newly drawn logged actions, as policies meet them.
 
-        Rewards are shifted and scaled by mean and standard deviation of the logged ones among the first `known` rounds.
+        Rewards are shifted and scaled by mean and standard deviation of the logged ones among the first
+        `known` rounds.
         """
         rounds = self.rounds
         drawn = Feedback.from_full_information(
             rounds.offered, self.rewards, seed=rng, counts=rounds.counts, times=rounds.times
         )
         level, size = drawn.rewards[:known].mean(), drawn.rewards[:known].std()
-        return replace(drawn, rewards=(drawn.rewards - level) / size, offered_rewards=(self.rewards - level) / size)
+        return replace(
+            drawn, rewards=(drawn.rewards - level) / size, offered_rewards=(self.rewards - level) / size
+        )
 
 
 def rounds_of(
@@ -77,7 +82,9 @@ def rounds_of(
     days: Array,
     horizons: tuple[int, ...] = HORIZONS,
 ) -> RealData:
-    """Rounds of rows that stand together and share all keys; those with fewer than three actions are no choice."""
+    """Rounds of rows that stand together and share all keys; those with fewer than three actions are no
+    choice.
+    """
     changes = np.zeros(len(rewards), dtype=bool)
     for key in keys:
         changes[1:] |= key[1:] != key[:-1]

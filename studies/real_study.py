@@ -1,4 +1,6 @@
-"""Real data played as a practitioner would: logs of one action per round, then a policy that decides and learns."""
+"""Real data played as a practitioner would: logs of one action per round, then a policy that decides and
+learns.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def play_data(
     rounds = data.rounds.rounds
     middle = rounds // 2
     if middle + longest > rounds:
-        raise InputError(f"horizons must be at most {rounds - middle}, the rounds of the second half: {longest}")
+        raise InputError(
+            f"horizons must be at most {rounds - middle}, the rounds of the second half: {longest}"
+        )
     offered = tunable() if choices is None else choices
     total = replications * (sum(len(settings) > 1 for settings in offered.values()) + 1 + dates)
     before = 0
@@ -116,11 +120,20 @@ def play_data(
         for name, settings in offered.items()
     }
     whole = data.scaled(middle)
-    half = _second_half(whole, players, middle, replications, seed, jobs, lambda done: note("second half", done))
+    half = _second_half(
+        whole, players, middle, replications, seed, jobs, lambda done: note("second half", done)
+    )
     before += replications
     origins = np.linspace(middle, rounds - longest, dates).round().astype(int)
     rolling = _from_dates(
-        whole, players, origins, horizons, replications, seed, jobs, lambda done: note("from many dates", done)
+        whole,
+        players,
+        origins,
+        horizons,
+        replications,
+        seed,
+        jobs,
+        lambda done: note("from many dates", done),
     )
     return RealOutcome(
         name=data.name,
@@ -149,7 +162,13 @@ def run(
     progress: Progress | None = None,
 ) -> StudyOutcome:
     """Play the data sets of these names, all by default: name -> RealOutcome."""
-    options: dict[str, Any] = {"replications": replications, "dates": dates, "seed": seed, "jobs": jobs, "progress": progress}
+    options: dict[str, Any] = {
+        "replications": replications,
+        "dates": dates,
+        "seed": seed,
+        "jobs": jobs,
+        "progress": progress,
+    }
     chosen = real_data.chosen(names or real_data.PLAYED)
     values = {name: play_data(real_data.DATA[name](), **options) for name in chosen}
     return StudyOutcome(values, replications, seed)
@@ -187,7 +206,9 @@ def _from_dates(
     jobs: int,
     progress: Callable[[int], None],
 ) -> dict[str, Array]:
-    """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs before."""
+    """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs
+    before.
+    """
     gains, found, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
     for r in range(replications):
         played = rolling_origins(
@@ -234,15 +255,24 @@ def tune(
     played = dict(zip(tasks, gather(work, tasks, jobs, note), strict=True))
     choices = {}
     for name, settings in groups.items():
-        gains_of = {words: np.array([played[name, r][words] for r in range(replications)]) for words in settings}
+        gains_of = {
+            words: np.array([played[name, r][words] for r in range(replications)]) for words in settings
+        }
         choices[name] = TunedChoice(max(gains_of, key=lambda words: gains_of[words].mean()), gains_of)
     return choices
 
 
 def play_all(
-    data: RealData, players: Mapping[str, Maker], replication: int, start: int, stop: int, known: int, seed: int
+    data: RealData,
+    players: Mapping[str, Maker],
+    replication: int,
+    start: int,
+    stop: int,
+    known: int,
+    seed: int,
 ) -> dict[str, Array]:
-    """Gain (stop − start,) of every player that starts from all logs before `start`; all see the same logs and rounds.
+    """Gain (stop − start,) of every player that starts from all logs before `start`; all see the same logs
+    and rounds.
 
     Rewards are shifted and scaled by the logged ones among the first `known` rounds.
     """
@@ -264,10 +294,11 @@ EVERY_SET = "all sets"
 
 
 def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
-    """Stretch of play -> policy -> mean gains over which standard errors are taken, averaged over replications.
+    """Stretch of play -> policy -> mean gains over which standard errors are taken, averaged over
+    replications.
 
-    From many dates: one number per date (dates,). Second half: one per block of neighbouring rounds (26,), about a week
-    of flights each, so that what neighbours have in common is not counted as independent.
+    From many dates: one number per date (dates,). Second half: one per block of neighbouring rounds (26,),
+    about a week of flights each, so that what neighbours have in common is not counted as independent.
     """
     found = {
         f"next {horizon}": {name: gains[:, :, place].mean(axis=0) for name, gains in outcome.rolling.items()}
@@ -298,7 +329,9 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, Verdict]
     for horizon in CLEAR_AFTER:
         stretch = f"next {horizon}"
         if stretch in here:
-            goals += [_goal(policy, f"better than {rival}", stretch, rival, 2.0) for rival in (COLD, COLD_TUNED)]
+            goals += [
+                _goal(policy, f"better than {rival}", stretch, rival, 2.0) for rival in (COLD, COLD_TUNED)
+            ]
     return judge_all(goals, differences(outcome, policy))
 
 
@@ -314,7 +347,9 @@ def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> G
 
 
 def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, Verdict]]:
-    """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on average."""
+    """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
+    average.
+    """
     found = {key: shares(outcome, policy) for key, outcome in outcomes.items()}
     goals = [
         _share_goal(policy, key, f"{outcomes[key].name}, {stretch}", stretch)
@@ -384,11 +419,15 @@ def losses(outcome: RealOutcome, policy: str) -> list[tuple[str, str, Measuremen
 def means(outcome: RealOutcome) -> Mapping[str, Mapping[str, Measurement]]:
     """Policy -> stretch -> mean gain with its standard error."""
     here = samples(outcome)
-    return {name: {stretch: mean_of(values[name]) for stretch, values in here.items()} for name in outcome.half}
+    return {
+        name: {stretch: mean_of(values[name]) for stretch, values in here.items()} for name in outcome.half
+    }
 
 
 def charted(outcome: RealOutcome, reference: str = AUTO_TUNED) -> dict[str, dict[str, tuple[float, float]]]:
-    """For the picture: stretch -> policy -> (mean gain, two errors of its paired difference to the reference)."""
+    """For the picture: stretch -> policy -> (mean gain, two errors of its paired difference to the
+    reference).
+    """
     apart = differences(outcome, reference)
     return {
         stretch: {
@@ -410,8 +449,8 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
     outcomes: Mapping[str, RealOutcome] = outcome.values
     picture = picture_lines(
         *(pictures, "real", "Gain of every policy early and late, on every data set"),
-        "Mean gain; bars are two standard errors of the paired difference to tuned AutoISD (blue, dashed line); to the"
-        " right is better.",
+        "Mean gain; bars are two standard errors of the paired difference to tuned AutoISD (blue, dashed"
+        " line); to the right is better.",
     )
     lines = ["# Real data", "", *_played(outcomes), *picture, *_short_lines(outcomes)]
     if len(outcomes) >= SEVERAL_SETS:
@@ -426,38 +465,41 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
 def _played(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     some = next(iter(outcomes.values()))
     return [
-        "Every offered action's reward is known here, so any policy can be played honestly. **Logs** are what a"
-        " practitioner has: one action per round, chosen uniformly at random, its reward, and the features of all"
-        " offered actions. **Online** a policy sees the offered features and the reward of its choice. **Gain**: reward"
-        " of the chosen action above the mean of its round. Features are centred within the round and scaled by the"
-        " first half; rewards are shifted and scaled by the logged ones of the first half.",
+        "Every offered action's reward is known here, so any policy can be played honestly. **Logs** are"
+        " what a practitioner has: one action per round, chosen uniformly at random, its reward, and the"
+        " features of all offered actions. **Online** a policy sees the offered features and the reward of"
+        " its choice. **Gain**: reward of the chosen action above the mean of its round. Features are"
+        " centred within the round and scaled by the first half; rewards are shifted and scaled by the"
+        " logged ones of the first half.",
         "",
-        "**Everything was tuned on the first half**: fitted on its first half, played once on its second, the settings"
-        " of highest mean gain kept. Then the second half was played once, starting from the logs of the first. And"
-        f" from {len(some.dates)} dates in the second half policies were started afresh from all logs before the date,"
-        " for as many rounds as the tables say (fewer where a set is shorter, at most a quarter of it). All of it"
-        f" {some.replications} times with newly drawn logged actions, seed {some.seed}.",
+        "**Everything was tuned on the first half**: fitted on its first half, played once on its second,"
+        " the settings of highest mean gain kept. Then the second half was played once, starting from the"
+        f" logs of the first. And from {len(some.dates)} dates in the second half policies were started"
+        " afresh from all logs before the date, for as many rounds as the tables say (fewer where a set is"
+        f" shorter, at most a quarter of it). All of it {some.replications} times with newly drawn logged"
+        f" actions, seed {some.seed}.",
         "",
-        "**Standard errors** are over dates (means over the draws of the logs first, because these share the rounds),"
-        f" and for the second half over {BLOCKS} blocks of neighbouring rounds. Where a stretch is longer than the way"
-        " to the next date (given below for each data set), stretches overlap, neighbouring dates are not independent,"
-        " and the error is too small. That makes *not worse* harder to reach and *better* easier: read the latter with"
-        " room to spare. Differences are paired.",
+        "**Standard errors** are over dates (means over the draws of the logs first, because these share"
+        f" the rounds), and for the second half over {BLOCKS} blocks of neighbouring rounds. Where a stretch"
+        " is longer than the way to the next date (given below for each data set), stretches overlap,"
+        " neighbouring dates are not independent, and the error is too small. That makes *not worse* harder"
+        " to reach and *better* easier: read the latter with room to spare. Differences are paired.",
         "",
-        "Sliding window and discount start from the latest logs, as many as they remember; *frozen* is a ridge"
-        " regression on all logs that never learns again; cold LinUCB has no logs, with its published"
+        "Sliding window and discount start from the latest logs, as many as they remember; *frozen* is a"
+        " ridge regression on all logs that never learns again; cold LinUCB has no logs, with its published"
         " exploration and a tuned one.",
         "",
-        "What had been seen of the second half before it was played: on flights and films once, while the data were"
-        " being prepared, how much three choices gain on it: by a regression on all rewards of the first half, by one"
-        " on all rewards of the second half itself, and the best action of every round. Features were left as they"
-        " were; grids and procedure were written afterwards, without use of it. The other sets were cut and described"
-        " by looking at their tables (names, counts, gaps, ranges of features and outcomes, the retweets of each"
-        " year), and at a regression on the first half; on the second half nothing was fitted, and play only tested"
-        " that it runs, its gains unseen. Features that did not vary within every sixteenth of the first quarter were"
-        " merged or left out, because a decomposition cannot be estimated there. On flights and films the"
-        " first version of AutoISD was played before. A run of this version on all sets, on seed 20261119, lost up to"
-        " 16 % in the first hundred rounds; its cause was looked for in the first halves alone, what counts as"
+        "What had been seen of the second half before it was played: on flights and films once, while the"
+        " data were being prepared, how much three choices gain on it: by a regression on all rewards of"
+        " the first half, by one on all rewards of the second half itself, and the best action of every"
+        " round. Features were left as they were; grids and procedure were written afterwards, without use"
+        " of it. The other sets were cut and described by looking at their tables (names, counts, gaps,"
+        " ranges of features and outcomes, the retweets of each year), and at a regression on the first"
+        " half; on the second half nothing was fitted, and play only tested that it runs, its gains unseen."
+        " Features that did not vary within every sixteenth of the first quarter were merged or left out,"
+        " because a decomposition cannot be estimated there. On flights and films the first version of"
+        " AutoISD was played before. A run of this version on all sets, on seed 20261119, lost up to 16 %"
+        " in the first hundred rounds; its cause was looked for in the first halves alone, what counts as"
         " neglected was changed, and this page is the one run after that.",
         "",
     ]
@@ -477,7 +519,9 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         apart = {policy: differences(outcome, policy) for policy in OURS}
         found = means(outcome)
         for stretch in apart[OURS[0]]:
-            best = max((name for name in found if name not in OURS), key=lambda name: found[name][stretch].value)
+            best = max(
+                (name for name in found if name not in OURS), key=lambda name: found[name][stretch].value
+            )
             cells = [best, _plain(found[best][stretch], outcome.unit)]
             cells += [_signed(apart[policy][stretch][best], outcome.unit) for policy in OURS]
             lines.append(_row(f"{outcome.name}, {stretch}", cells))
@@ -489,21 +533,25 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "## What must be true, on every set",
         "",
         f"Simple policies, each tuned: {'; '.join(SIMPLE)}. At every horizon AutoISD must not be more than"
-        f" {ALLOWED:g} % of the gain below the best of them, and above it on average over sets (the mean over its"
-        " horizons counts once for each set, its error is over sets). The best is chosen after play, which favours it;"
-        " verdicts go by the mean, and *close* says that the bound is within two standard errors.",
+        f" {ALLOWED:g} % of the gain below the best of them, and above it on average over sets (the mean"
+        " over its horizons counts once for each set, its error is over sets). The best is chosen after"
+        " play, which favours it; verdicts go by the mean, and *close* says that the bound is within two"
+        " standard errors.",
         "",
     ]
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
     for policy, found in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in found)} of {len(found)} reached, on every set.",
+            f"{policy}: {sum(verdict.reached for _, verdict in found)} of {len(found)} reached, on every"
+            " set.",
             "",
         ]
     lines += [_row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]), _rule(4)]
     for goal, verdict in (one for found in judged.values() for one in found):
         mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
-        lines.append(_row(goal.words, [goal.where, verdict.numbers, verdict.measured.with_error(1, sign="+"), mark]))
+        lines.append(
+            _row(goal.words, [goal.where, verdict.numbers, verdict.measured.with_error(1, sign="+"), mark])
+        )
     return [*lines, ""]
 
 
@@ -511,8 +559,9 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     lines = [
         "## What must be true, on flights",
         "",
-        f"Rivals: {'; '.join(RIVALS)}. *Not worse*: the mean is not below that of the best rival of the stretch by more"
-        " than two standard errors of the paired difference. *Better*: above by more than two.",
+        f"Rivals: {'; '.join(RIVALS)}. *Not worse*: the mean is not below that of the best rival of the"
+        " stretch by more than two standard errors of the paired difference. *Better*: above by more than"
+        " two.",
         "",
     ]
     for policy in OURS:
@@ -536,9 +585,9 @@ def _data_lines(key: str, outcome: RealOutcome) -> list[str]:
         "",
         ABOUT.get(key, ""),
         "",
-        f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions, {len(outcome.feature_names)} features; from"
-        f" {begin} to {end}, the second half from {middle}. {len(outcome.dates)} dates, about {_way(outcome)} rounds"
-        " apart.",
+        f"{outcome.rounds:,} rounds, median {outcome.actions:g} actions, {len(outcome.feature_names)}"
+        f" features; from {begin} to {end}, the second half from {middle}. {len(outcome.dates)} dates, about"
+        f" {_way(outcome)} rounds apart.",
         "",
         *_gain_lines(outcome),
         *_tuning_lines(outcome),
@@ -568,7 +617,9 @@ def _gain_lines(outcome: RealOutcome) -> list[str]:
         lines += ["", f"{policy} − other, paired:", "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
         rivals = [name for name in found if name not in (policy, UNIFORM)]
-        lines += [_row(name, [_signed(apart[stretch][name], unit) for stretch in stretches]) for name in rivals]
+        lines += [
+            _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches]) for name in rivals
+        ]
     return [*lines, ""]
 
 
@@ -602,7 +653,10 @@ def _exploration_lines(outcome: RealOutcome) -> list[str]:
         _rule(len(AUTO_EXPLORATIONS)),
     ]
     for windows in AUTO_WINDOWS:
-        shown = [_plain(_over_draws(cells[exploration, windows]), outcome.unit) for exploration in AUTO_EXPLORATIONS]
+        shown = [
+            _plain(_over_draws(cells[exploration, windows]), outcome.unit)
+            for exploration in AUTO_EXPLORATIONS
+        ]
         lines.append(_row(str(windows), shown))
     return [*lines, ""]
 
@@ -665,8 +719,8 @@ def gain_chart(
 ) -> Figure:
     """One row of panels per data set, one panel per stretch of play, one line per policy.
 
-    data: data set -> stretch -> policy -> (mean gain, half length of its bar); ours: policies drawn as filled squares;
-    reference: the policy whose mean is the dashed line.
+    data: data set -> stretch -> policy -> (mean gain, half length of its bar); ours: policies drawn as filled
+    squares; reference: the policy whose mean is the dashed line.
     """
     if not data or any(reference not in here for stretches in data.values() for here in stretches.values()):
         raise InputError(f"data must hold {reference!r}, the reference, in every stretch of every data set")

@@ -188,7 +188,9 @@ def goals() -> list[Goal]:
         for cell, rival, factor in bounds
     ]
     for cell in ALL_CHANGE:
-        judged += [mean_at_most(f"{AUTO} ≤ {rival}", cell.name, AUTO, (rival,)) for rival in (LINUCB, LINUCB_3)]
+        judged += [
+            mean_at_most(f"{AUTO} ≤ {rival}", cell.name, AUTO, (rival,)) for rival in (LINUCB, LINUCB_3)
+        ]
         judged.append(worst_at_most(f"{AUTO}: worst run ≤ LinUCB's", cell.name, AUTO, LINUCB))
     return judged
 
@@ -209,12 +211,15 @@ def run(
 ) -> StudyOutcome:
     """All repetitions of all worlds, none discarded.
 
-    held: worlds in which an alarm is false. The outcome has, beside the regret: seen, world -> quantity -> what was
-    noted of AutoISD (n,); alarms, world -> share of alarms, share of logs that support one; alarm_replications.
+    held: worlds in which an alarm is false. The outcome has, beside the regret: seen, world -> quantity ->
+    what was noted of AutoISD (n,); alarms, world -> share of alarms, share of logs that support one;
+    alarm_replications.
     """
     whole_number("replications", replications, 2)
     enough = replications >= 60
-    counts = [max(replications, LEAST_REPLICATIONS.get(cell.name, 0)) if enough else replications for cell in worlds]
+    counts = [
+        max(replications, LEAST_REPLICATIONS.get(cell.name, 0)) if enough else replications for cell in worlds
+    ]
     watched = (*held, *BROKEN) if alarm_replications else ()
     tally = Tally(progress, sum(counts) + alarm_replications * len(watched))
     regret, seen, alarms = {}, {}, {}
@@ -244,17 +249,18 @@ def report(outcome: StudyOutcome) -> str:
     lines = [
         "# AutoISD where the logs mislead, measured",
         "",
-        f"At least {outcome.replications} fresh repetitions per world with seed {outcome.seed}, none discarded; within"
-        " a world all policies play the same logs, features and noise. Regret is dynamic and cumulative: mean ±"
-        " standard error (worst run). Worlds: `StressEpisodes` (p = 10, K = 5, T0 = 4,000, T = 1,000 unless said) and"
-        " `FixedArms` (T0 = 4,000, T = 2,000), one thing changed in each. Linear policies have a constant feature,"
-        " ridge 0.1, noise scale 1 and confidence 0.01; the number is their exploration. AutoISD comes as it is, its"
-        " exploration rehearsed on the logs' offered sets.",
+        f"At least {outcome.replications} fresh repetitions per world with seed {outcome.seed}, none"
+        " discarded; within a world all policies play the same logs, features and noise. Regret is dynamic"
+        " and cumulative: mean ± standard error (worst run). Worlds: `StressEpisodes` (p = 10, K = 5, T0 ="
+        " 4,000, T = 1,000 unless said) and `FixedArms` (T0 = 4,000, T = 2,000), one thing changed in each."
+        " Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
+        " is their exploration. AutoISD comes as it is, its exploration rehearsed on the logs' offered"
+        " sets.",
         "",
-        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty configurations of 20"
-        " to 200 repetitions. A first run, on seed 20261117, showed false alarms with fixed arms where nothing had"
-        " changed (2, 5 and 20 arms: 7, 58 and 100 %), and low exploration for neglected actions; both were mended."
-        " This page is the one run after that, on another seed.",
+        "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty"
+        " configurations of 20 to 200 repetitions. A first run, on seed 20261117, showed false alarms with"
+        " fixed arms where nothing had changed (2, 5 and 20 arms: 7, 58 and 100 %), and low exploration for"
+        " neglected actions; both were mended. This page is the one run after that, on another seed.",
         "",
         *_goal_lines(outcome),
         *_regret_lines(outcome),
@@ -288,17 +294,21 @@ def _seen_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## Widths",
         "",
-        "Differences of expected rewards between offered actions beyond two and three posterior standard deviations"
-        f" (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and revenue are not linear"
-        " in the features, so the widths of a linear model are too small there; a walk moves between the rounds that"
-        " show it; and of arms that changed unseen, only a test can tell.",
+        "Differences of expected rewards between offered actions beyond two and three posterior standard"
+        f" deviations (promised: at most {BEYOND_TWO:.0%} and {BEYOND_THREE:.0%}; ✗ where not). Clicks and"
+        " revenue are not linear in the features, so the widths of a linear model are too small there; a"
+        " walk moves between the rounds that show it; and of arms that changed unseen, only a test can"
+        " tell.",
         "",
         "| world | beyond 2 | beyond 3 |",
         "|---|---|---|",
     ]
     for world, seen in outcome.more["seen"].items():
         two, three = (float(seen[name].mean()) for name in ("beyond 2", "beyond 3"))
-        widths = [f"{two:.1%}{' ✗' if two > BEYOND_TWO else ''}", f"{three:.1%}{' ✗' if three > BEYOND_THREE else ''}"]
+        widths = [
+            f"{two:.1%}{' ✗' if two > BEYOND_TWO else ''}",
+            f"{three:.1%}{' ✗' if three > BEYOND_THREE else ''}",
+        ]
         lines.append(f"| {world} | {' | '.join(widths)} |")
     return [*lines, ""]
 
@@ -307,9 +317,9 @@ def _alarm_lines(outcome: StudyOutcome) -> list[str]:
     lines = [
         "## The alarm",
         "",
-        f"{outcome.more['alarm_replications']} logs per world, {ALARM_ROUNDS:,} rounds, level 1 %; promised: at most"
-        f" {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right ones at a break of 0.5. Where the logs"
-        " do not support an alarm none is given, and `explain()` says why.",
+        f"{outcome.more['alarm_replications']} logs per world, {ALARM_ROUNDS:,} rounds, level 1 %; promised:"
+        f" at most {FALSE_ALARMS:.0%} false alarms, and at least {LEAST_POWER:.0%} right ones at a break of"
+        " 0.5. Where the logs do not support an alarm none is given, and `explain()` says why.",
         "",
         "| world | alarms | logs that support one | |",
         "|---|---|---|---|",

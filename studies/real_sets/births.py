@@ -23,8 +23,9 @@ WEEKS_BEFORE = 4
 def births() -> RealData:
     """Births in ten American states 1969–1988: which day of the week brings the most.
 
-    A round is a week (from Monday) in a state, an action one of its seven days, the reward the births of that day in
-    percent of the state's daily mean over the four weeks before. Features come from the calendar alone.
+    A round is a week (from Monday) in a state, an action one of its seven days, the reward the births of that
+    day in percent of the state's daily mean over the four weeks before. Features come from the calendar
+    alone.
     """
     table = table_of("mosaicData", "Birthdays")
     table = table[table["state"].isin(STATES)]
@@ -38,7 +39,9 @@ def births() -> RealData:
     inside = (since >= 0) & (since < 7 * weeks)
     state = np.array([STATES.index(name) for name in table["state"]])
     np.add.at(
-        count, (since[inside] // 7, state[inside], since[inside] % 7), table["births"].to_numpy(np.float64)[inside]
+        count,
+        (since[inside] // 7, state[inside], since[inside] % 7),
+        table["births"].to_numpy(np.float64)[inside],
     )
     daily = count.mean(axis=2)
     usual = np.mean([daily[lag : weeks - WEEKS_BEFORE + lag] for lag in range(WEEKS_BEFORE)], axis=0)

@@ -28,19 +28,26 @@ def month_and_day(day: Array) -> tuple[Array, Array]:
 def holiday(day: Array) -> Array:
     """Holidays of the United States and Easter Sunday; no quarter of a year is without one."""
     month, date = month_and_day(day)
-    monday, moved = weekday(day) == 0, day >= np.datetime64("1971-01-01")  # since then three of them are Mondays
+    monday, moved = (
+        weekday(day) == 0,
+        day >= np.datetime64("1971-01-01"),
+    )  # since then three of them are Mondays
     washington = (month == 2) & np.where(moved, monday & (date >= 15) & (date <= 21), date == 22)
     memorial = (month == 5) & np.where(moved, monday & (date >= 25), date == 30)
     columbus = (month == 10) & np.where(moved, monday & (date >= 8) & (date <= 14), date == 12)
     labor = (month == 9) & monday & (date <= 7)
     thanksgiving = (month == 11) & (weekday(day) == 3) & (date >= 22) & (date <= 28)
     fixed = (month == 1) & (date == 1) | (month == 7) & (date == 4) | (month == 12) & (date == 25)
-    return np.asarray(fixed | washington | memorial | columbus | labor | thanksgiving | np.isin(day, _easters(day)))
+    return np.asarray(
+        fixed | washington | memorial | columbus | labor | thanksgiving | np.isin(day, _easters(day))
+    )
 
 
 def _easters(day: Array) -> Array:
     """Easter Sundays of the years of these days, by Gauss and Meeus."""
-    years = np.arange(day.min().astype("datetime64[Y]").astype(int), day.max().astype("datetime64[Y]").astype(int) + 1)
+    years = np.arange(
+        day.min().astype("datetime64[Y]").astype(int), day.max().astype("datetime64[Y]").astype(int) + 1
+    )
     year = years + 1970
     golden, century, rest = year % 19, year // 100, year % 100
     moon = (19 * golden + century - century // 4 - (century - (century + 8) // 25 + 1) // 3 + 15) % 30

@@ -18,9 +18,10 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 def employment() -> RealData:
     """Employees of American branches 1990–2019: which branch of a sector grows most this month.
 
-    A round is a month and a sector with at least three branches, an action a branch (none that contains another of the
-    table), the reward its growth against the month before in percent, within ±5. Features: growth in earlier months and
-    in the same months of earlier years, how much it varied over two years, and size.
+    A round is a month and a sector with at least three branches, an action a branch (none that contains
+    another of the table), the reward its growth against the month before in percent, within ±5. Features:
+    growth in earlier months and in the same months of earlier years, how much it varied over two years, and
+    size.
     """
     table = table_of("fpp3", "us_employment")
     table = table[(table["Month"] >= FIRST) & table["Title"].str.contains(": ")]

@@ -17,7 +17,15 @@ DAYS_APART = 3
 FORM, LONG, GROUND = 5, 34, 17  # matches
 START, STEP, HOME_BONUS, SPREAD = 1500.0, 20.0, 80.0, 400.0  # of the Elo rating
 FEATURES = (
-    *("at home", "rating", "form", "results this season", "results last season", "goals scored", "goals conceded"),
+    *(
+        "at home",
+        "rating",
+        "form",
+        "results this season",
+        "results last season",
+        "goals scored",
+        "goals conceded",
+    ),
     *("record on such ground", "last meeting on this ground", "promoted"),
 )
 
@@ -92,7 +100,9 @@ class History:
     def compare(self, match: Match) -> Array:
         """FEATURES of the home team; those of its opponent are minus these."""
         own = self.teams[match.home].describe(match, True) - self.teams[match.away].describe(match, False)
-        own[FEATURES.index("last meeting on this ground") - 1] = self.meetings.get((match.home, match.away), 0.0)
+        own[FEATURES.index("last meeting on this ground") - 1] = self.meetings.get(
+            (match.home, match.away), 0.0
+        )
         return np.append(0.5, own)
 
     def learn(self, match: Match) -> None:
@@ -109,9 +119,9 @@ class History:
 def football() -> RealData:
     """German football 1964–2009: which team of a matchday wins by most.
 
-    A round is a matchday of the first league, an action a team, the reward its goals minus those of its opponent,
-    within ±4. Matches more than three days from the middle of their matchday are no action. Features: who plays at
-    home, and own minus opponent's record in matches on days before the matchday began.
+    A round is a matchday of the first league, an action a team, the reward its goals minus those of its
+    opponent, within ±4. Matches more than three days from the middle of their matchday are no action.
+    Features: who plays at home, and own minus opponent's record in matches on days before the matchday began.
     """
     played = all_matches()
     rows: list[Array] = []
@@ -133,7 +143,9 @@ def football() -> RealData:
             numbers += [number] * 2
     columns = dict(zip(FEATURES, np.array(rows).T, strict=True))
     days = np.array(begins).astype("datetime64[D]")
-    return rounds_of("German football", "goals", columns, np.array(rewards), [np.array(numbers)], days, (100, 300))
+    return rounds_of(
+        "German football", "goals", columns, np.array(rewards), [np.array(numbers)], days, (100, 300)
+    )
 
 
 def all_matches() -> list[Match]:
@@ -142,7 +154,10 @@ def all_matches() -> list[Match]:
     days = days_of(table["Date"].to_numpy()).astype(np.int64).tolist()
     names = ("Year", "Round", "HomeTeam", "AwayTeam", "HomeGoals", "AwayGoals")
     rows = zip(days, *(table[name].tolist() for name in names), strict=True)
-    matches = [Match(day, year, matchday, home, away, (us, them)) for day, year, matchday, home, away, us, them in rows]
+    matches = [
+        Match(day, year, matchday, home, away, (us, them))
+        for day, year, matchday, home, away, us, them in rows
+    ]
     return sorted(matches, key=lambda match: (match.day, match.season, match.matchday, match.home))
 
 

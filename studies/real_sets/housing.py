@@ -15,14 +15,16 @@ LOWEST, HIGHEST = 25.0, 250.0
 def housing() -> RealData:
     """Homes sold in 46 Texan cities 2001–2015: which of four cities of like size does best against its usual.
 
-    A round is a month and four cities next to each other in the order of sales over the twelve months before (the last
-    round of a month may have three), an action a city, the reward its sales in percent of their monthly mean over those
-    twelve months, within [25, 250]. Features: the same of earlier months, prices, listings and stocks, all of them as
-    known at the end of the month before.
+    A round is a month and four cities next to each other in the order of sales over the twelve months before
+    (the last round of a month may have three), an action a city, the reward its sales in percent of their
+    monthly mean over those twelve months, within [25, 250]. Features: the same of earlier months, prices,
+    listings and stocks, all of them as known at the end of the month before.
     """
     table = table_of("ggplot2", "txhousing")
     table = table.assign(number=12 * table["year"] + table["month"] - 1)
-    wide = table.pivot(index="number", columns="city", values=["sales", "median", "listings", "inventory"]).sort_index()
+    wide = table.pivot(
+        index="number", columns="city", values=["sales", "median", "listings", "inventory"]
+    ).sort_index()
     sales, price, listings, stock = (
         wide[name].to_numpy(dtype=np.float64) for name in ("sales", "median", "listings", "inventory")
     )

@@ -1,4 +1,6 @@
-"""Tables of many series over time, (times, series), as rounds: what each was before describes what it may be now."""
+"""Tables of many series over time, (times, series), as rounds: what each was before describes what it may be
+now.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def panel_rounds(
     groups: Array,
     horizons: tuple[int, ...],
 ) -> RealData:
-    """A round is a time and one of the groups (times, series), below 0 for none; what is not known is left out."""
+    """A round is a time and one of the groups (times, series), below 0 for none; what is not known is left
+    out.
+    """
     shape = rewards.shape
     columns = {words: np.broadcast_to(values, shape).astype(np.float64) for words, values in features.items()}
     known = np.isfinite(rewards) & (groups >= 0)

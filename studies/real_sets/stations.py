@@ -19,13 +19,16 @@ FEWEST = 0.1  # thousands; below it a station counts as closed
 def stations() -> RealData:
     """Twenty stations of the Chicago L, 2001–2016: which will be busiest against its usual.
 
-    A round is a day, an action a station, the reward the people who enter it in percent above the mean of the same
-    weekday in the four weeks before, within ±50. Features: the same for earlier days (yesterday, a week ago, the last
-    seven days, 52 weeks ago), and how quiet the station is on weekends, alone and times what the calendar says.
+    A round is a day, an action a station, the reward the people who enter it in percent above the mean of the
+    same weekday in the four weeks before, within ±50. Features: the same for earlier days (yesterday, a week
+    ago, the last seven days, 52 weeks ago), and how quiet the station is on weekends, alone and times what
+    the calendar says.
     """
     table = table_of("modeldata", "Chicago")
     entered = table.loc[:, FIRST:LAST].to_numpy(dtype=np.float64)
-    day = days_of(table["date"].to_numpy()) - LAG * DAY  # the table shows every station as it was 14 days earlier
+    day = (
+        days_of(table["date"].to_numpy()) - LAG * DAY
+    )  # the table shows every station as it was 14 days earlier
     usual = mean_before(entered, range(7, 29, 7))
     usual[~(usual >= FEWEST)] = np.nan
     above = np.clip(100.0 * (entered / usual - 1.0), -CLIP, CLIP)

@@ -16,8 +16,9 @@ ZONE = np.timedelta64(5, "h")  # New York in winter
 def tweets() -> RealData:
     """Tweets of Donald Trump's account 2009–2018: which of five is passed on most.
 
-    A round is a run of five tweets of one day (the last run of a day may be shorter, at least three), an action a
-    tweet, the reward the logarithm to base 2 of one plus its retweets. Features: form of the text, time of day, pause.
+    A round is a run of five tweets of one day (the last run of a day may be shorter, at least three), an
+    action a tweet, the reward the logarithm to base 2 of one plus its retweets. Features: form of the text,
+    time of day, pause.
     """
     table = table_of("dslabs", "trump_tweets")
     table = table[~table["text"].str.startswith("RT @")].sort_values(["created_at", "id_str"], kind="stable")

@@ -48,7 +48,8 @@ def _run() -> None:
         _fail(f"not enough memory: {error}" if str(error) else "not enough memory")
     except ModuleNotFoundError as error:
         _fail(
-            f"the package {error.name!r} is needed for this and is not installed: {install_line(str(error.name))}"
+            f"the package {error.name!r} is needed for this and is not installed:"
+            f" {install_line(str(error.name))}"
         )
     except ImportError as error:
         _fail(str(error))

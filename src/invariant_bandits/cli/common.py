@@ -87,7 +87,9 @@ def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
 
 
 def one_thread_each() -> None:
-    """Linear algebra keeps to one thread: the processes have the cores, and the bits do not depend on their number."""
+    """Linear algebra keeps to one thread: the processes have the cores, and the bits do not depend on their
+    number.
+    """
     import numpy  # noqa: F401  (its library must be loaded to be limited)
     from threadpoolctl import threadpool_limits
 
@@ -104,7 +106,9 @@ def width() -> int:
 
 @contextmanager
 def words_on_stderr(wanted: bool) -> Iterator[None]:
-    """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON object."""
+    """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON
+    object.
+    """
     consoles = (console, plain_console)
     before = [terminal.stderr for terminal in consoles]
     for terminal in consoles:
@@ -124,7 +128,9 @@ def print_json(values: dict[str, Any]) -> None:
 
 
 def write_report(path: Path, draw: Callable[[], str]) -> str | None:
-    """Draw a page and store it; its path, None if drawing failed, which costs nothing of what was stored before."""
+    """Draw a page and store it; its path, None if drawing failed, which costs nothing of what was stored
+    before.
+    """
     try:
         with plain_console.status("drawing the report"):
             page = draw()
@@ -144,8 +150,8 @@ def show_model(
 ) -> None:
     """Draw the report of a model that was stored at `path`, and print what it says.
 
-    draw: makes the page; text: the model in words; cost: the rows read and the time; values: the answer as JSON,
-    None where it is not wanted. A report that cannot be drawn ends the command with FAILED.
+    draw: makes the page; text: the model in words; cost: the rows read and the time; values: the answer as
+    JSON, None where it is not wanted. A report that cannot be drawn ends the command with FAILED.
     """
     written = write_report(page, draw)
     plain_console.print(f"{text}\n\nmodel: {path}\n{cost}")
@@ -156,7 +162,9 @@ def show_model(
 
 
 class Bar:
-    """A bar with the time left and what is being done; it has no thread of its own, because workers are forked."""
+    """A bar with the time left and what is being done; it has no thread of its own, because workers are
+    forked.
+    """
 
     def __init__(self, words: str) -> None:
         columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
@@ -235,9 +243,9 @@ def check_target(
 ) -> None:
     """Fail before hours of reading, not after; and write over nothing that would be missed.
 
-    what: the kind of file that will be there, one of KINDS; files of another kind are replaced with `force` only.
-    None says that the command has no such option.
-    reads: paths that the command reads, None among them or not: they are never written over.
+    what: the kind of file that will be there, one of KINDS; files of another kind are replaced with `force`
+    only. None says that the command has no such option. reads: paths that the command reads, None among them
+    or not: they are never written over.
     """
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder")

@@ -32,7 +32,8 @@ def reproduce(
     seed: int = 20261116,
     force: bool = False,
 ) -> None:
-    """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write report.html.
+    """Reproduce the paper: play its experiments and ours, test every claim, draw every figure, write
+    report.html.
 
     A run that was interrupted goes on where it stopped: finished cells are not played again.
     """
@@ -60,7 +61,9 @@ def reproduce(
 
 
 def compile_() -> None:
-    """Compile the inner loops now and keep them on disk, rather than at first use (about half a minute, once)."""
+    """Compile the inner loops now and keep them on disk, rather than at first use (about half a minute,
+    once).
+    """
     from invariant_bandits.experiments import cells
     from invariant_bandits.experiments.figures.experiment import cells_of, chosen
 

@@ -36,9 +36,9 @@ def was_interrupted() -> bool:
 def ending_on_interrupt() -> Iterator[None]:
     """Ctrl-C raises Interrupted here meanwhile, and ends the process soon after if that is not enough.
 
-    Python handles signals between two of its own steps only. The system tells a thread of the signal at once, so that
-    the process ends although its main thread is inside a library. Forked workers, which get the same signal, end at
-    once and say nothing.
+    Python handles signals between two of its own steps only. The system tells a thread of the signal at once,
+    so that the process ends although its main thread is inside a library. Forked workers, which get the same
+    signal, end at once and say nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

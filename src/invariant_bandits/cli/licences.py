@@ -1,4 +1,6 @@
-"""The command that lists the licences of what is installed: this package, what it requires, and what that requires."""
+"""The command that lists the licences of what is installed: this package, what it requires, and what that
+requires.
+"""
 
 from __future__ import annotations
 

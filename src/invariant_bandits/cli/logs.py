@@ -57,7 +57,9 @@ COLUMN_ROLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """What a command knows of its log; every field is an option of the command line, every column another one."""
+    """What a command knows of its log; every field is an option of the command line, every column another
+    one.
+    """
 
     logs: list[str]
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -263,8 +265,8 @@ def evaluate(
 ) -> None:
     """Would it have helped? Fits policies on the first part of a log and evaluates them on the rest, once.
 
-    The log must have its offered actions. What cannot be known from it is refused, with the reason; if nothing can be
-    known about any policy, the exit code is 3.
+    The log must have its offered actions. What cannot be known from it is refused, with the reason; if
+    nothing can be known about any policy, the exit code is 3.
     """
     if report is not None:
         check_target(report, "--report", "page", force=force, reads=[policy_log])

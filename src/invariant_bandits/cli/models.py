@@ -60,8 +60,9 @@ def update(
 ) -> None:
     """Add this week's log to a model: its rounds become further windows, and what changed since is said.
 
-    The result is that of fitting all logs at once with the same windows; the old logs are not read. Columns mean what
-    they meant, and features stay as they were learned. Give new rounds only: nothing may be counted twice.
+    The result is that of fitting all logs at once with the same windows; the old logs are not read. Columns
+    mean what they meant, and features stay as they were learned. Give new rounds only: nothing may be counted
+    twice.
     """
     target = model if out is None else out
     page_path = target.with_suffix(".html") if report is None else report

@@ -103,7 +103,9 @@ def _plan(
 def demo(
     port: int = 0, store: Path | None = None, rate: float = 25.0, break_after: int = 600, seed: int = 0
 ) -> None:
-    """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm rings."""
+    """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm
+    rings.
+    """
     from invariant_bandits.cli.demonstration import Plan, demonstrate
 
     plan = Plan(rate=rate, break_after=break_after, seed=seed)

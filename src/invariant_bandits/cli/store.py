@@ -46,7 +46,9 @@ def verify(store: str, as_json: bool = False) -> None:
 
 
 def repair(store: str, as_json: bool = False) -> None:
-    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is in use."""
+    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is
+    in use.
+    """
     from invariant_bandits.service.replay import repair
     from invariant_bandits.service.store.verify import verify
 
@@ -144,7 +146,9 @@ def export(
     until: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate read."""
+    """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate
+    read.
+    """
     from invariant_bandits.service.history.export import export as exported
     from invariant_bandits.service.store.open_store import open_store
 

@@ -1,4 +1,6 @@
-"""Cells of an experiment: one world, played by some policies; run once, stored, and read again by every analysis."""
+"""Cells of an experiment: one world, played by some policies; run once, stored, and read again by every
+analysis.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PLAYED_BY = (f"{PACKAGE}.simulation.loop", f"{PACKAGE}.experiments.cells")
 
 @cache
 def fingerprint(modules: tuple[str, ...] = ()) -> str:
-    """A digest of the sources of `modules`, of the loop that plays, and of everything in the package they import."""
+    """A digest of the sources of `modules`, of the loop that plays, and of everything in the package they
+    import.
+    """
     digest = hashlib.sha256()
     for path in sorted(sources((*PLAYED_BY, *modules))):
         digest.update(path.read_bytes())
@@ -120,7 +124,9 @@ class CoverageProbe(Probe):
 
 
 class Coverage:
-    """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered actions."""
+    """Share of rounds, and whether all rounds, in which mean ± width held the true means of all offered
+    actions.
+    """
 
     def watch(self, policy: Policy, episode: Episode) -> CoverageProbe:
         """What plays in the policy's place."""
@@ -149,9 +155,10 @@ Progress = Callable[[str, int, int], None]
 class Cell:
     """One world, `horizon` rounds of it, and who plays them.
 
-    name: unique within a run, and that of its file; policies: what plays by its name, a Contender where the cell is
-    stored; observe: what is noted of every policy beside its regret, an observer or one of OBSERVERS by its name. The
-    rounds depend on (seed, environment, horizon) alone: adding a policy does not change them.
+    name: unique within a run, and that of its file; policies: what plays by its name, a Contender where the
+    cell is stored; observe: what is noted of every policy beside its regret, an observer or one of OBSERVERS
+    by its name. The rounds depend on (seed, environment, horizon) alone: adding a policy does not change
+    them.
     """
 
     name: str
@@ -245,12 +252,13 @@ def run(
     notice: Callable[[str], None] | None = None,
     force: bool = False,
 ) -> dict[str, SimulationResult]:
-    """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and stored.
+    """Results of all cells, by name; a cell whose file is there and fits is read, the others are played and
+    stored.
 
-    Cells are finished one by one and their files appear whole or not at all, so that a run that was interrupted goes
-    on where it stopped and ends with the same bytes. How long each took is kept beside them, in timings.json. A folder
-    belongs to one run at a time: another one is refused. `notice` hears of files that do not fit and are replayed;
-    files that no run has written are refused unless `force` is given.
+    Cells are finished one by one and their files appear whole or not at all, so that a run that was
+    interrupted goes on where it stopped and ends with the same bytes. How long each took is kept beside them,
+    in timings.json. A folder belongs to one run at a time: another one is refused. `notice` hears of files
+    that do not fit and are replayed; files that no run has written are refused unless `force` is given.
     """
     wanted = {folder / f"{cell.name}.parquet": cell for cell in cells}
     for path in () if force else wanted:
@@ -283,7 +291,8 @@ def run(
 
 
 def load_compiled_code(cells: Iterable[Cell], loaded: set[str] | None = None) -> None:
-    """Play a few rounds of each policy that is not in `loaded`: the inner loops are compiled and kept on disk.
+    """Play a few rounds of each policy that is not in `loaded`: the inner loops are compiled and kept on
+    disk.
 
     Forked workers then inherit the compiled code.
     """

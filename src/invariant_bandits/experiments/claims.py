@@ -1,8 +1,9 @@
-"""The vocabulary of judgement: measurements, bounds, verdicts; claims of the experiments and goals of the studies.
+"""The vocabulary of judgement: measurements, bounds, verdicts; claims of the experiments and goals of the
+studies.
 
-A *claim* is judged by an interval: 95 % percentile bootstrap over repetitions, drawn within each cell so that policies
-stay paired. It *holds* if the whole interval meets the bound, *fails* if none of it does, and is *undecided* otherwise.
-A *goal* is judged by the measured value itself; its verdict says how close it was.
+A *claim* is judged by an interval: 95 % percentile bootstrap over repetitions, drawn within each cell so that
+policies stay paired. It *holds* if the whole interval meets the bound, *fails* if none of it does, and is
+*undecided* otherwise. A *goal* is judged by the measured value itself; its verdict says how close it was.
 """
 
 from __future__ import annotations
@@ -201,7 +202,9 @@ Regret: TypeAlias = Mapping[str, Mapping[str, Array]]
 
 
 def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], factor: float = 1.0) -> Goal:
-    """Mean regret of `policy` ≤ factor × that of the best (by its mean there) of `rivals`, by the paired difference."""
+    """Mean regret of `policy` ≤ factor × that of the best (by its mean there) of `rivals`, by the paired
+    difference.
+    """
 
     def judge(regret: Regret) -> Verdict:
         here = regret[row]
@@ -241,8 +244,9 @@ def worst_below(words: str, row: str, policy: str, bound: float) -> Goal:
 class Claim:
     """A statement that can be wrong.
 
-    source: "paper"; "recipe", the paper's statement tested with the published estimation recipe; or "ours", beyond the
-    paper. cells: those it looks at. right_only: a policy of which only the runs with the right split count.
+    source: "paper"; "recipe", the paper's statement tested with the published estimation recipe; or "ours",
+    beyond the paper. cells: those it looks at. right_only: a policy of which only the runs with the right
+    split count.
     """
 
     name: str
@@ -255,7 +259,9 @@ class Claim:
     right_only: str | None = None
 
     def judge(self, results: Results, seed: int = 0) -> Verdict:
-        """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split count."""
+        """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split
+        count.
+        """
         sample = Sample(results, right_only=self.right_only is not None)
         value = float(self.statistic(sample))
         rng = np.random.default_rng(seed)

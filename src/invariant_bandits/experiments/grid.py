@@ -51,7 +51,8 @@ class Grid:
 def read_grid(path: Path, *, allow_code: bool = False) -> Grid:
     """The grid in a TOML file; every error names the file and the entry.
 
-    allow_code: whether the `kind` of a policy may be "module:function", which is imported and runs with your rights.
+    allow_code: whether the `kind` of a policy may be "module:function", which is imported and runs with your
+    rights.
     """
     config = read_toml(path)
     try:
@@ -100,7 +101,9 @@ def _contender(name: str, options: Any, allow_code: bool) -> Contender:
 
 
 def _imported(address: str) -> RegisteredPolicy:
-    """The class of policies, or the function of (past, options) that returns one, at "module:name"; registered so."""
+    """The class of policies, or the function of (past, options) that returns one, at "module:name";
+    registered so.
+    """
     module, _, name = address.partition(":")
     try:
         found = getattr(import_module(module), name)

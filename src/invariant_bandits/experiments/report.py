@@ -1,4 +1,6 @@
-"""results/report.html: claims with verdicts, figures, levels, settings, seeds, versions and run time on one page."""
+"""results/report.html: claims with verdicts, figures, levels, settings, seeds, versions and run time on one
+page.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from invariant_bandits.storage import replace_file
 PLURALS = {FAILS: "fail"}
 KINDS = {HOLDS: "good", FAILS: "bad", UNDECIDED: "unsure"}
 METHOD = (
-    f"A claim holds if the whole 95 % interval of its statistic meets the bound (percentile bootstrap over repetitions,"
-    f" {RESAMPLES:,} draws, policies paired), fails if none of the interval does, and is undecided otherwise. No"
-    " repetition is discarded: where a line counts only runs with the right split, the line says so and how"
-    " many there are."
+    "A claim holds if the whole 95 % interval of its statistic meets the bound (percentile bootstrap over"
+    f" repetitions, {RESAMPLES:,} draws, policies paired), fails if none of the interval does, and is"
+    " undecided otherwise. No repetition is discarded: where a line counts only runs with the right split,"
+    " the line says so and how many there are."
 )
 LEVELS = (
-    "Beside the mean regret of the authors' implementation over 20 repetitions. The distance is in standard errors of"
-    " the difference, theirs taken as the spread of ours over √20; beyond two it is marked."
+    "Beside the mean regret of the authors' implementation over 20 repetitions. The distance is in standard"
+    " errors of the difference, theirs taken as the spread of ours over √20; beyond two it is marked."
 )
 
 
@@ -43,10 +45,10 @@ def parts(reproduction: Reproduction, folder: Path) -> Iterator[str]:
     yield page.heading("The paper, reproduced", level=1)
     yield page.paragraph(headline(reproduction))
     yield page.paragraph(
-        f"{run.replications} repetitions per cell, seed {run.seed}, {len(reproduction.results)} cells; "
-        f"{_time_words(sum(reproduction.seconds.get(name, 0.0) for name in reproduction.results))} of simulation with "
-        f"{run.processes} {'process' if run.processes == 1 else 'processes'}. Within a repetition all policies play the"
-        " same logs, features and noise. Regret is dynamic and cumulative.",
+        f"{run.replications} repetitions per cell, seed {run.seed}, {len(reproduction.results)} cells;"
+        f" {_time_words(sum(reproduction.seconds.get(name, 0.0) for name in reproduction.results))} of"
+        f" simulation with {run.processes} {'process' if run.processes == 1 else 'processes'}. Within a"
+        " repetition all policies play the same logs, features and noise. Regret is dynamic and cumulative.",
         soft=True,
     )
     yield page.contents(
@@ -70,7 +72,9 @@ SOURCES = {
 
 
 def headline(reproduction: Reproduction) -> str:
-    """How many tests hold, of the paper's claims, of those claims with its own estimation recipe, and of ours."""
+    """How many tests hold, of the paper's claims, of those claims with its own estimation recipe, and of
+    ours.
+    """
     words = []
     for source, whose in SOURCES.items():
         found = Counter(

@@ -1,7 +1,7 @@
 """One run of the experiments in one folder: cells, claims, figures and the report; redrawn without rerunning.
 
-folder/run.json says what was asked for; folder/cells holds one Parquet file per cell; folder/figures every figure as
-PNG (light and dark), SVG and PDF; folder/claims.json the verdicts; folder/report.html the page.
+folder/run.json says what was asked for; folder/cells holds one Parquet file per cell; folder/figures every
+figure as PNG (light and dark), SVG and PDF; folder/claims.json the verdicts; folder/report.html the page.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def play(
 ) -> None:
     """Play every cell of the named experiments (all if none is named) that is not stored yet.
 
-    Files that no run has written are not written over, unless `force` is given. The other options are those of
-    `cells.run`: client, progress and notice.
+    Files that no run has written are not written over, unless `force` is given. The other options are those
+    of `cells.run`: client, progress and notice.
     """
     check_folder(folder, force=force)
     whole_number("replications", replications, 2)

@@ -50,7 +50,9 @@ DIMENSION = {p: cell.name for p, cell in DIMENSION_CELLS.items()}
 def grows_linearly(
     cells: dict[int, str], policy: str, names: tuple[str, str], statements: tuple[str, str], unit: str
 ) -> tuple[Claim, Claim]:
-    """The claims that the mean regret of a policy grows with a setting, and that it does so on a straight line."""
+    """The claims that the mean regret of a policy grows with a setting, and that it does so on a straight
+    line.
+    """
     every = tuple(cells.values())
     grows = trend(cells, policy), Bound(low=0.0), every
     straight = straightness(cells, policy), Bound(low=0.9), every

@@ -1,4 +1,6 @@
-"""Figures of the experiments: regret over rounds, over a setting, and its distribution, in one look throughout."""
+"""Figures of the experiments: regret over rounds, over a setting, and its distribution, in one look
+throughout.
+"""
 
 from __future__ import annotations
 

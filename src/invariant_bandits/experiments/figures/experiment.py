@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PAPER_REPLICATIONS = 20
 TEXTS: Mapping[str, Mapping[str, str]] = read_toml(Path(__file__).with_name("texts.toml"))
 CHANCE = (
-    "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference of settings"
-    " is known here."
+    "Over two standard errors, as about one in twenty comparisons should be by chance alone; no difference"
+    " of settings is known here."
 )
 
 
@@ -30,7 +30,8 @@ CHANCE = (
 class PublishedResult:
     """Mean regret of the authors' implementation in one cell, over their 20 repetitions.
 
-    right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours differs.
+    right_only: they counted only runs whose block structure came out right; `why`: the explanation where ours
+    differs.
     """
 
     cell: str
@@ -40,7 +41,8 @@ class PublishedResult:
     why: str = ""
 
     def compare(self, results: Results) -> tuple[float, float, float]:
-        """(our mean, its standard error, distance to the published mean in standard errors of the difference).
+        """(our mean, its standard error, distance to the published mean in standard errors of the
+        difference).
 
         The published mean is given the error of 20 repetitions with the spread of ours.
         """
@@ -60,7 +62,8 @@ class PublishedResult:
 class Experiment:
     """One question.
 
-    name: on the command line; texts: title, question and caption of its figure, those in texts.toml by default.
+    name: on the command line; texts: title, question and caption of its figure, those in texts.toml by
+    default.
     """
 
     name: str

@@ -115,7 +115,8 @@ EXPERIMENTS.add(
         claims=tuple(
             Claim(
                 f"covered, {policy}, T0 = {LOGGED}",
-                "mean ± width holds the true means of all offered actions in at least 1 − η of the rounds, η = 1/T.",
+                "mean ± width holds the true means of all offered actions in at least 1 − η of the rounds,"
+                " η = 1/T.",
                 "share of rounds covered",
                 *(share_of_rounds(policy), Bound(low=1.0 - 1.0 / HORIZON), (COVERAGE.name,)),
                 source="ours" if policy == AUTO else "paper",

@@ -1,4 +1,6 @@
-"""Figures over the number of logged rounds, the split estimated: regret (c, f) and the error of the split (d)."""
+"""Figures over the number of logged rounds, the split estimated: regret (c, f) and the error of the split
+(d).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def _runs(right_only: bool) -> str:
 
 
 def _gap_shrinks(policy: str) -> Callable[[Sample], float]:
-    """How much of the distance to the oracle (in units of its regret) more logs take away; 0 if there was none."""
+    """How much of the distance to the oracle (in units of its regret) more logs take away; 0 if there was
+    none.
+    """
     return lambda sample: ratio(MOST, policy, ISD_ORACLE)(sample) - ratio(FEWEST, policy, ISD_ORACLE)(sample)
 
 
@@ -88,10 +92,10 @@ def _estimated_claims(policy: str, right_only: bool) -> tuple[Claim, ...]:
 
 
 BLOW_UPS = (
-    "Means of the published recipe are ruled by a few runs that call a drifting direction stable and then cost"
-    " hundreds or thousands: they vary much from one set of repetitions to the next. The authors' logs also share"
-    " one series of covariances over all repetitions; here every repetition draws its own, which the"
-    " recipe finds harder."
+    "Means of the published recipe are ruled by a few runs that call a drifting direction stable and then"
+    " cost hundreds or thousands: they vary much from one set of repetitions to the next. The authors' logs"
+    " also share one series of covariances over all repetitions; here every repetition draws its own, which"
+    " the recipe finds harder."
 )
 PUBLISHED: tuple[tuple[str, tuple[float, ...], bool, str], ...] = (
     (LINUCB, (48.0, 48.0, 48.0), False, CHANCE),
@@ -148,7 +152,8 @@ EXPERIMENTS.add(
             ),
             Claim(
                 "AutoISD below the oracle for every T0",
-                "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all runs.",
+                "AutoISD, which estimates everything, stays below ISD-linUCB with oracle subspaces, all"
+                " runs.",
                 "largest ratio of mean regrets over T0",
                 *(largest_ratio(ALL, AUTO, ISD_ORACLE), Bound(high=1.0), ALL),
                 source="ours",

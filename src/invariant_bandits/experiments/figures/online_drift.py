@@ -1,4 +1,6 @@
-"""What moves while policies play: fast rotation of the drifting part (the seventh), and of what had been stable."""
+"""What moves while policies play: fast rotation of the drifting part (the seventh), and of what had been
+stable.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ D = "D-linUCB, 0.85"
 ISD_SW = "ISD-linUCB, oracle subspaces, window 25"
 ISD_SW_ESTIMATED = "ISD-linUCB, estimated, window 25"
 RADII = (
-    "The levels of the policies that forget depend on constants of their radii which the paper does not state, above"
-    " all the bound L on the length of a feature vector: here L = 1 and the radius published with each memory."
+    "The levels of the policies that forget depend on constants of their radii which the paper does not"
+    " state, above all the bound L on the length of a feature vector: here L = 1 and the radius published"
+    " with each memory."
 )
 ROTATION = Cell(
     name="fast-rotation",
