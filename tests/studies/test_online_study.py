@@ -1,7 +1,5 @@
 """The online study: paired and reproducible, goals that can be missed, a page that says which were."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from typer.testing import CliRunner

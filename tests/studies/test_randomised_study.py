@@ -82,7 +82,9 @@ def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play
 def planted(regret, half, held, logs=100):
     """A setting whose intervals all have this half width, and of which `held` hold the truth 0."""
     centre = np.where(np.arange(logs) < held, 0.0, 9.0)[:, None] * np.ones(len(LINES))
-    return RandomisedLogs(centre - half, centre + half, 0.0 * centre, regret=np.full(logs, regret) + 1e-3 * np.arange(logs))
+    return RandomisedLogs(
+        centre - half, centre + half, 0.0 * centre, regret=np.full(logs, regret) + 1e-3 * np.arange(logs)
+    )
 
 
 def test_the_page_says_what_was_planted(tmp_path):

@@ -12,8 +12,8 @@ from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.policies.memory import SlidingWindow
 from invariant_bandits.policies.registry import Contender
 from studies import real_data
-from studies import real_study as study
 from studies import real_policies as policies
+from studies import real_study as study
 from studies.__main__ import study as app
 from studies.harness import StudyOutcome
 
@@ -251,9 +251,7 @@ def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
 
 @pytest.mark.parametrize(("level", "reached"), [(9.75, True), (9.6, False)])
 def test_three_percent_below_the_best_simple_policy_are_allowed(level, reached):
-    judged = study.verdicts_everywhere(
-        {"flights": planted(**{policies.AUTO_DEFAULT: level})}, policies.AUTO_DEFAULT
-    )
+    judged = study.verdicts_everywhere({"flights": planted(**{policies.AUTO_DEFAULT: level})}, policies.AUTO_DEFAULT)
     assert [verdict.reached for _, verdict in judged] == [reached] * 3 + [False]  # on average it must be above
     assert judged[-1][0].where == study.EVERY_SET
 
