@@ -69,7 +69,6 @@ chaos: $(TEST_STAMP)  ## a service that is killed, cut off from power, filled, c
 	  echo "== $$script"; OPENBLAS_NUM_THREADS=1 $(BIN)/python chaos/$$script.py || exit 1; done
 
 attack: $(TEST_STAMP)  ## the long versions of all attacks, with tables of what was tried, refused and survived (hours)
-	$(BIN)/python attacks/forge.py --count 1000000 --seed 0
 	$(BIN)/python attacks/readers.py --count 20000 --seed 0
 	$(BIN)/python attacks/commands.py --repeats 2 --interrupts 60 --kills 200 --seed 0
 

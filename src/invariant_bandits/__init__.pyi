@@ -28,6 +28,8 @@ from invariant_bandits.logs.schema import Schema as Schema
 from invariant_bandits.model.decisions import Decision as Decision
 from invariant_bandits.model.fit import fit_logs as fit_logs
 from invariant_bandits.model.model import Model as Model
+from invariant_bandits.model.model import load as load
+from invariant_bandits.model.model import save as save
 from invariant_bandits.moments.windowed import WindowedMoments as WindowedMoments
 from invariant_bandits.policies.auto import AutoISD as AutoISD
 from invariant_bandits.policies.bandit_over_bandit import BOBLinUCB as BOBLinUCB
@@ -54,8 +56,6 @@ from invariant_bandits.policies.radii import logs_needed as logs_needed
 from invariant_bandits.policies.randomised import Randomised as Randomised
 from invariant_bandits.policies.registry import Contender as Contender
 from invariant_bandits.policies.registry import policy as policy
-from invariant_bandits.policies.state import load as load
-from invariant_bandits.policies.state import save as save
 from invariant_bandits.policies.thompson import LinTS as LinTS
 from invariant_bandits.simulation.episodes import PaperEpisodes as PaperEpisodes
 from invariant_bandits.simulation.episodes import environment as environment

@@ -83,12 +83,18 @@ def test_settings_beyond_all_floats_and_arrays_as_settings_are_refused_by_name(n
 def test_seeds_may_be_as_large_as_numpy_makes_them_and_sizes_as_memory_counts():
     assert whole_seed(2**127) == 2**127
     assert whole_number("window", 2**63 - 1, 1) == 2**63 - 1
-    for call in (lambda: whole_seed(2**128), lambda: whole_number("window", 2**63, 1), lambda: whole_seed(-1)):
+    for call in (
+        lambda: whole_seed(2**128),
+        lambda: whole_number("window", 2**63, 1),
+        lambda: whole_seed(-1),
+    ):
         with pytest.raises(ib.InputError):
             call()
 
 
-@pytest.mark.parametrize("value", [HUGE, np.datetime64("2024-01-01"), datetime.datetime(2024, 1, 1), 1j, np.ma.masked])
+@pytest.mark.parametrize(
+    "value", [HUGE, np.datetime64("2024-01-01"), datetime.datetime(2024, 1, 1), 1j, np.ma.masked]
+)
 def test_a_model_refuses_such_values_by_the_name_of_their_column(value):
     table = pa.table({"reward": LOGGED[:, 0], "price": LOGGED[:, 0] + 3.0, "hour": LOGGED[:, 1]})
     model = ib.fit_logs(table, policy="linucb", windows=2)

@@ -36,7 +36,12 @@ def built(tmp_path_factory):
         shutil.copy(ROOT / name, tree)
     for name in ("src", "tests", "docs"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for stray in ("src/invariant_bandits/__pycache__/x.pyc", "results/report.html", "secrets.env", ".venv/x.py"):
+    for stray in (
+        "src/invariant_bandits/__pycache__/x.pyc",
+        "results/report.html",
+        "secrets.env",
+        ".venv/x.py",
+    ):
         (tree / stray).parent.mkdir(exist_ok=True)
         (tree / stray).write_text("stray")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree]
@@ -81,7 +86,9 @@ def test_the_versions_that_build_and_test_are_pinned():
 
 def test_every_package_that_is_needed_states_a_licence():
     found = {one.package: one for one in installed_licences()}
-    assert {"numpy", "scipy", "numba", "llvmlite", "safetensors"} <= {name for name in found if found[name].needed}
+    assert {"numpy", "scipy", "numba", "llvmlite", "safetensors"} <= {
+        name for name in found if found[name].needed
+    }
     assert not found["pytest"].needed
     assert all(one.words != UNKNOWN for one in found.values() if one.needed)
 

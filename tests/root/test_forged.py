@@ -1,33 +1,17 @@
-"""Forged files, their checksums right: refused before anything large is made, or accepted and lawful."""
+"""Files whose checksum is right and whose shapes, ranges or settings are not: refused before anything large is made."""
 
-import json
-import os
 import tracemalloc
-from collections import Counter
-from dataclasses import fields
 
 import numpy as np
 import pytest
 
-import forge
 import invariant_bandits as ib
 import policy_laws
 from containers import put_together, taken_apart
 from invariant_bandits import storage
-from invariant_bandits.decomposition.drift_prior import ARM_ARRAYS, ARRAYS, NUMBERS
-from invariant_bandits.decomposition.population import ArmPopulation
 from invariant_bandits.policies.registry import POLICIES
 from invariant_bandits.policies.state import from_bytes, to_bytes
 from invariant_bandits.storage import ANYTHING, StateSchema
-from judging import LAWFUL, REFUSED
-from originals import originals
-
-SHORT_RUN = 2000
-
-
-@pytest.fixture(scope="module")
-def whole_files():
-    return originals()
 
 
 def content_of(name, rounds=30):
@@ -53,36 +37,6 @@ def test_taking_apart_and_putting_together_changes_no_byte():
     assert put_together(taken_apart(content)) == content
 
 
-def test_forged_files_are_refused_or_lawful(whole_files):
-    """A short run of `python attacks/forge.py`; every kind of change is both tried and, by most files, refused."""
-    counts, found = forge.run(SHORT_RUN, 0, whole_files)
-    assert not found
-    assert sum(counts.values()) == SHORT_RUN
-    outcomes = Counter()
-    for (_, outcome), number in counts.items():
-        outcomes[outcome] += number
-    assert outcomes[REFUSED] > 0.6 * SHORT_RUN
-    assert outcomes[LAWFUL] > 0.05 * SHORT_RUN
-    assert {words for words, outcome in counts if outcome == REFUSED} == set(forge.KINDS)
-
-
-def test_without_descriptions_the_same_run_finds_states_that_break_laws(whole_files, monkeypatch):
-    """The attack has teeth: values that nobody checks make policies that decide by NaN."""
-    monkeypatch.setattr(StateSchema, "check_values", lambda self, arrays: None)
-    policies = [one for one in whole_files if one.kind == "policy" and "auto-isd" in one.name]
-    counts, _ = forge.run(1000, 0, policies)
-    assert sum(number for (_, outcome), number in counts.items() if outcome in forge.BAD) > 0
-
-
-def test_a_worker_that_dies_is_counted_and_the_others_go_on(whole_files, monkeypatch):
-    honest = forge.judged
-    monkeypatch.setattr(forge, "judged", lambda *given: os._exit(3) if given[2] == 7 else honest(*given))
-    counts, found = forge.run(20, 0, whole_files)
-    assert sum(counts.values()) == 20
-    assert sum(number for (_, outcome), number in counts.items() if outcome == forge.CRASHED) == 1
-    assert "attempt 7" in found[0]
-
-
 @pytest.mark.parametrize("name", policy_laws.MAKERS)
 def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
     content = content_of(name)
@@ -97,16 +51,15 @@ def test_no_array_of_any_policy_may_hold_a_number_that_is_none(name):
                 from_bytes(changed(content, arrays={key: spoiled}), "forged")
 
 
-def test_every_part_of_a_prior_is_described():
-    assert {one.name for one in fields(ib.DriftPrior)} == ARRAYS.keys() | NUMBERS.keys() | {"population"}
-    assert {one.name for one in fields(ArmPopulation)} == ARM_ARRAYS.keys() | {"layout", "likeness"}
-
-
 def test_every_policy_of_the_library_describes_its_state():
     for entry in POLICIES:
         if entry.kind.__module__.startswith("invariant_bandits."):
-            assert "state_schema" in {name for kind in entry.kind.__mro__[:-2] for name in vars(kind)}, entry.name
-            assert entry.kind.state_schema.__func__ is not ib.policies.base.BasePolicy.state_schema.__func__, entry.name
+            assert "state_schema" in {name for kind in entry.kind.__mro__[:-2] for name in vars(kind)}, (
+                entry.name
+            )
+            assert (
+                entry.kind.state_schema.__func__ is not ib.policies.base.BasePolicy.state_schema.__func__
+            ), entry.name
 
 
 SIZES = [
@@ -207,7 +160,9 @@ def test_wrappers_without_end_are_refused():
         from_bytes(put_together((kind, arrays, about)), "forged")
 
 
-@pytest.mark.parametrize("header", [b"[]      ", b"1       ", b'"x"     ', b"null    ", b"[" * 80_000, b'{"a":' * 8000])
+@pytest.mark.parametrize(
+    "header", [b"[]      ", b"1       ", b'"x"     ', b"null    ", b"[" * 80_000, b'{"a":' * 8000]
+)
 def test_headers_that_are_no_dictionary_are_refused(header, tmp_path):
     content = len(header).to_bytes(8, "little") + header
     with pytest.raises(ib.FileError, match="damaged or foreign"):
@@ -216,16 +171,11 @@ def test_headers_that_are_no_dictionary_are_refused(header, tmp_path):
     assert storage.kind_of(tmp_path / "forged") is None
 
 
-def test_a_description_that_is_no_dictionary_or_was_not_written_like_this_is_refused():
+def test_settings_of_another_kind_are_refused():
     kind, arrays, about = taken_apart(content_of("LinUCB, forever"))
-    for said in ([], 3, None, {**about, "settings": []}, {**about, "policy": 5}, {}):
+    for settings in ([], 3, None, {**about, "settings": []}, {**about, "policy": 5}, {}):
         with pytest.raises(ib.FileError):
-            from_bytes(put_together((kind, arrays, said)), "forged")
-    text = json.dumps(about, sort_keys=True)
-    for other in (text.replace("0.1", "1e-1", 1), text.replace("0.1", "NaN", 1), text + " ", text[:-1] + ', "a": 1}'):
-        content = put_together((kind, arrays, about)).replace(json.dumps(text).encode(), json.dumps(other).encode(), 1)
-        with pytest.raises(ib.FileError):
-            from_bytes(content, "forged")
+            from_bytes(put_together((kind, arrays, settings)), "forged")
 
 
 def test_a_broken_state_is_not_stored_and_the_file_stays(tmp_path):
@@ -233,7 +183,9 @@ def test_a_broken_state_is_not_stored_and_the_file_stays(tmp_path):
     policy.save(tmp_path / "policy")
     before = (tmp_path / "policy").read_bytes()
     policy.mixture.filters.covariances[3, 1, 1] = np.nan
-    with pytest.raises(ib.InputError, match="this AutoISD cannot be stored, its state is broken: covariances"):
+    with pytest.raises(
+        ib.InputError, match="this AutoISD cannot be stored, its state is broken: covariances"
+    ):
         policy.save(tmp_path / "policy")
     assert (tmp_path / "policy").read_bytes() == before
 
@@ -265,32 +217,6 @@ def test_what_others_keep_beside_what_they_inherit_is_stored_if_it_is_finite():
             to_bytes(policy)
     finally:
         POLICIES.remove("counting")
-
-
-def test_who_stores_itself_in_a_way_of_its_own_need_not_describe_it():
-    class Mean(ib.LinUCB):
-        def settings(self):
-            return {"size": self.dim}
-
-        def arrays(self):
-            return {"factor": self._memory.factor, "rounds": np.array([self.rounds])}
-
-        @classmethod
-        def from_state(cls, settings, arrays):
-            policy = cls(settings["size"])
-            policy._memory.factor[:], policy.rounds = arrays["factor"], int(arrays["rounds"][0])
-            return policy
-
-    ib.policy("mean")(Mean)
-    try:
-        policy = Mean(2)
-        policy.update([1.0, 2.0], 3.0)
-        assert from_bytes(to_bytes(policy), "own").coefficients.tolist() == policy.coefficients.tolist()
-        policy._memory.factor[0, 0] = np.inf
-        with pytest.raises(ib.InputError, match="cannot be stored"):
-            to_bytes(policy)
-    finally:
-        POLICIES.remove("mean")
 
 
 def test_a_state_that_nobody_described_is_any_finite_numbers():

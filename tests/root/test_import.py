@@ -13,7 +13,9 @@ HEAVY = ("numba", "scipy", "pandas", "matplotlib", "sklearn", "safetensors", "ty
 def loaded_after(code):
     """Top-level packages that a fresh interpreter has loaded after running `code`."""
     report = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
     return set(done.stdout.split())
 
 

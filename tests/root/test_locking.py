@@ -16,14 +16,20 @@ from invariant_bandits import registry, testing
 from invariant_bandits.registry import Registry
 from invariant_bandits.testing import THREADS, at_once
 
-MODEL_CODE = ("invariant_bandits.model.model", "invariant_bandits.model.decisions", "invariant_bandits.policies")
+MODEL_CODE = (
+    "invariant_bandits.model.model",
+    "invariant_bandits.model.decisions",
+    "invariant_bandits.policies",
+)
 ARMS = [{"price": 1.0}, {"price": 2.0}, {"price": 3.0}]
 
 
 def shop_model(policy="linucb"):
     rng = np.random.default_rng(0)
     price, hour = rng.gamma(3.0, size=600), rng.uniform(0, 24, size=600)
-    table = pa.table({"reward": 2.0 * price + 0.1 * hour + rng.normal(size=600), "price": price, "hour": hour})
+    table = pa.table(
+        {"reward": 2.0 * price + 0.1 * hour + rng.normal(size=600), "price": price, "hour": hour}
+    )
     return ib.fit_logs(table, policy=policy)
 
 

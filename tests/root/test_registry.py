@@ -137,7 +137,9 @@ first = 0.3
 def run_command(*words, cwd):
     program = "from invariant_bandits.cli import main; main()"
     home = str(Path(ib.__file__).parents[1])
-    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONPATH": home}
+    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "PYTHONPATH": home
+    }
     return subprocess.run(
         [sys.executable, "-c", program, *map(str, words)],
         capture_output=True,
@@ -153,7 +155,9 @@ def run_command(*words, cwd):
 
 def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tmp_path):
     own = module("own_policy", POLICY)
-    result = ib.simulate(["linucb-decaying", "linucb"], ib.PaperEpisodes(logged=400), 30, replications=2, seed=1)
+    result = ib.simulate(
+        ["linucb-decaying", "linucb"], ib.PaperEpisodes(logged=400), 30, replications=2, seed=1
+    )
     assert list(result.regret) == ["LinUCB, decaying", "LinUCB"]
     assert not np.array_equal(result.regret["LinUCB, decaying"], result.regret["LinUCB"])
     compared = ib.compare(logged_feedback(), ["linucb-decaying", "uniform"])
@@ -171,10 +175,14 @@ def test_a_new_policy_is_simulated_compared_stored_and_obeys_the_laws(module, tm
 
 def test_a_new_policy_is_known_to_grids_and_models(module, tmp_path):
     module("own_policy", POLICY)
-    grid = grid_of({"horizon": 20, "environment": {"logged": 400}, "policies": {"linucb-decaying": {"first": 0.3}}})
+    grid = grid_of(
+        {"horizon": 20, "environment": {"logged": 400}, "policies": {"linucb-decaying": {"first": 0.3}}}
+    )
     (result,) = cells.run(grid.cells, tmp_path, replications=2, seed=0).values()
     assert result.regret["linucb-decaying"].shape[0] == 2
-    with pytest.raises(ib.InputError, match="'linucb-decaying' has no option 'last'; it has confidence, exploration"):
+    with pytest.raises(
+        ib.InputError, match="'linucb-decaying' has no option 'last'; it has confidence, exploration"
+    ):
         grid_of({"policies": {"linucb-decaying": {"last": 0.3}}})
     model = ib.fit_logs(log_file(tmp_path), policy="linucb-decaying")
     assert model.policy.rounds == 800  # it has learned the log
@@ -193,7 +201,15 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     log = log_file(tmp_path)
     (tmp_path / "grid.toml").write_text(GRID)
     fitted = run_command(
-        "--plugin", "own_policy.py", "fit", log, "-o", tmp_path / "m", "--policy", "linucb-decaying", cwd=tmp_path
+        "--plugin",
+        "own_policy.py",
+        "fit",
+        log,
+        "-o",
+        tmp_path / "m",
+        "--policy",
+        "linucb-decaying",
+        cwd=tmp_path,
     )
     assert fitted.returncode == 0, fitted.stdout + fitted.stderr
     assert "policy linucb-decaying" in " ".join(fitted.stdout.split())
@@ -213,7 +229,10 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
 
 @pytest.mark.parametrize(
     ("plugin", "message"),
-    [("nothing_there", "--plugin: there is no module 'nothing_there'"), ("gone.py", "--plugin: there is no file")],
+    [
+        ("nothing_there", "--plugin: there is no module 'nothing_there'"),
+        ("gone.py", "--plugin: there is no file"),
+    ],
 )
 def test_a_plugin_that_is_not_there_is_named(plugin, message, tmp_path):
     refused = run_command("--plugin", plugin, "inspect", "model", cwd=tmp_path)
@@ -224,7 +243,9 @@ def test_a_plugin_that_is_not_there_is_named(plugin, message, tmp_path):
 def test_names_are_checked_and_those_of_others_refused():
     with pytest.raises(ib.InputError, match="lower case words joined by hyphens"):
         ib.policy("My Policy")
-    with pytest.raises(ib.InputError, match=r"policy 'linucb' is registered already, by invariant_bandits\.policies"):
+    with pytest.raises(
+        ib.InputError, match=r"policy 'linucb' is registered already, by invariant_bandits\.policies"
+    ):
         ib.policy("linucb")(type("Mine", (ib.LinUCB,), {}))
 
 
@@ -252,7 +273,9 @@ def test_an_unknown_estimator_is_refused_with_those_there_are():
 
 def test_a_new_environment_enters_grids_and_the_online_study(module, tmp_path):
     own = module("own_environment", ENVIRONMENT)
-    grid = grid_of({"horizon": 10, "environment": {"kind": "sleepy", "logged": [300, 400]}, "policies": {"linucb": {}}})
+    grid = grid_of(
+        {"horizon": 10, "environment": {"kind": "sleepy", "logged": [300, 400]}, "policies": {"linucb": {}}}
+    )
     assert [cell.environment for cell in grid.cells] == [own.SleepyEpisodes(300), own.SleepyEpisodes(400)]
     assert grid.cells[0].settings()["environment"] == {"kind": "sleepy", "logged": 300}
     row = online_study.row("sleepy", own.SleepyEpisodes(), horizon=20, drifts=False)

@@ -39,9 +39,7 @@ from invariant_bandits.storage import (
     StateSchema,
     as_checked,
     count,
-    covariance,
     finite_number,
-    orthonormal,
     prefixed,
     truth_value,
     under,
@@ -566,7 +564,7 @@ def _means(*shape: str, **rest: Any) -> ArraySpec:
 
 
 def _covariances(*shape: str, **rest: Any) -> ArraySpec:
-    return ArraySpec(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=covariance, **rest)
+    return ArraySpec(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, **rest)
 
 
 def _variances(*shape: str, **rest: Any) -> ArraySpec:
@@ -574,7 +572,7 @@ def _variances(*shape: str, **rest: Any) -> ArraySpec:
 
 
 ARRAYS: dict[str, ArraySpec] = {
-    "basis": ArraySpec(("p", "p"), constraint=orthonormal),
+    "basis": ArraySpec(("p", "p"), least=-1.001, most=1.001),
     **dict.fromkeys(("mean", "pooled"), _means("p")),
     **dict.fromkeys(("mean_covariance", "pooled_covariance"), _covariances("p", "p")),
     "drift_covariance": ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import reward_number
-from invariant_bandits.storage import count
 
 MOST_KEPT = 100_000
 """So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are forgotten."""
@@ -42,6 +39,12 @@ class Decision:
     scores: Mapping[str | int, float]
     version: str
 
+    def __post_init__(self) -> None:
+        if isinstance(self.action, int) and isinstance(
+            next(iter(self.scores), 0), str
+        ):  # JSON made texts of places
+            object.__setattr__(self, "scores", {int(place): score for place, score in self.scores.items()})
+
 
 @dataclass(frozen=True)
 class OpenDecision:
@@ -63,25 +66,6 @@ class OpenDecision:
     place: int
     columns: Mapping[str, Any]
     labels: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        one = self.decision
-        answered = [one.id, one.action, one.propensity, list(one.scores.values()), one.version]
-        return {"decision": answered, "place": self.place, "columns": dict(self.columns), "labels": list(self.labels)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> OpenDecision:
-        """What `to_dict` gave."""
-        name, action, propensity, expected, version = values["decision"]
-        labels = tuple(str(one) for one in values["labels"])
-        actions: Sequence[Any] = labels or range(len(expected))
-        scores = dict(zip(actions, (float(one) for one in expected), strict=True))
-        decision = Decision(str(name), action, float(propensity), scores, str(version))
-        place = int(values["place"])
-        if not 0 <= place < len(expected) or actions[place] != action:
-            raise InputError(f"decision {name!r} chose {action!r}, which is not what stands at place {place}")
-        return cls(decision, place, dict(values["columns"]), labels)
 
 
 @dataclass
@@ -134,7 +118,11 @@ class Ledger(ThreadSafe):
             if name in self.open:
                 return self.open[name], value
             if name not in self.rewarded:
-                more = f"; {self.forgotten:,} decisions were forgotten, the oldest first" if self.forgotten else ""
+                more = (
+                    f"; {self.forgotten:,} decisions were forgotten, the oldest first"
+                    if self.forgotten
+                    else ""
+                )
                 raise InputError(f"decision {name!r} is not known{more}")
             if self.rewarded[name] != value:
                 raise InputError(
@@ -149,7 +137,9 @@ class Ledger(ThreadSafe):
             try:
                 which, reward = pair
             except (TypeError, ValueError):
-                raise InputError(f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}") from None
+                raise InputError(
+                    f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}"
+                ) from None
             waiting, value = self.owed(which, reward)
             if waiting is None:
                 continue
@@ -167,20 +157,3 @@ class Ledger(ThreadSafe):
             self.rewarded[name] = reward
             while len(self.rewarded) > MOST_KEPT:
                 del self.rewarded[next(iter(self.rewarded))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        with self._lock:
-            waiting = [one.to_dict() for one in self.open.values()]
-            counts = {"made": self.made, "forgotten": self.forgotten}
-            return {"open": waiting, "rewarded": dict(self.rewarded), **counts}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Ledger:
-        """What `to_dict` gave."""
-        waiting = [OpenDecision.from_dict(one) for one in values["open"]]
-        rewarded = {str(name): float(reward) for name, reward in values["rewarded"].items()}
-        made, forgotten = count("made", values["made"]), count("forgotten", values["forgotten"])
-        if not np.isfinite(list(rewarded.values())).all():
-            raise InputError("the ledger of decisions has impossible numbers")
-        return cls({one.decision.id: one for one in waiting}, rewarded, made, forgotten)

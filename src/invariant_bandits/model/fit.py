@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from invariant_bandits.checks import Array, one_of, probability
-from invariant_bandits.decomposition.arm_statistics import CHUNK, ArmStatistics, LogOdds, fit_logistic, sum_logit
+from invariant_bandits.decomposition.arm_statistics import (
+    CHUNK,
+    ArmStatistics,
+    LogOdds,
+    fit_logistic,
+    sum_logit,
+)
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
@@ -240,7 +246,9 @@ def keeps_baseline(policy: str) -> bool:
     return find_policy(policy).keeps_baseline
 
 
-def _fitted_arms(log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]) -> Model:
+def _fitted_arms(
+    log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]
+) -> Model:
     of_arms = read.of_arms
     assert of_arms is not None
     odds = read_log_odds(log, of_arms.features, **how) if of_arms.moments.rewards_are_binary else None
@@ -304,7 +312,9 @@ def model_of_arms(
         horizon=asked.horizon,
         suggested_window=max(moments.rounds // moments.windows, 1),
         offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
-        arm_statistics=lambda: linear if odds is None else ArmStatistics.from_moments(features, moments, odds),
+        arm_statistics=lambda: (
+            linear if odds is None else ArmStatistics.from_moments(features, moments, odds)
+        ),
     )
     exact = exactness_findings(linear.noise_variance, moments, levels=True)
     others["notes"] = tuple(dict.fromkeys([*others.get("notes", ()), *exact]))

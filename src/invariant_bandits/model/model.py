@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,109 +18,22 @@ from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.locking import ThreadSafe, lock_of
-from invariant_bandits.logs.arm_features import ArmFeatures, arm_specs, map_specs, texts
-from invariant_bandits.logs.arms import Arm, ArmTable
+from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import Dropped, FeatureMap
 from invariant_bandits.logs.quality import QualityReport
-from invariant_bandits.logs.schema import Schema, checked_overrides
+from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.serving_input import like, offered_columns, one_context, plain, rows_of
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
+from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import state
 from invariant_bandits.policies.base import Draws, Policy, Scores, reward_number
-from invariant_bandits.storage import ArraySpec, Check, FileError, StateSchema, count, finite_number, prefixed
-
-if TYPE_CHECKING:
-    from typing import Self
-
-
-FEATURES = "features."
-
-
-def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-    """What a model that says this of itself must hold, if its arrays have these names."""
-    unknown = about.keys() - ABOUT.keys()
-    if unknown:
-        raise InputError(f"{min(unknown)} does not belong here")
-    content = ArraySpec(("n",), "uint8", 0, 255)
-    arrays = {"policy": content, "moments": ArraySpec(("m",), "uint8", 0, 255)}
-    if "log_odds" in names:
-        arrays |= {"log_odds": ArraySpec(("o",), "uint8", 0, 255), "log_odds_at": ArraySpec(("t",))}
-    learned = [name.removeprefix(FEATURES) for name in names if name.startswith(FEATURES)]
-    of_features = (
-        map_specs(about["features"], learned)[0] if about.get("arms") is None else arm_specs(about["features"], learned)
-    )
-    result = StateSchema(arrays | prefixed(FEATURES, of_features), ABOUT)
-    result.check_settings(about)
-    return result
-
-
-def _text(name: str, value: Any) -> None:
-    texts(name, [value])
-
-
-def _schema(name: str, value: Any) -> None:
-    given = _dictionary(name, value)
-    checked_overrides({key: one for key, one in given.items() if one is not None}, name)
-    _text("schema.reward", given["reward"])
-
-
-def _quality(name: str, value: Any) -> None:
-    given = _dictionary(name, value)
-    for key in ("rows", "rounds", "left_out", "choices", "identical"):
-        count(f"{name}.{key}", given.get(key, 0))
-    report = QualityReport.from_dict(given)
-    for reason, problem in report.problems.items():
-        count(f"{name}: {reason}", problem.count)
-        for file, row in problem.examples:
-            _text(name, file)
-            count(name, row)
-
-
-def _dropped(name: str, value: Any) -> None:
-    for feature, combination, window in value:
-        _text(name, feature)
-        for other, factor in _dictionary(name, combination).items():
-            finite_number(f"{name}: {other}", factor)
-        if window is not None:
-            count(name, window)
-
-
-def _arms(name: str, value: Any) -> None:
-    if value is None:
-        return
-    for arm in _dictionary(name, value)["arms"]:
-        if not {one.name for one in fields(Arm)} >= _dictionary(name, arm).keys():
-            raise InputError(f"{name} have other fields than arms do")
-        _text("label", arm["label"])
-        count("plays", arm.get("plays", 0))
-        if not isinstance(arm.get("active", True), bool):
-            raise InputError(f"active must be true or false, got {arm['active']!r:.80}")
-    ArmTable.from_dict(value)
-
-
-def _dictionary(name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{name} must be a dictionary, got {value!r:.80}")
-    return value
-
-
-ABOUT: dict[str, Check] = {
-    "policy_name": _text,
-    "features": _dictionary,
-    "schema": _schema,
-    "quality": _quality,
-    "baseline": finite_number,
-    "dropped": _dropped,
-    "notes": texts,
-    "value": lambda name, value: None if value is None else _dictionary(name, value),
-    "version": _text,
-    "ledger": lambda name, value: Ledger.from_dict(value),
-    "arms": _arms,
-}
-
+from invariant_bandits.storage import StateSchema
 
 KIND = "model"
+POLICY = "policy."
+"""Prefix of the arrays of the policy in the file of a model."""
 
 
 @dataclass(eq=False)
@@ -162,7 +74,7 @@ class Model(ThreadSafe):
         What the windows say on the scale of log-odds, if rewards of labelled arms are 0 or 1.
     """
 
-    policy: Policy
+    policy: Policy = field(metadata={"stored": False})
     policy_name: str
     feature_map: FeatureMap | ArmFeatures
     schema: Schema
@@ -173,14 +85,16 @@ class Model(ThreadSafe):
     notes: tuple[str, ...] = ()
     value: Mapping[str, Any] | None = None
     version: str = __version__
-    fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False)
+    fit: InvariantSubspaceDecomposition | None = field(default=None, repr=False, metadata={"stored": False})
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     arms: ArmTable | None = None
     log_odds: LogOdds | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._identity: str | None = None
-        if not self.policy.dim == self.feature_map.dim or (self.arms is None and self.moments.dim != self.policy.dim):
+        if not self.policy.dim == self.feature_map.dim or (
+            self.arms is None and self.moments.dim != self.policy.dim
+        ):
             raise InputError(
                 f"policy, feature_map and moments must have the same features, got {self.policy.dim},"
                 f" {self.feature_map.dim} and {self.moments.dim}"
@@ -188,7 +102,11 @@ class Model(ThreadSafe):
         labelled = self.arms is not None
         if labelled != isinstance(self.feature_map, ArmFeatures):
             raise InputError("arms and features of labelled arms go together")
-        if isinstance(self.feature_map, ArmFeatures) and self.arms and self.feature_map.labels != self.arms.labels:
+        if (
+            isinstance(self.feature_map, ArmFeatures)
+            and self.arms
+            and self.feature_map.labels != self.arms.labels
+        ):
             raise InputError("arms and features must be of the same labels, in the same order")
         if self.log_odds is not None and self.log_odds.theta.shape != (self.log_odds.moments.dim,):
             raise InputError("log_odds must be of as many coefficients as its moments")
@@ -241,7 +159,9 @@ class Model(ThreadSafe):
         The same arms are offered in every row. A frame has the columns id, action, propensity and version.
         """
         made = [self.decide(one, arms) for one in rows_of(contexts)]
-        columns = {name: [getattr(one, name) for one in made] for name in ("id", "action", "propensity", "version")}
+        columns = {
+            name: [getattr(one, name) for one in made] for name in ("id", "action", "propensity", "version")
+        }
         return like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
@@ -260,7 +180,9 @@ class Model(ThreadSafe):
         with self._lock:
             owed = self.ledger.all_owed(pairs)
             for one, reward in owed:
-                offered = {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+                offered = (
+                    {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+                )
                 self.update(offered, one.place, reward)
                 self.ledger.close(one, reward)
             return len(owed)
@@ -330,7 +252,9 @@ class Model(ThreadSafe):
         if chances.max() >= 1.0:
             return self.policy.select(features), 1.0
         luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        place = min(int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1]))
+        place = min(
+            int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1])
+        )
         return place, float(chances[place])
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
@@ -406,11 +330,10 @@ class Model(ThreadSafe):
         """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
         with self._lock:
             if self._identity is None:
-                arms = None if self.arms is None else self.arms.to_dict()
-                said = [self.policy_name, self.version, self.feature_map.describe(), arms]
-                content = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
-                content.update(self.moments.to_bytes())
-                self._identity = content.hexdigest()[:12]
+                fitted = {"features": self.feature_map, "arms": self.arms, "moments": self.moments}
+                settings, arrays = storage.to_state(fitted)
+                text = json.dumps([self.policy_name, self.version, settings])
+                self._identity = storage.digest("model", text, arrays)[:12]
             return self._identity
 
     def explain(self) -> Any:
@@ -424,37 +347,29 @@ class Model(ThreadSafe):
 
     # -- storing --
 
+    @staticmethod
+    def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """What a model with these settings must hold, if its arrays have these names."""
+        fitted = storage.schema_of(Model, [name for name in names if not name.startswith(POLICY)])
+        policy = state.state_schema(settings["policy"], list(storage.under(dict.fromkeys(names), POLICY)))
+        return replace(fitted, parts={**fitted.parts, POLICY: policy})
+
     def save(self, path: str | PathLike[str]) -> None:
-        """Write one checked file, replacing `path` in one step."""
+        """Write one checked file, replacing `path` atomically."""
         storage.replace_file(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The content of a file that holds the model."""
         with self._lock:
-            arrays: dict[str, Any] = {f"{FEATURES}{name}": array for name, array in self.feature_map.arrays().items()}
-            arrays["policy"] = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
-            arrays["moments"] = np.frombuffer(self.moments.to_bytes(), dtype=np.uint8)
-            if self.log_odds is not None:
-                arrays["log_odds"] = np.frombuffer(self.log_odds.moments.to_bytes(), dtype=np.uint8)
-                arrays["log_odds_at"] = self.log_odds.theta
-            about = {
-                "policy_name": self.policy_name,
-                "features": self.feature_map.describe(),
-                "schema": self.schema.to_dict(),
-                "quality": self.quality.to_dict(),
-                "baseline": self.baseline,
-                "dropped": [[one.name, dict(one.combination), one.window] for one in self.dropped],
-                "notes": list(self.notes),
-                "value": None if self.value is None else dict(self.value),
-                "version": self.version,
-                "ledger": self.ledger.to_dict(),
-                "arms": None if self.arms is None else self.arms.to_dict(),
-            }
+            policy, policy_arrays = state.to_state(self.policy)
+            settings, arrays = storage.to_state(self)
+        settings["policy"] = policy
+        arrays |= storage.prefixed(POLICY, policy_arrays)
         try:
-            state_schema(about, arrays).check(arrays)
+            self.state_schema(settings, arrays).check(arrays)
         except InputError as error:
-            raise InputError(f"model: this one cannot be stored, its state is broken: {error}") from None
-        return storage.encode(KIND, arrays, about)
+            raise InputError(f"model: this model cannot be stored, its state is broken: {error}") from None
+        return storage.encode(KIND, arrays, settings)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -464,38 +379,54 @@ class Model(ThreadSafe):
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str) -> Self:
         """The model in the content of a file; `name` is for messages."""
-        arrays, about = storage.decode(content, KIND, name, state_schema)
+        arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
         try:
-            learned = storage.under(arrays, FEATURES)
-            return cls(
-                policy=state.from_bytes(arrays["policy"].tobytes(), name),
-                policy_name=about["policy_name"],
-                feature_map=(FeatureMap if about.get("arms") is None else ArmFeatures).from_state(
-                    about["features"], learned
-                ),
-                schema=Schema(**about["schema"]),
-                moments=WindowedMoments.from_bytes(arrays["moments"].tobytes(), name),
-                quality=QualityReport.from_dict(about["quality"]),
-                baseline=about["baseline"],
-                dropped=tuple(Dropped(*one) for one in about["dropped"]),
-                notes=tuple(about["notes"]),
-                value=about["value"],
-                version=about["version"],
-                ledger=Ledger.from_dict(about["ledger"]) if "ledger" in about else Ledger(),
-                arms=None if about.get("arms") is None else ArmTable.from_dict(about["arms"]),
-                log_odds=None
-                if "log_odds" not in arrays
-                else LogOdds(
-                    arrays["log_odds_at"], WindowedMoments.from_bytes(arrays["log_odds"].tobytes(), f"{name}, log-odds")
-                ),
-            )
-        except FileError:
-            raise
+            policy = state.from_state(settings.pop("policy"), storage.under(arrays, POLICY))
+            own = {key: array for key, array in arrays.items() if not key.startswith(POLICY)}
+            return storage.from_state(cls, settings, own, policy=policy)
         except Exception as error:
-            raise FileError(f"{name} does not hold a whole model: {' '.join(str(error).split())}") from None
+            raise storage.not_whole(name, KIND, error) from None
+
+
+def load(path: str | PathLike[str]) -> Any:
+    """Read what `save` wrote: a policy, a Model or WindowedMoments, which continues bit for bit.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        The file. If it is truncated, altered, foreign or newer, FileError is raised.
+
+    >>> import pathlib, tempfile, invariant_bandits as ib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "policy.bin")
+    ...     ib.save(ib.LinUCB(2), path)
+    ...     _ = path.write_bytes(path.read_bytes()[:-1])
+    ...     ib.load(path)
+    Traceback (most recent call last):
+    invariant_bandits.storage.FileError: ...
+    """
+    readers: dict[str | None, Any] = {KIND: Model.from_bytes, MOMENTS: WindowedMoments.from_bytes}
+    return readers.get(storage.kind_of(path), state.from_bytes)(storage.contents(path), str(path))
+
+
+def save(thing: Policy | Model | WindowedMoments, path: str | PathLike[str]) -> None:
+    """Write a policy of a registered class, a Model or WindowedMoments to a file, replacing it atomically.
+
+    >>> import tempfile, invariant_bandits as ib
+    >>> policy = ib.LinUCB(2)
+    >>> policy.update([1.0, 0.0], 1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ib.save(policy, f"{folder}/policy.bin")
+    ...     ib.load(f"{folder}/policy.bin")
+    LinUCB(dim=2, memory=Forever(), rounds=1)
+    """
+    stored = thing.to_bytes() if isinstance(thing, Model | WindowedMoments) else state.to_bytes(thing)
+    storage.replace_file(path, stored)
 
 
 def decomposed(moments: WindowedMoments, names: tuple[str, ...]) -> InvariantSubspaceDecomposition:
     """What is stable and what drifts in a log of these moments."""
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # the findings of the fit say it
+    with warnings.catch_warnings(
+        action="ignore", category=ConvergenceWarning
+    ):  # the findings of the fit say it
         return InvariantSubspaceDecomposition(feature_names=names).fit(moments)

@@ -65,17 +65,25 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
     fit = model.decomposition
     before, covariance = fit.paths_.weighted_mean()
     gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
-    varied = np.flatnonzero(np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal())
+    varied = np.flatnonzero(
+        np.diagonal(gram) > SILENT * new.rounds * fit.window_covariances_.mean(axis=0).diagonal()
+    )
     if not len(varied) or new.rounds <= new.windows + new.dim:
         return (), None
     inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
     now = inverse @ (cross - gram @ before)[varied] + before[varied]
-    left = float(new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now)
+    left = float(
+        new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now
+    )
     noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
     own, names = covariance[np.ix_(varied, varied)], model.names
     moves = [
         Move(
-            names[j], float(before[j]), float(np.sqrt(own[i, i])), float(now[i]), float(np.sqrt(noise * inverse[i, i]))
+            names[j],
+            float(before[j]),
+            float(np.sqrt(own[i, i])),
+            float(now[i]),
+            float(np.sqrt(noise * inverse[i, i])),
         )
         for i, j in enumerate(varied)
     ]
@@ -285,7 +293,11 @@ def contender_of(model: Model, exploration: float | str | None) -> tuple[Contend
     """What makes the policy of a model anew, and its confidence; the exploration is the model's if not given."""
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
     confidence = float(settings.get("confidence", 0.01))
-    if exploration is None and getattr(model.policy, "rehearsal", None) is None and named.takes("exploration"):
+    if (
+        exploration is None
+        and getattr(model.policy, "rehearsal", None) is None
+        and named.takes("exploration")
+    ):
         exploration = settings.get("exploration")
     return fitted_contender(model.policy_name, exploration, confidence), confidence
 
@@ -316,7 +328,9 @@ def _update_arms(
     odds, told = None, None
     if model.log_odds is not None:
         before, theta = model.log_odds, model.log_odds.theta
-        if end:  # nothing was said about these arms so far: any point of expansion will do for the old windows
+        if (
+            end
+        ):  # nothing was said about these arms so far: any point of expansion will do for the old windows
             before, of_new = before.padded(places), places[0] + np.arange(len(places))
             theta = before.theta.copy()
             theta[of_new] = logistic_start(log, features)[of_new]
@@ -376,8 +390,12 @@ def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityRep
     if new.windows > old.windows:
         return
     end = old.between(old.windows - new.windows, old.windows)
-    if np.array_equal(end.counts, new.counts) and np.allclose(end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0):
-        raise InputError("the new log holds the rounds that the model ends with: they must not be counted twice")
+    if np.array_equal(end.counts, new.counts) and np.allclose(
+        end.reward_mean, new.reward_mean, rtol=1e-12, atol=0.0
+    ):
+        raise InputError(
+            "the new log holds the rounds that the model ends with: they must not be counted twice"
+        )
 
 
 def _joined(old: WindowedMoments, new: WindowedMoments) -> WindowedMoments:

@@ -7,12 +7,12 @@ LeVeque 1983), so large means cost no digits and rows may arrive in any order, b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.storage import MOST_ROUNDS, ROUNDING, ArraySpec
+from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 
 LARGEST_MEAN, LARGEST_SQUARE, LARGEST_POWER = 1e78, 1e180, 1.7e308
 """Of numbers whose fourth powers can be summed."""
@@ -46,12 +46,12 @@ class PowerSums:
             [2., 4.]]])
     """
 
-    count: Array
-    mean: Array
-    scatter: Array
-    cubes: Array
-    quartics: Array
-    between: Array
+    count: Annotated[Array, ArraySpec(("m",), least=0.0, most=MOST_ROUNDS)]
+    mean: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+    scatter: Annotated[Array, ArraySpec(("m", "d", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)]
+    cubes: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)]
+    quartics: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_POWER, most=LARGEST_POWER)]
+    between: Annotated[Array, ArraySpec(("m", "d"), least=-LARGEST_SQUARE, most=LARGEST_SQUARE)]
 
     @classmethod
     def empty(cls, windows: int, dim: int) -> Self:
@@ -69,43 +69,6 @@ class PowerSums:
     def arrays(self) -> dict[str, Array]:
         """The fields by name."""
         return dict(vars(self))
-
-    # -- storing --
-
-    @staticmethod
-    def array_specs(windows: int | str, dim: str) -> dict[str, ArraySpec]:
-        """Specs of the fields; `wrong` says what must hold of them together."""
-        flat = (windows, dim)
-        return {
-            "count": ArraySpec((windows,), least=0.0, most=MOST_ROUNDS),
-            "mean": ArraySpec(flat, least=-LARGEST_MEAN, most=LARGEST_MEAN),
-            "scatter": ArraySpec((*flat, dim), least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
-            "cubes": ArraySpec(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
-            "quartics": ArraySpec(flat, least=-LARGEST_POWER, most=LARGEST_POWER),
-            "between": ArraySpec(flat, least=-LARGEST_SQUARE, most=LARGEST_SQUARE),
-        }
-
-    def wrong(self) -> str:
-        """Why no rows have these sums, up to rounding; empty if some may."""
-        if not (self.count == np.floor(self.count)).all():
-            return "count must be whole numbers"
-        if any(np.abs(array[self.count == 0]).max(initial=0.0) for array in self.arrays().values()):
-            return "all sums must be 0 where there are no rows"
-        variances = np.diagonal(self.scatter, axis1=1, axis2=2)
-        squares = np.maximum(variances, 0.0) + self.count[:, None] * self.mean**2
-        scale = np.sqrt(np.where(squares > 0.0, squares, 1.0))
-        alike = self.scatter / scale[:, :, None] / scale[:, None, :]
-        if not np.abs(alike).max(initial=0.0) <= 1.0 + ROUNDING:
-            return "scatter must be sums of products"
-        if np.abs(alike - alike.swapaxes(1, 2)).max(initial=0.0) > ROUNDING:
-            return "scatter must be symmetric"
-        if np.linalg.eigvalsh(alike).min(initial=0.0) < -ROUNDING * alike.shape[-1]:
-            return "scatter must be sums of products: a direction has a negative square"
-        for name, own in (("quartics", squares**2), ("between", squares)):
-            values = getattr(self, name)
-            if (values < -ROUNDING * (own + np.abs(values).max(initial=0.0))).any():
-                return f"{name} must not be negative"
-        return ""
 
     # -- windows --
 

@@ -6,17 +6,14 @@ and shards, and nothing later needs the rows again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits import storage as files
 from invariant_bandits.checks import Array, InputError, finite_array, shaped_array, whole_number
 from invariant_bandits.moments import batches as streams
 from invariant_bandits.moments.batches import (
@@ -31,7 +28,7 @@ from invariant_bandits.moments.batches import (
     stretches,
 )
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.storage import ArraySpec, StateSchema, increasing, prefixed
+from invariant_bandits.storage import StateSchema
 
 
 class NamedMoments:
@@ -91,7 +88,6 @@ class NamedMoments:
 
 
 KIND = "windowed-moments"
-TIMES = re.compile(r"datetime64\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 
 
 def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
@@ -100,63 +96,6 @@ def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
     if moments.offered is not None:
         arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
     return arrays
-
-
-def sums_schema(windows: int | str, dim: str, *, offered: bool, prefix: str = "") -> StateSchema:
-    """The schema of moments, by the names of `named_arrays` after a prefix."""
-    parts = {f"{prefix}chosen.": f"{dim}+1"} | ({f"{prefix}offered.": dim} if offered else {})
-    arrays: dict[str, ArraySpec] = {}
-    for part, width in parts.items():
-        arrays |= prefixed(part, PowerSums.array_specs(windows, width))
-    return StateSchema(arrays, constraints=tuple(partial(_wrong_sums, part) for part in parts))
-
-
-def _wrong_sums(part: str, arrays: Mapping[str, Array]) -> str:
-    wrong = PowerSums(**storage.under(arrays, part)).wrong()
-    return f"{part}{wrong}" if wrong else ""
-
-
-def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-    """What a file of moments must hold."""
-    sums = sums_schema("m", "p", offered=any(name.startswith("offered.") for name in names))
-    arrays, kind = dict(sums.arrays), str(about.get("edges"))
-    if "edges" in names:
-        if kind not in ("float64", "int64") and not TIMES.fullmatch(kind):
-            raise InputError(f"edges must be numbers or datetimes, got {kind!r}")
-        largest = float(2**63 - 1024)
-        dtype = "float64" if kind == "float64" else "int64"
-        arrays["edges"] = ArraySpec(("m+1",), dtype, -largest, largest, constraint=increasing)
-    sizes = {"p": whole_number("dim", about["dim"], 1), "m": whole_number("windows", about["windows"], 1)}
-    return StateSchema(arrays, sizes=sizes, constraints=sums.constraints)
-
-
-def encoded(moments: WindowedMoments) -> bytes:
-    """The content of a file; InputError if no rounds have these moments."""
-    arrays: dict[str, Any] = dict(named_arrays(moments))
-    about: dict[str, Any] = {"dim": moments.dim, "windows": moments.windows, "rounds": moments.rounds}
-    if moments.edges is not None:
-        about["edges"] = str(moments.edges.dtype)
-        arrays["edges"] = moments.edges.view("int64") if moments.edges.dtype.kind == "M" else moments.edges
-    try:
-        state_schema(about, arrays).check(arrays)
-    except InputError as error:
-        raise InputError(f"moments cannot be stored: {error}") from None
-    return storage.encode(KIND, arrays, about)
-
-
-def decoded(cls: type[WindowedMoments], content: bytes | bytearray, name: str) -> WindowedMoments:
-    """The moments in the content of a file; `name` is for messages."""
-    arrays, about = storage.decode(content, KIND, name, state_schema)
-    parts: dict[str, dict[str, Array]] = {"chosen": {}, "offered": {}}
-    edges = None
-    for key, array in arrays.items():
-        if key == "edges":
-            edges = array.view(about["edges"])
-        else:
-            part, field = key.split(".")
-            parts[part][field] = array
-    offered = PowerSums(**parts["offered"]) if parts["offered"] else None
-    return cls(PowerSums(**parts["chosen"]), offered, edges)
 
 
 @dataclass(eq=False)
@@ -475,20 +414,34 @@ class WindowedMoments(NamedMoments):
         kind = "chosen and offered" if self.offered is not None else "chosen"
         return f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, of {kind} actions)"
 
+    @classmethod
+    def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+        """What a file of moments must hold: p + 1 chosen and p offered variables in m windows, and m + 1 edges."""
+        return storage.schema_of(cls, names)
+
     def to_bytes(self) -> bytes:
         """The content of a file: self-describing and checksummed, for storing or sending."""
-        return encoded(self)
+        settings, arrays = storage.to_state(self)
+        try:
+            self.state_schema(settings, arrays).check(arrays)
+        except InputError as error:
+            raise InputError(f"moments cannot be stored: {error}") from None
+        return storage.encode(KIND, arrays, settings)
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray, name: str = "content") -> WindowedMoments:
         """The moments in the content of a file; `name` is for messages."""
-        return decoded(cls, content, name)
+        arrays, settings = storage.decode(content, KIND, name, cls.state_schema)
+        try:
+            return storage.from_state(cls, settings, arrays)
+        except Exception as error:
+            raise storage.not_whole(name, KIND, error) from None
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a self-describing, checksummed file, whole or not at all."""
-        files.replace_file(path, self.to_bytes())
+        storage.replace_file(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> WindowedMoments:
         """Read a file written by `save`; refuses a damaged or foreign one."""
-        return cls.from_bytes(files.contents(path), str(path))
+        return cls.from_bytes(storage.contents(path), str(path))

@@ -360,9 +360,8 @@ class DisjointLinUCB(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
-        ridge = positive("ridge", settings.get("ridge", 1.0))
         sizes = {letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))}
-        return StateSchema({"factors": stored_factor(ridge, "K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+        return StateSchema({"factors": stored_factor("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:

@@ -13,20 +13,22 @@ from invariant_bandits.checks import Array, InputError, finite_array, one_of, wh
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windowed import WindowedMoments, sums_schema
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
-from invariant_bandits.policies.linear import DEFAULT_RIDGE, LARGEST_COEFFICIENT, LinearPolicy
+from invariant_bandits.policies.linear import LARGEST_COEFFICIENT, LinearPolicy
 from invariant_bandits.policies.memory import SlidingWindow, memory_from_settings
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.policies.thompson import ThompsonPolicy
-from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, under
+from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, schema_of, under
 
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
 LONGEST = 1.001
+MOMENTS = ("history.", "recent.")
+"""Prefixes of the moments that recomputing keeps."""
 """Of an entry of a stored basis."""
 
 
@@ -286,21 +288,18 @@ class InvariantPolicy(LinearPolicy):
         }
         if "component_precision" in names:
             arrays["component_precision"] = ArraySpec(("i", "i"))
-        laws = linear.constraints
+        parts = {}
         if settings.get("recompute") is not None:
-            offered = _checked_recompute(settings["recompute"])
+            _checked_recompute(settings["recompute"])
+            parts = {part: schema_of(WindowedMoments, list(under(dict.fromkeys(names), part))) for part in MOMENTS}
             memory = memory_from_settings(settings["memory"])
-            ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
-            arrays |= {**prefixed("record.", memory.array_specs("p", ridge)), "record.rounds": counters(1)}
+            arrays |= {**prefixed("record.", memory.array_specs("p")), "record.rounds": counters(1)}
             if "fixed_split.invariant" in names:
                 arrays |= {
                     "fixed_split.invariant": ArraySpec(("p", "j"), least=-LONGEST, most=LONGEST),
                     "fixed_split.residual": ArraySpec(("p", "k"), least=-LONGEST, most=LONGEST),
                 }
-            for part, windows in (("history.", "m"), ("recent.", 1)):
-                sums = sums_schema(windows, "p", offered=offered, prefix=part)
-                arrays, laws = {**arrays, **sums.arrays}, laws + sums.constraints
-        return StateSchema(arrays, linear.settings, linear.sizes, constraints=laws)
+        return StateSchema(arrays, linear.settings, linear.sizes, parts)
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:

@@ -330,8 +330,7 @@ class LinearPolicy(BasePolicy):
         """Two counters, and what the memory keeps of q coordinates."""
         arrays, memory = {"counters": counters(2)}, cls._stored_memory(settings)
         if memory is not None:
-            ridge = positive("ridge", settings.get("ridge", DEFAULT_RIDGE))
-            arrays |= prefixed("memory.", memory.array_specs("q", ridge))
+            arrays |= prefixed("memory.", memory.array_specs("q"))
         sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
         return StateSchema(arrays, cls.stored_settings, sizes)
 

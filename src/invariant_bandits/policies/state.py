@@ -11,16 +11,15 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.locking import lock_of
 from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import find_policy, name_of
-from invariant_bandits.storage import ANYTHING, FileError, StateSchema
+from invariant_bandits.storage import ANYTHING, StateSchema
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
 LONGEST_NAME = 200
-STORING = ("arrays", "from_state", "state_schema")
 
 
 def save(policy: Policy, path: str | PathLike[str]) -> None:
-    """Write the whole state of a policy to a file, replacing it in one step.
+    """Write the whole state of a policy to a file, replacing it atomically; `ib.load` reads it.
 
     Parameters
     ----------
@@ -41,37 +40,36 @@ def save(policy: Policy, path: str | PathLike[str]) -> None:
 
 
 def to_bytes(policy: Policy) -> bytes:
-    """The content of a file that holds the whole state of `policy`; InputError if it is no state to go on from."""
+    """The content of a file that holds the whole state of `policy`; InputError if its state is broken."""
+    settings, arrays = to_state(policy)
+    return storage.encode(KIND, arrays, settings)
+
+
+def to_state(policy: Policy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The registered name and the settings of a policy, and its arrays, validated."""
     name = name_of(policy)
     with lock_of(policy):
         settings, arrays = policy.settings(), policy.arrays()
-        try:
-            schema_of(type(policy), settings, arrays).check(arrays)
-            type(policy).from_state(settings, arrays)
-        except Exception as error:
-            broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
-            raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
-        return storage.encode(KIND, arrays, {"policy": name, "settings": settings})
+    try:
+        schema_of(type(policy), settings, arrays).check(arrays)
+    except Exception as error:
+        broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
+        raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
+    return {"policy": name, "settings": settings}, arrays
 
 
 def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
     """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
 
-    What a class of somebody else's keeps beyond what it inherits may be any finite numbers; and all that a class keeps
-    that stores itself in a way of its own, without describing it.
+    A class of another package that does not define `state_schema` itself may keep any finite numbers.
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
-    told = getattr(kind, "state_schema", None)
-    found: StateSchema = ANYTHING if told is None or _stores_otherwise(kind) else told(settings, names)
-    found.check_settings(settings)
-    return found if kind.__module__.startswith(f"{PACKAGE}.") else found.with_others()
-
-
-def _stores_otherwise(kind: Any) -> bool:
-    """Whether a class has arrays and a way back from them that are newer than the description it inherits."""
-    depth = {name: next((n for n, one in enumerate(kind.__mro__) if name in vars(one)), -1) for name in STORING}
-    return max(depth["arrays"], depth["from_state"]) < depth["state_schema"]
+    if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
+        return ANYTHING
+    schema: StateSchema = kind.state_schema(settings, names)
+    schema.check_settings(settings)
+    return schema
 
 
 def stored_kind(name: Any) -> Any:
@@ -81,46 +79,28 @@ def stored_kind(name: Any) -> Any:
     return find_policy(name).kind
 
 
-def load(path: str | PathLike[str]) -> Policy:
-    """Read a policy written by `save`: its next decisions are bit for bit those of the saved one.
+def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    """What a file with these settings must hold."""
+    try:
+        kind = stored_kind(settings.get("policy"))
+    except InputError as error:
+        raise InputError(f"its policy is not known here: {error}") from None
+    return schema_of(kind, settings.get("settings"), names)
 
-    Parameters
-    ----------
-    path : str or PathLike
-        The file. If it is truncated, altered, foreign or newer, FileError is raised.
 
-    Returns
-    -------
-    Policy
-        Of the class that was saved.
-
-    >>> import pathlib, tempfile, invariant_bandits as ib
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "policy.bin")
-    ...     ib.save(ib.LinUCB(2), path)
-    ...     _ = path.write_bytes(path.read_bytes()[:-1])
-    ...     ib.load(path)
-    Traceback (most recent call last):
-    invariant_bandits.storage.FileError: ...
-    """
-    return from_bytes(storage.contents(path), str(path))
+def from_state(settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Policy:
+    """The policy that `to_state` took apart."""
+    policy: Policy = stored_kind(settings["policy"]).from_state(settings["settings"], arrays)
+    return policy
 
 
 def from_bytes(content: bytes | bytearray, name: str) -> Policy:
-    """The policy in the content of a file; `name` is for messages."""
-    kind: Any = None
+    """The policy in the content of a file; its next decisions are bit for bit those of the saved one.
 
-    def state_schema(about: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-        nonlocal kind
-        try:
-            kind = stored_kind(about.get("policy"))
-        except InputError as error:
-            raise FileError(f"{name} holds a policy that is not known here: {error}") from None
-        return schema_of(kind, about.get("settings"), names)
-
-    arrays, about = storage.decode(content, KIND, name, state_schema)
+    Raises FileError if the content is truncated, altered, foreign or newer. `name` is for messages.
+    """
+    arrays, settings = storage.decode(content, KIND, name, state_schema)
     try:
-        result: Policy = kind.from_state(about["settings"], arrays)
+        return from_state(settings, arrays)
     except Exception as error:
-        raise FileError(f"{name} does not hold a whole {kind.__name__}: {' '.join(str(error).split())}") from None
-    return result
+        raise storage.not_whole(name, str(settings["policy"]), error) from None

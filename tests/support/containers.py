@@ -32,7 +32,7 @@ def taken_apart(content: bytes) -> Parts:
 def put_together(parts: Parts) -> bytes:
     """The file of these parts, its checksum right, whatever they are."""
     kind, arrays, about = parts
-    said = json.dumps(about, sort_keys=True)
+    said = json.dumps(about)
     metadata = {
         "about": said,
         "format": str(storage.FORMAT_VERSION),
@@ -42,7 +42,7 @@ def put_together(parts: Parts) -> bytes:
     }
     header: dict[str, Any] = {"__metadata__": metadata}
     data = b""
-    for name in sorted(arrays, key=lambda one: (ORDER.index(str(arrays[one].dtype)), one)):
+    for name in sorted(arrays, key=lambda name: (ORDER.index(str(arrays[name].dtype)), name)):
         array = np.ascontiguousarray(arrays[name])
         begin, data = len(data), data + array.tobytes()
         header[name] = {
