@@ -415,9 +415,11 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
         return None
     kinds = [each for each in _alternatives(hint) if each is not type(None)]
     for each in kinds:
-        if is_dataclass(each) and plain.keys() <= _hints(each).keys():
+        if is_dataclass(each) and isinstance(plain, dict) and plain.keys() <= _hints(each).keys():
             return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
     hint = kinds[0]
+    if is_dataclass(hint):
+        raise InputError(f"{path} must have the fields of a {hint.__name__}, got {plain!r:.80}")
     if hasattr(hint, "__metadata__"):
         return hint.__metadata__[0](path, plain)
     if hint is float:
