@@ -419,7 +419,7 @@ def _join(hint: Any, plain: Any, path: str, arrays: Arrays) -> Any:
             return from_state(each, plain, under(arrays, f"{path}."))  # type: ignore[arg-type]
     hint = kinds[0]
     if is_dataclass(hint):
-        raise InputError(f"{path} must have the fields of a {hint.__name__}, got {plain!r:.80}")
+        raise InputError(f"{path} must have the fields of {hint}, got {plain!r:.80}")
     if hasattr(hint, "__metadata__"):
         return hint.__metadata__[0](path, plain)
     if hint is float:
