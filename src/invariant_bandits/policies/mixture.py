@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.drift_prior import LARGEST_MEAN, LARGEST_VARIANCE, LEAST_NOISE, DriftPrior
+from invariant_bandits.decomposition.drift_prior import (
+    LARGEST_MEAN,
+    LARGEST_VARIANCE,
+    LEAST_NOISE,
+    DriftPrior,
+)
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
-from invariant_bandits.storage import ArraySpec, adds_up_to_one, no_variance_negative
+from invariant_bandits.storage import ArraySpec
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 STUDENT_FREEDOM = 5.0
@@ -21,12 +26,10 @@ STATE = ("means", "covariances", "process", "weights", "prior_weights", "noise",
 STATE_SPECS: Mapping[str, ArraySpec] = {
     "hypothesis_index": ArraySpec(("C",), "int64", 0, len(HYPOTHESES) - 1),
     "means": ArraySpec(("C", "d"), least=-LARGEST_MEAN, most=LARGEST_MEAN),
-    "covariances": ArraySpec(
-        ("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, constraint=no_variance_negative
-    ),
+    "covariances": ArraySpec(("C", "d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
     "process": ArraySpec(("C", "d"), least=0.0, most=LARGEST_VARIANCE),
-    "weights": ArraySpec(("C",), least=0.0, most=1.0, constraint=adds_up_to_one),
-    "prior_weights": ArraySpec(("C",), least=0.0, most=1.0, constraint=adds_up_to_one),
+    "weights": ArraySpec(("C",), least=0.0, most=1.0),
+    "prior_weights": ArraySpec(("C",), least=0.0, most=1.0),
     "noise": ArraySpec(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE),
     "trusts_logs": ArraySpec(("C",), "int64", 0, 1),
     "online": ArraySpec((2, "d+1", "d+1")),
@@ -58,7 +61,9 @@ class FilterMixture:
         Places in HYPOTHESES.
     """
 
-    def __init__(self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool) -> None:
+    def __init__(
+        self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool
+    ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
         self.hypothesis_index = np.array(state["hypothesis_index"], dtype=np.int64)
@@ -77,7 +82,10 @@ class FilterMixture:
         numbers[kernels.FREEDOM], numbers[kernels.TEMPER] = trust
         numbers[kernels.NOISE] = filters.weights @ filters.noise if learns_noise else prior.noise_variance
         if "mixture_moments" in state:
-            filters.mixture_moments[:], numbers[kernels.NOISE] = state["mixture_moments"], state["believed_noise"][0]
+            filters.mixture_moments[:], numbers[kernels.NOISE] = (
+                state["mixture_moments"],
+                state["believed_noise"][0],
+            )
         else:
             kernels.refresh_moments(self.buffer)
 
@@ -208,10 +216,14 @@ class FilterMixture:
     def _with_state(self, **changed: Array) -> dict[str, Array]:
         """The state with some parts changed; what follows from it is worked out anew."""
         state = {**self.arrays(), **changed}
-        return {name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")}
+        return {
+            name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
+        }
 
 
-def _with_coordinates(start: Member, mean: Array, lower: Array, new: Array, old: Array) -> tuple[Array, Array]:
+def _with_coordinates(
+    start: Member, mean: Array, lower: Array, new: Array, old: Array
+) -> tuple[Array, Array]:
     """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with them."""
     P = np.tril(lower) + np.tril(lower, -1).T
     known = start.covariance[np.ix_(old, old)]
