@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import InputError
+from invariant_bandits import InputError, storage
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
 from invariant_bandits.logs.features import Column, FeatureMap
@@ -15,7 +15,9 @@ from labelled_logs import labelled_log
 
 LOG = labelled_log(seed=3, rounds=1000)
 CONTEXT = FeatureMap(
-    (Column("age"), Column("country", ("DE", "FR"))), shift=np.array([40.0, 0.5, 0.5]), scale=np.array([10.0, 0.5, 0.5])
+    (Column("age"), Column("country", ("DE", "FR"))),
+    shift=np.array([40.0, 0.5, 0.5]),
+    scale=np.array([10.0, 0.5, 0.5]),
 )
 CATALOGUE = np.array([[1.0, -1.0], [0.5, 0.0], [-1.5, 1.0]])
 
@@ -51,7 +53,13 @@ def test_names_say_what_the_coordinates_are():
     assert own.names[:5] == ("a", "a × age", "a × country=DE", "a × country=FR", "b")
     assert shared.names[:7] == ("a", "b", "c", "age", "country=DE", "country=FR", "price × age")
     row = dict(zip(shared.names, shared.rows({"age": 50.0, "country": "FR"}, ["c"])[0], strict=True))
-    assert (row["c"], row["a"], row["age"], row["price × age"], row["size × country=FR"]) == (1.0, 0.0, 1.0, -1.5, 1.0)
+    assert (row["c"], row["a"], row["age"], row["price × age"], row["size × country=FR"]) == (
+        1.0,
+        0.0,
+        1.0,
+        -1.5,
+        1.0,
+    )
 
 
 def test_what_is_wrong_when_serving_is_named():
@@ -66,7 +74,7 @@ def test_what_is_wrong_when_serving_is_named():
 
 @pytest.mark.parametrize("features", both(), ids=["own", "shared"])
 def test_features_survive_storing(features):
-    again = ArmFeatures.from_state(features.describe(), features.arrays())
+    again = storage.from_state(ArmFeatures, *storage.to_state(features))
     context = {"age": 31.0, "country": "DE"}
     np.testing.assert_array_equal(again.rows(context), features.rows(context))
     assert again.names == features.names
@@ -85,7 +93,10 @@ def test_a_new_arm_leaves_the_coordinates_of_the_others_as_they_were(features):
 
 def test_slopes_are_shared_where_the_log_cannot_estimate_so_many():
     assert chosen_coding("auto", 5, 7, 50_000)[0] == "own"
-    assert chosen_coding("auto", 50, 7, 1_000_000) == ("shared", "50 arms × 7 coefficients are 350, more than 150")
+    assert chosen_coding("auto", 50, 7, 1_000_000) == (
+        "shared",
+        "50 arms × 7 coefficients are 350, more than 150",
+    )
     assert chosen_coding("auto", 5, 7, 300)[0] == "shared"
     assert chosen_coding("own", 50, 7, 300) == ("own", "as asked for")
     with pytest.raises(InputError, match="arm_model must be one of 'auto', 'own', 'shared'"):
@@ -103,7 +114,11 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
     assert read.features.context_names == ("1", "age", "item_affinity")
     scaled = (affinity - affinity.mean()) / affinity.std()
     own = np.column_stack(
-        [np.ones(1000), (LOG.contexts[:, 0] - LOG.contexts[:, 0].mean()) / LOG.contexts[:, 0].std(), scaled[:, 0]]
+        [
+            np.ones(1000),
+            (LOG.contexts[:, 0] - LOG.contexts[:, 0].mean()) / LOG.contexts[:, 0].std(),
+            scaled[:, 0],
+        ]
     )
     rows = LOG.arms == 0
     np.testing.assert_allclose(read.moments.gram[0, 0], own[rows].T @ own[rows], atol=1e-8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invariant_bandits import InputError, WindowedMoments
+from invariant_bandits import InputError, WindowedMoments, storage
 from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centred, collinear_features
 from worlds import assert_same_moments
 
@@ -71,7 +71,8 @@ def test_a_stored_map_gives_the_same_bits():
     start = FeatureMap(COLUMNS, ("price:country",), centre=True)
     moments = WindowedMoments.from_arrays(start.encode(columns), np.zeros(60), windows=1)
     learned, _ = start.learned(moments, FeatureOptions(standardise="scale", centre=True))
-    again = FeatureMap.from_state(json.loads(json.dumps(learned.describe())), learned.arrays())
+    settings, arrays = storage.to_state(learned)
+    again = storage.from_state(FeatureMap, json.loads(json.dumps(settings)), arrays)
     assert again.names == learned.names
     np.testing.assert_array_equal(again.apply(columns), learned.apply(columns))
 

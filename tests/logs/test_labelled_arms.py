@@ -9,7 +9,7 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
-from invariant_bandits import InputError, WindowedMoments
+from invariant_bandits import InputError, WindowedMoments, storage
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import (
@@ -281,9 +281,9 @@ def test_feedback_of_labelled_arms_is_ready_for_policies():
 
 def test_the_table_survives_storing():
     table = open_log(TABLE).arms
-    assert ArmTable.from_dict(table.to_dict()) == table
+    assert storage.from_state(ArmTable, *storage.to_state(table)) == table
     by_rows = ArmTable((Arm("a", 0, 7, 3), Arm("b")), "told")
-    assert ArmTable.from_dict(by_rows.to_dict()) == by_rows
+    assert storage.from_state(ArmTable, *storage.to_state(by_rows)) == by_rows
 
 
 def test_wrong_tables_are_refused():

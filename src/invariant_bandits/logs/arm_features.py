@@ -9,19 +9,25 @@ from moments of z, arm by arm.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, finite_array, one_of
 from invariant_bandits.logs.arms import Catalogue, place_of
-from invariant_bandits.logs.features import Column, Dropped, FeatureMap, FeatureOptions, collinear_features
+from invariant_bandits.logs.features import (
+    LEAST_SCALE,
+    Column,
+    Dropped,
+    FeatureMap,
+    FeatureOptions,
+    collinear_features,
+)
 from invariant_bandits.logs.schema import listed
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.storage import ArraySpec, finite_number, prefixed, truth_value
+from invariant_bandits.storage import ArraySpec
 
 CODINGS = ("own", "shared")
 MOST_COEFFICIENTS = 150
@@ -31,7 +37,6 @@ ROUNDS_PER_COEFFICIENT = 10
 TIMES = " × "
 ROUNDING = 1e-9
 """Relative error of sums of powers of rewards that are 0 or 1."""
-CATALOGUE_ARRAYS = ("catalogue", "catalogue_shift", "catalogue_scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +73,11 @@ class ArmFeatures:
     context: FeatureMap
     labels: tuple[str, ...]
     coding: str = "own"
-    catalogue: Array | None = None
+    catalogue: Annotated[Array, ArraySpec(("A", "k"))] | None = None
     catalogue_names: tuple[str, ...] = ()
     matched: Mapping[str, tuple[str, ...]] | None = None
-    catalogue_shift: Array | None = None
-    catalogue_scale: Array | None = None
+    catalogue_shift: Annotated[Array, ArraySpec(("k",))] | None = None
+    catalogue_scale: Annotated[Array, ArraySpec(("k",), least=LEAST_SCALE)] | None = None
     crossed: int = 0
 
     def __post_init__(self) -> None:
@@ -102,8 +107,12 @@ class ArmFeatures:
         """Names of the features (p,)."""
         slopes = self.context_names[1:]
         if self.coding == "own":
-            return tuple(n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes)))
-        products = (f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes)
+            return tuple(
+                n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes))
+            )
+        products = (
+            f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes
+        )
         return (*self.labels, *slopes, *products)
 
     @property
@@ -121,7 +130,9 @@ class ArmFeatures:
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        of_arms = [[place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))]
+        of_arms = [
+            [place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))
+        ]
         return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
 
     @cached_property
@@ -203,8 +214,12 @@ class ArmFeatures:
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
         missing = [column.name for column in self.columns if column.name not in context]
         if missing:
-            raise InputError(f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}")
-        whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
+            raise InputError(
+                f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}"
+            )
+        whole = self.contexts(
+            {column.name: _one_row(column, context[column.name]) for column in self.columns}
+        )
         return self.cross(np.repeat(whole, len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
@@ -277,7 +292,9 @@ class ArmFeatures:
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
-                raw[place] = float(str(features[column]) == level) if level else _number(column, features[column])
+                raw[place] = (
+                    float(str(features[column]) == level) if level else _number(column, features[column])
+                )
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -291,37 +308,6 @@ class ArmFeatures:
             own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
             table = np.vstack([self.catalogue, finite_array("catalogue", own, (len(self.catalogue_names),))])
         return replace(self, labels=(*self.labels, label), catalogue=table)
-
-    def describe(self) -> dict[str, Any]:
-        """Everything but the arrays, as plain JSON-able values."""
-        return {
-            "context": self.context.describe(),
-            "labels": list(self.labels),
-            "coding": self.coding,
-            "crossed": self.crossed,
-            "catalogue_names": list(self.catalogue_names),
-            "matched": {name: list(names) for name, names in (self.matched or {}).items()},
-        }
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays, by name; those that are None are left out."""
-        named: dict[str, Array | None] = {name: getattr(self, name) for name in CATALOGUE_ARRAYS}
-        named |= {f"context.{name}": array for name, array in self.context.arrays().items()}
-        return {name: array for name, array in named.items() if array is not None}
-
-    @classmethod
-    def from_state(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> ArmFeatures:
-        """The features that `describe` and `arrays` came from."""
-        learned = {name.removeprefix("context."): a for name, a in arrays.items() if name.startswith("context.")}
-        return cls(
-            FeatureMap.from_state(described["context"], learned),
-            tuple(described["labels"]),
-            described["coding"],
-            catalogue_names=tuple(described["catalogue_names"]),
-            matched={name: tuple(names) for name, names in described["matched"].items()},
-            crossed=int(described["crossed"]),
-            **{name: arrays[name] for name in CATALOGUE_ARRAYS if name in arrays},
-        )
 
 
 def _standardisation(pooled: WindowedMoments, kept: Array, groups: list[list[int]]) -> tuple[Array, Array]:
@@ -376,7 +362,10 @@ def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[s
     if own > MOST_COEFFICIENTS:
         return "shared", f"{arms} arms × {width} coefficients are {own}, more than {MOST_COEFFICIENTS}"
     if own * ROUNDS_PER_COEFFICIENT > rounds:
-        return "shared", f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them"
+        return (
+            "shared",
+            f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them",
+        )
     return "own", f"{arms} arms × {width} coefficients"
 
 
@@ -392,7 +381,9 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
         prefix, label = _split_label(name, labels)
         if stem and stem in prefix.lower():
             groups.setdefault(prefix, {})[label] = name
-    whole = {prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)}
+    whole = {
+        prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)
+    }
     return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
 
 
@@ -402,7 +393,11 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
         prefix, _, end = name.rpartition(mark)
         if prefix and end in labels:
             return prefix + mark, end
-    fitting = [label for label in labels if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))]
+    fitting = [
+        label
+        for label in labels
+        if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))
+    ]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
 
@@ -422,90 +417,7 @@ def _number(name: str, value: Any) -> float:
 def _one_row(column: Column, value: Any) -> Any:
     """A scalar, or the vector of a vector column, as a column of one row."""
     if np.ndim(value) != (0 if column.width is None else 1):
-        raise InputError(f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}")
+        raise InputError(
+            f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}"
+        )
     return [value]
-
-
-MOST_FEATURES = 200_000
-MOST_NUMBERS = 100_000_000
-"""Of the features of all arms at once."""
-LEAST_SCALE = 1e-150
-
-
-def map_specs(said: Any, names: Collection[str]) -> tuple[dict[str, ArraySpec], int]:
-    """What the arrays of a FeatureMap must be that says this of itself, and how many features it expands to."""
-    if not isinstance(said, Mapping) or said.keys() != {"columns", "interactions", "centre"}:
-        raise InputError("features must be columns, interactions and centre")
-    truth_value("centre", said["centre"])
-    sizes = dict(_column_size(one) for one in _several(said["columns"], "columns"))
-    products = [
-        prod(sizes.get(part, 1) for part in one.split(":")) for one in texts("interactions", said["interactions"])
-    ]
-    total = sum(sizes.values()) + sum(products)
-    if total > MOST_FEATURES:
-        raise InputError(f"features must be at most {MOST_FEATURES:,}, got {total:.3g}")
-    q: int | str = "q" if "kept" in names else total
-    known = {
-        "kept": ArraySpec((q,), "int64", 0, total - 1),
-        "shift": ArraySpec((q,)),
-        "scale": ArraySpec((q,), least=LEAST_SCALE),
-    }
-    return {name: one for name, one in known.items() if name in names}, total
-
-
-def arm_specs(said: Any, names: Collection[str]) -> dict[str, ArraySpec]:
-    """What the arrays of ArmFeatures must be that say this of themselves."""
-    needed = {"context", "labels", "coding", "crossed", "catalogue_names", "matched"}
-    if not isinstance(said, Mapping) or said.keys() != needed:
-        raise InputError(f"features of labelled arms must be {', '.join(sorted(needed))}")
-    inside = [name.removeprefix("context.") for name in names if name.startswith("context.")]
-    context, expanded = map_specs(said["context"], inside)
-    labels, described = texts("labels", said["labels"]), texts("catalogue_names", said["catalogue_names"])
-    if not labels or len(set(labels)) < len(labels):
-        raise InputError("labels must be different ones")
-    crossed = whole_number("crossed", said["crossed"], 0)
-    if crossed > len(described) or (crossed and "catalogue" not in names):
-        raise InputError(f"crossed must be at most the {len(described)} features of the catalogue, got {crossed}")
-    if not isinstance(said["matched"], Mapping):
-        raise InputError("matched must be groups of features")
-    for name, group in said["matched"].items():
-        if len(texts(f"matched {name}", group)) != len(labels):
-            raise InputError(f"matched {name!r:.80} must have a feature for each of {len(labels)} arms")
-    if len(labels) ** 2 * (1 + expanded) > MOST_NUMBERS:
-        raise InputError(f"{len(labels):,} arms with {expanded:,} features each are too many")
-    k = len(described)
-    own = {
-        "catalogue": ArraySpec((len(labels), k)),
-        "catalogue_shift": ArraySpec((k,)),
-        "catalogue_scale": ArraySpec((k,), least=LEAST_SCALE),
-    }
-    return prefixed("context.", context) | {name: one for name, one in own.items() if name in names}
-
-
-def texts(name: str, value: Any) -> Sequence[str]:
-    """Return `value` if it is a list of texts, or raise."""
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise InputError(f"{name} must be a list of texts, got {value!r:.80}")
-    return value
-
-
-def _several(value: Any, name: str) -> Sequence[Any]:
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{name} must be a list, got {value!r:.80}")
-    return value
-
-
-def _column_size(said: Any) -> tuple[str, int]:
-    """Name of a column and the number of its features."""
-    if not isinstance(said, Mapping) or not said.keys() <= {one.name for one in fields(Column)}:
-        raise InputError(f"a column must be its name and what it holds, got {said!r:.80}")
-    (name,) = texts("name", [said["name"]])
-    categories, width, filler = (said.get(key) for key in ("categories", "width", "filler"))
-    size = 1 if width is None else whole_number("width", width, 1)
-    if categories is not None:
-        size = len(texts("categories", categories))
-    if filler is not None:
-        given = [finite_number("filler", one) for one in _several(filler, "filler")]
-        if len(given) != size and (given or categories is None):
-            raise InputError(f"filler of column {name!r:.80} must have {size} numbers, got {len(given)}")
-    return name, size + truth_value("marks_missing", said.get("marks_missing", False))

@@ -8,16 +8,17 @@ scale. Everything after the products is linear, so it can also be applied to mom
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.storage import ArraySpec
 
 MANY_ROWS = 1000
 """More rows than these come from a file, and are looked up at once."""
@@ -74,7 +75,9 @@ class Column:
         try:
             raw = np.asarray(values)
             objects = raw.flat if raw.dtype.kind == "O" else ()
-            if raw.dtype.kind in "Mm" or any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects):
+            if raw.dtype.kind in "Mm" or any(
+                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
+            ):
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -98,12 +101,6 @@ class Column:
         if self.filler and missing.any():
             block[missing] = self.filler
         return block, missing
-
-    @classmethod
-    def from_state(cls, described: Mapping[str, Any]) -> Column:
-        """The column that these fields, from JSON, came from; those that older files lack have their defaults."""
-        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in described.items()}
-        return cls(**fields)
 
 
 def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
@@ -135,6 +132,8 @@ def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Ar
 
 TOLERANCE = 1e-9
 """Share of a feature's variance that must be left by the earlier ones."""
+LEAST_SCALE = 1e-150
+"""Of a unit that features can be divided by."""
 ROUNDING = 1e-12
 """Standard deviation, relative to the mean, below which a feature counts as constant."""
 MOST_TERMS = 6
@@ -171,7 +170,9 @@ class Dropped:
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
-        terms += f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
+        terms += (
+            f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
+        )
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 
@@ -203,7 +204,9 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -> tuple[list[int], list[Dropped]]:
+def _independent(
+    sums: PowerSums, candidates: list[int], names: Sequence[str]
+) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
@@ -227,7 +230,9 @@ def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -
             weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
             shares = np.abs(weights) * size[kept] / size[j]
             terms = zip(kept, weights.tolist(), shares, strict=True)
-            dropped.append(Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE}))
+            dropped.append(
+                Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE})
+            )
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
         kept.append(j)
@@ -274,7 +279,9 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(f"interactions must be several names such as ('a:b',), got {self.interactions!r}")
+            raise InputError(
+                f"interactions must be several names such as ('a:b',), got {self.interactions!r}"
+            )
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -310,9 +317,9 @@ class FeatureMap:
     columns: tuple[Column, ...]
     interactions: tuple[str, ...] = ()
     centre: bool = False
-    kept: Array | None = None
-    shift: Array | None = None
-    scale: Array | None = None
+    kept: Annotated[Array, ArraySpec(("q",), "int64", 0)] | None = None
+    shift: Annotated[Array, ArraySpec(("q",))] | None = None
+    scale: Annotated[Array, ArraySpec(("q",), least=LEAST_SCALE)] | None = None
     _blocks: dict[str, slice] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -326,7 +333,9 @@ class FeatureMap:
             for part in interaction.split(":"):
                 if part not in self._blocks:
                     names = self._single_names
-                    raise InputError(f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}")
+                    raise InputError(
+                        f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}"
+                    )
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
@@ -392,7 +401,8 @@ class FeatureMap:
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
         return not self.interactions and all(
-            column.categories is None and column.width is None and not column.marks_missing for column in self.columns
+            column.categories is None and column.width is None and not column.marks_missing
+            for column in self.columns
         )
 
     def apply_numbers(self, numbers: Array) -> Array:
@@ -432,7 +442,9 @@ class FeatureMap:
             raise InputError("columns is empty: at least one feature column is needed")
         missing = [column.name for column in self.columns if column.name not in columns]
         if missing:
-            raise InputError(f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}")
+            raise InputError(
+                f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}"
+            )
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
         if len(set(lengths.values())) > 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -443,7 +455,8 @@ class FeatureMap:
     def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
         """Return this map, nothing learned yet, with indicators of missing values of these columns as well."""
         columns = tuple(
-            replace(column, marks_missing=True) if column.name in missing else column for column in self.columns
+            replace(column, marks_missing=True) if column.name in missing else column
+            for column in self.columns
         )
         return FeatureMap(columns, self.interactions, self.centre)
 
@@ -484,24 +497,6 @@ class FeatureMap:
         before = np.zeros(self.dim) if self.shift is None else self.shift
         return replace(self, shift=before + scale * finite_array("mean", mean, (self.dim,)))
 
-    # -- storing --
-
-    def describe(self) -> dict[str, Any]:
-        """Everything but the arrays, as plain JSON-able values."""
-        columns = [asdict(column) for column in self.columns]
-        return {"columns": columns, "interactions": list(self.interactions), "centre": self.centre}
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays, by name; those that are None are left out."""
-        named = {"kept": self.kept, "shift": self.shift, "scale": self.scale}
-        return {name: array for name, array in named.items() if array is not None}
-
-    @classmethod
-    def from_state(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> FeatureMap:
-        """The map that `describe` and `arrays` came from."""
-        columns = tuple(Column.from_state(one) for one in described["columns"])
-        return cls(columns, tuple(described["interactions"]), bool(described["centre"]), **arrays)
-
 
 def _standardisation(moments: WindowedMoments, kept: Array, how: str) -> tuple[Array | None, Array | None]:
     """(shift, scale), each (q,) or None, from the offered actions or, if there are none, the chosen ones."""
@@ -531,7 +526,9 @@ def centred(rows: Array, counts: Any = None) -> Array:
     """
     counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}")
+        raise InputError(
+            f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}"
+        )
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
