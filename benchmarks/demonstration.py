@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import invariant_bandits as ib
-from invariant_bandits.cli.demonstration import Plan
+from invariant_bandits.cli.demonstration import DemonstrationPlan
 from invariant_bandits.policies.randomised import Randomised
 from invariant_bandits.simulation.shop import FEATURES, Shop
 
@@ -32,7 +32,7 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shops", type=int, default=40)
-    parser.add_argument("--break-after", type=int, default=Plan.break_after)
+    parser.add_argument("--break-after", type=int, default=DemonstrationPlan.break_after)
     told = parser.parse_args()
     found = [rung_after(seed, told.break_after) for seed in range(told.shops)]
     late = sorted(after for early, after in found if after is not None and not early)

@@ -11,7 +11,7 @@ import numpy as np
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.experiments.cells import Cell, Probe, Tally
-from invariant_bandits.experiments.claims import Goal, Measurement, Verdict, judge_all, mean_of, word_for
+from invariant_bandits.experiments.claims import ClaimVerdict, Goal, Measurement, judge_all, mean_of, word_for
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.belief import chance
 from invariant_bandits.policies.past import Past
@@ -295,17 +295,17 @@ def goals() -> list[Goal]:
     """What AutoISD promises for labelled arms."""
 
     def regret_goal(world: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> Verdict:
+        def judge(outcome: StudyOutcome) -> ClaimVerdict:
             regret = mean_of(outcome.values[world][LOGIT])
-            return Verdict(word_for(regret.value <= bound), regret, numbers=regret.with_error(2))
+            return ClaimVerdict(word_for(regret.value <= bound), regret, numbers=regret.with_error(2))
 
         return Goal(f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}", world, judge, LOGIT)
 
     def share_goal(words: str, quantity: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> Verdict:
+        def judge(outcome: StudyOutcome) -> ClaimVerdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return Verdict(
+            return ClaimVerdict(
                 word_for(share.value >= bound), share, numbers=f"{share.value:.1%} of {len(values):,}"
             )
 
@@ -323,7 +323,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

@@ -17,9 +17,9 @@ from invariant_bandits.evaluation import estimators
 from invariant_bandits.evaluation.intervals import Contributions, Estimate, block_sums, reasons_in_rewards
 from invariant_bandits.experiments.claims import (
     Bound,
+    ClaimVerdict,
     Goal,
     Measurement,
-    Verdict,
     judge_all,
     share_of,
     word_for,
@@ -165,9 +165,9 @@ def true_values() -> dict[tuple[str, str], tuple[float, float]]:
     for _ in range(TRUTH_ROUNDS // TRUTH_CHUNK):
         offered = rng.standard_normal((TRUTH_CHUNK, ACTIONS, DIM))
         target, chances = target_chances(offered), {name: policy(offered) for name, policy in LOGGING.items()}
-        found = {each.mean: each.mean(offered[:, :, 0]) for each in WORLDS.values()}
+        means_of = {each.mean: each.mean(offered[:, :, 0]) for each in WORLDS.values()}
         for (world, logging), total in sums.items():
-            means = found[WORLDS[world].mean]
+            means = means_of[WORLDS[world].mean]
             total += [np.vdot(target, means), np.vdot(chances[logging], means)]
     return {
         key: (float(total[0]) / TRUTH_ROUNDS, float(total[1]) / TRUTH_ROUNDS) for key, total in sums.items()
@@ -351,17 +351,17 @@ def _intervals(log: DrawnLog) -> list[tuple[float, float, float, float]]:
     rows = []
     for name, quantity in LINES:
         value = values[name]
-        one, sides = (value, [value]) if quantity == VALUE else (value.minus(logged), [value, logged])
-        now = (one.low, one.high) if one.concludes else (np.nan, np.nan)
+        answer, sides = (value, [value]) if quantity == VALUE else (value.minus(logged), [value, logged])
+        present = (answer.low, answer.high) if answer.concludes else (np.nan, np.nan)
         before = (
-            (np.nan, np.nan) if set(one.reasons) - set(new_reasons) else bootstrap_interval(_parts(sides))
+            (np.nan, np.nan) if set(answer.reasons) - set(new_reasons) else bootstrap_interval(_parts(sides))
         )
-        rows.append((*now, *(before if np.isfinite(before).all() else (np.nan, np.nan))))
+        rows.append((*present, *(before if np.isfinite(before).all() else (np.nan, np.nan))))
     return rows
 
 
 def _parts(estimates: Sequence[Estimate]) -> list[Contributions]:
-    return [one.contributions for one in estimates if one.contributions is not None]
+    return [estimate.contributions for estimate in estimates if estimate.contributions is not None]
 
 
 PROMISED = ("DR", "SNIPS", "replay")
@@ -420,7 +420,7 @@ class Summary:
 
 def summary(results: Results, world: str, estimator: str) -> Summary:
     """What one estimator did in one world."""
-    now, before, ratios, refused, wrong = (
+    present, before, ratios, refused, wrong = (
         list[tuple[float, int, str]](),
         list[tuple[float, int, str]](),
         [],
@@ -429,14 +429,14 @@ def summary(results: Results, world: str, estimator: str) -> Summary:
     )
     for cell, outcome, line in _columns(results, world, estimator):
         where = f"{LINES[line][1]}, {cell.logging}, {cell.rounds:,} rounds"
-        for ends, found in ((outcome.now, now), (outcome.before, before)):
+        for ends, shares in ((outcome.now, present), (outcome.before, before)):
             if ends.concludes[:, line].sum() >= FEWEST_CONCLUDING:
                 kept = ends.concludes[:, line]
-                found.append((float(ends.covers[kept, line].mean()), int(kept.sum()), where))
+                shares.append((float(ends.covers[kept, line].mean()), int(kept.sum()), where))
         refused.append([1.0 - ends.concludes[:, line].mean() for ends in (outcome.now, outcome.before)])
         wrong.append([_wrong_share(ends, line) for ends in (outcome.now, outcome.before)])
         ratios.append(_width_ratio(outcome, line))
-    lowest, lowest_before = (min(found, default=None) for found in (now, before))
+    lowest, lowest_before = (min(shares, default=None) for shares in (present, before))
     known = [ratio for ratio in ratios if not np.isnan(ratio)]
     return Summary(
         lowest=_share(lowest),
@@ -457,8 +457,8 @@ def _columns(results: Results, world: str, estimator: str) -> Iterator[tuple[Log
             yield from ((cell, outcome, i) for i, line in enumerate(LINES) if line[0] == estimator)
 
 
-def _share(found: tuple[float, int, str] | None) -> Measurement | None:
-    return None if found is None else share_of(round(found[0] * found[1]), found[1])
+def _share(lowest: tuple[float, int, str] | None) -> Measurement | None:
+    return None if lowest is None else share_of(round(lowest[0] * lowest[1]), lowest[1])
 
 
 def _wrong_share(ends: Intervals, line: int) -> float:
@@ -480,15 +480,17 @@ def _width_ratio(outcome: BothRules, line: int) -> float:
 def coverage_goal(world: str, estimator: str) -> Goal:
     """The lowest coverage of an estimator in a world must be ENOUGH."""
 
-    def judge(results: Results) -> Verdict:
+    def judge(results: Results) -> ClaimVerdict:
         measured = summary(results, world, estimator)
         assert measured.lowest is not None
-        return Verdict(word_for(ENOUGH.meets(measured.lowest.value)), measured.lowest, numbers=measured.where)
+        return ClaimVerdict(
+            word_for(ENOUGH.meets(measured.lowest.value)), measured.lowest, numbers=measured.where
+        )
 
     return Goal(estimator, world, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Every world (`where`) and promised estimator (`words`) that concludes often enough, with its verdict."""
     results = outcome.values
     goals = [
@@ -576,12 +578,16 @@ def _missed(outcome: StudyOutcome) -> str:
 
 
 def _summary_line(results: Results, world: str, estimator: str) -> str:
-    found = summary(results, world, estimator)
-    now, before = ("–" if one is None else f"{one.value:.3f}" for one in (found.lowest, found.lowest_before))
-    ratio = f"{found.narrowest:.2f}–{found.widest:.2f}"
-    refused = f"{found.refused:.3f}, {found.refused_before:.3f}"
-    wrong = "" if estimator == "the log" else f"{found.wrong:.3f}, {found.wrong_before:.3f}"
-    return f"| {world} | {estimator} | {now} | {before} | {ratio} | {refused} | {wrong} | {found.where} |"
+    figures = summary(results, world, estimator)
+    present, before = (
+        "–" if share is None else f"{share.value:.3f}" for share in (figures.lowest, figures.lowest_before)
+    )
+    ratio = f"{figures.narrowest:.2f}–{figures.widest:.2f}"
+    refused = f"{figures.refused:.3f}, {figures.refused_before:.3f}"
+    wrong = "" if estimator == "the log" else f"{figures.wrong:.3f}, {figures.wrong_before:.3f}"
+    return (
+        f"| {world} | {estimator} | {present} | {before} | {ratio} | {refused} | {wrong} | {figures.where} |"
+    )
 
 
 def _detailed_lines(results: Results) -> Iterator[str]:

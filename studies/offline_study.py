@@ -15,9 +15,9 @@ from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposi
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.experiments.claims import (
     Bound,
+    ClaimVerdict,
     Goal,
     Measurement,
-    Verdict,
     judge_all,
     median_of,
     share_of,
@@ -145,10 +145,10 @@ def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) ->
     """What one figure of one kind of logs must meet at each T0."""
 
     def goal(rounds: int, bound: Bound) -> Goal:
-        def judged(results: Results) -> Verdict:
+        def judged(results: Results) -> ClaimVerdict:
             measured = figure(results[kind, rounds], rounds, name)
             numbers = f"{measured.with_interval()} [{bound}]"
-            return Verdict(word_for(bound.meets(measured.value)), measured, numbers=numbers)
+            return ClaimVerdict(word_for(bound.meets(measured.value)), measured, numbers=numbers)
 
         return Goal(words, kind, judged)
 
@@ -231,7 +231,7 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     return share_of(int(np.sum(hits)), len(hits))
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Every line of what must be true with its verdict at each T0."""
     return judge_all((goal for line in GOALS for goal in line), outcome.values)
 

@@ -23,9 +23,9 @@ from invariant_bandits.experiments.cells import (
     named,
 )
 from invariant_bandits.experiments.claims import (
+    ClaimVerdict,
     Goal,
     Measurement,
-    Verdict,
     judge_all,
     mean_at_most,
     mean_of,
@@ -242,7 +242,7 @@ GOALS: Sequence[Goal] = (
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 
@@ -466,15 +466,15 @@ def losses(outcome: StudyOutcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[
 
 def _loss_lines(outcome: StudyOutcome) -> list[str]:
     lines = ["## Where AutoISD does not win", ""]
-    found = list(losses(outcome))
-    if found:
+    lost = list(losses(outcome))
+    if lost:
         lines += [
             f"Lower mean regret than {AUTO_DEFAULT}:",
             "",
             "| row | policy | difference |",
             "|---|---|---|",
         ]
-        lines += [f"| {row} | {rival} | {difference.with_error()} |" for row, rival, difference in found]
+        lines += [f"| {row} | {rival} | {difference.with_error()} |" for row, rival, difference in lost]
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
     above = [

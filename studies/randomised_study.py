@@ -16,9 +16,9 @@ from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation import estimators
 from invariant_bandits.experiments.claims import (
     Bound,
+    ClaimVerdict,
     Goal,
     Measurement,
-    Verdict,
     judge_all,
     mean_of,
     share_of,
@@ -229,15 +229,15 @@ THIN = 0.2
 def coverage_goal(setting: Randomisation, line: str) -> Goal:
     """A default setting covers as often as promised, judged by the measured share itself."""
 
-    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> Verdict:
+    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> ClaimVerdict:
         share = coverage(results[setting], line)
         assert share is not None
-        return Verdict(word_for(COVERED.meets(share.value)), share, numbers=share.with_interval())
+        return ClaimVerdict(word_for(COVERED.meets(share.value)), share, numbers=share.with_interval())
 
     return Goal(f"{setting.name}, {line}", setting.name, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Coverage of the default settings, where enough logs conclude."""
     results = outcome.values
     goals = [

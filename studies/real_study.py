@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation.rolling import play_from, rolling_origins
-from invariant_bandits.experiments.claims import Goal, Measurement, Verdict, judge_all, mean_of, word_for
+from invariant_bandits.experiments.claims import ClaimVerdict, Goal, Measurement, judge_all, mean_of, word_for
 from invariant_bandits.plotting import literal, one_line_each, theme
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.storage import read_toml
@@ -209,7 +209,7 @@ def _from_dates(
     """Mean gain (replications, dates, horizons) of every player, started afresh at each origin from all logs
     before.
     """
-    gains, found, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
+    gains, means_of, middle = data.gains(), dict[str, list[Array]](), data.rounds.rounds // 2
     for r in range(replications):
         played = rolling_origins(
             data.logged(np.random.default_rng((seed, r)), middle),
@@ -222,8 +222,8 @@ def _from_dates(
         )
         for name, rows in played.chosen_rows.items():
             means = [[gains[row[:horizon]].mean() for horizon in horizons] for row in rows]
-            found.setdefault(name, []).append(np.array(means))
-    return {name: np.stack(means) for name, means in found.items()}
+            means_of.setdefault(name, []).append(np.array(means))
+    return {name: np.stack(means) for name, means in means_of.items()}
 
 
 def _after(progress: Callable[[int], None], before: int, done: int, _: int) -> None:
@@ -300,35 +300,37 @@ def samples(outcome: RealOutcome) -> dict[str, dict[str, Array]]:
     From many dates: one number per date (dates,). Second half: one per block of neighbouring rounds (26,),
     about a week of flights each, so that what neighbours have in common is not counted as independent.
     """
-    found = {
+    by_stretch = {
         f"next {horizon}": {name: gains[:, :, place].mean(axis=0) for name, gains in outcome.rolling.items()}
         for place, horizon in enumerate(outcome.horizons)
     }
-    found["second half"] = {
+    by_stretch["second half"] = {
         name: np.array([block.mean() for block in np.array_split(gains.mean(axis=0), BLOCKS)])
         for name, gains in outcome.half.items()
     }
-    return found
+    return by_stretch
 
 
 def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measurement]]:
     """Stretch -> rival -> policy − rival, paired."""
     return {
-        stretch: {rival: mean_of(here[policy] - here[rival]) for rival in here if rival != policy}
-        for stretch, here in samples(outcome).items()
+        stretch: {
+            rival: mean_of(by_policy[policy] - by_policy[rival]) for rival in by_policy if rival != policy
+        }
+        for stretch, by_policy in samples(outcome).items()
     }
 
 
-def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, Verdict]]:
+def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, ClaimVerdict]]:
     """Never two standard errors below the best rival; early, better than cold LinUCB by more than two."""
-    here = samples(outcome)
+    by_stretch = samples(outcome)
     goals = []
-    for stretch in here:
-        best = max(RIVALS, key=lambda rival: here[stretch][rival].mean())
+    for stretch in by_stretch:
+        best = max(RIVALS, key=lambda rival: by_stretch[stretch][rival].mean())
         goals.append(_goal(policy, "not worse than the best rival", stretch, best, -2.0))
     for horizon in CLEAR_AFTER:
         stretch = f"next {horizon}"
-        if stretch in here:
+        if stretch in by_stretch:
             goals += [
                 _goal(policy, f"better than {rival}", stretch, rival, 2.0) for rival in (COLD, COLD_TUNED)
             ]
@@ -338,38 +340,38 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, Verdict]
 def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Goal:
     """ours − rival must lie above so many standard errors; decided by its paired mean."""
 
-    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> Verdict:
+    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> ClaimVerdict:
         apart = against[stretch][rival]
         reached = apart.value > errors * apart.error or (errors < 0.0 and apart.value == errors * apart.error)
-        return Verdict(word_for(reached), apart, numbers=rival)
+        return ClaimVerdict(word_for(reached), apart, numbers=rival)
 
     return Goal(f"{policy}: {words}", stretch, judge, policy)
 
 
-def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, Verdict]]:
+def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, ClaimVerdict]]:
     """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
     average.
     """
-    found = {key: shares(outcome, policy) for key, outcome in outcomes.items()}
+    shares_of = {key: shares(outcome, policy) for key, outcome in outcomes.items()}
     goals = [
         _share_goal(policy, key, f"{outcomes[key].name}, {stretch}", stretch)
-        for key, here in found.items()
-        for stretch in here
+        for key, by_horizon in shares_of.items()
+        for stretch in by_horizon
     ]
     goals.append(_average_goal(policy))
-    return judge_all(goals, found)
+    return judge_all(goals, shares_of)
 
 
 def shares(outcome: RealOutcome, policy: str) -> dict[str, tuple[str, Measurement]]:
     """Horizon -> (best simple policy, policy − it in percent of its gain); the best is chosen after play."""
-    found = {}
+    by_horizon = {}
     for horizon in outcome.horizons:
         stretch = f"next {horizon}"
-        here = samples(outcome)[stretch]
-        best = max((name for name in SIMPLE if name in here), key=lambda name: here[name].mean())
-        gain = abs(float(here[best].mean()))
-        found[stretch] = (best, mean_of(100.0 * (here[policy] - here[best]) / gain))
-    return found
+        by_policy = samples(outcome)[stretch]
+        best = max((name for name in SIMPLE if name in by_policy), key=lambda name: by_policy[name].mean())
+        gain = abs(float(by_policy[best].mean()))
+        by_horizon[stretch] = (best, mean_of(100.0 * (by_policy[policy] - by_policy[best]) / gain))
+    return by_horizon
 
 
 Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
@@ -377,31 +379,33 @@ Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
 
 
 def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
-    def judge(found: Shares) -> Verdict:
-        best, apart = found[key][stretch]
+    def judge(shares_of: Shares) -> ClaimVerdict:
+        best, apart = shares_of[key][stretch]
         margin = Measurement(-ALLOWED - apart.value, error=apart.error)
-        return Verdict(word_for(apart.value >= -ALLOWED), apart, numbers=best, margin=margin)
+        return ClaimVerdict(word_for(apart.value >= -ALLOWED), apart, numbers=best, margin=margin)
 
     return Goal(f"{policy}: at most {ALLOWED:g} % below the best simple policy", where, judge, policy)
 
 
 def _average_goal(policy: str) -> Goal:
-    def judge(found: Shares) -> Verdict:
-        sets = np.array([np.mean([apart.value for _, apart in here.values()]) for here in found.values()])
+    def judge(shares_of: Shares) -> ClaimVerdict:
+        sets = np.array(
+            [np.mean([apart.value for _, apart in by_horizon.values()]) for by_horizon in shares_of.values()]
+        )
         apart = mean_of(sets)
         margin = Measurement(-apart.value, error=apart.error)
-        return Verdict(word_for(apart.value > 0.0), apart, numbers="the best of each", margin=margin)
+        return ClaimVerdict(word_for(apart.value > 0.0), apart, numbers="the best of each", margin=margin)
 
     return Goal(f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy)
 
 
-def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, Verdict]]:
+def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, ClaimVerdict]]:
     """Those of the judged set, and those of every set where several fields were played."""
     judged = set_verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
     return judged + (verdicts_everywhere(outcomes, policy) if len(outcomes) >= SEVERAL_SETS else [])
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """All goals of both versions of AutoISD, with their verdicts."""
     return [judged for policy in OURS for judged in all_verdicts(outcome.values, policy)]
 
@@ -410,17 +414,18 @@ def losses(outcome: RealOutcome, policy: str) -> list[tuple[str, str, Measuremen
     """(stretch, rival, difference) wherever a rival that is not AutoISD has the higher mean."""
     return [
         (stretch, rival, apart)
-        for stretch, here in differences(outcome, policy).items()
-        for rival, apart in here.items()
+        for stretch, by_rival in differences(outcome, policy).items()
+        for rival, apart in by_rival.items()
         if rival not in OURS and apart.value < 0.0
     ]
 
 
 def means(outcome: RealOutcome) -> Mapping[str, Mapping[str, Measurement]]:
     """Policy -> stretch -> mean gain with its standard error."""
-    here = samples(outcome)
+    by_stretch = samples(outcome)
     return {
-        name: {stretch: mean_of(values[name]) for stretch, values in here.items()} for name in outcome.half
+        name: {stretch: mean_of(values[name]) for stretch, values in by_stretch.items()}
+        for name in outcome.half
     }
 
 
@@ -432,10 +437,10 @@ def charted(outcome: RealOutcome, reference: str = AUTO_TUNED) -> dict[str, dict
     return {
         stretch: {
             name: (float(values.mean()), 0.0 if name == reference else 2.0 * apart[stretch][name].error)
-            for name, values in here.items()
+            for name, values in by_policy.items()
             if name != UNIFORM
         }
-        for stretch, here in samples(outcome).items()
+        for stretch, by_policy in samples(outcome).items()
     }
 
 
@@ -517,12 +522,12 @@ def _short_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
     ]
     for outcome in outcomes.values():
         apart = {policy: differences(outcome, policy) for policy in OURS}
-        found = means(outcome)
+        gains = means(outcome)
         for stretch in apart[OURS[0]]:
             best = max(
-                (name for name in found if name not in OURS), key=lambda name: found[name][stretch].value
+                (name for name in gains if name not in OURS), key=lambda name: gains[name][stretch].value
             )
-            cells = [best, _plain(found[best][stretch], outcome.unit)]
+            cells = [best, _plain(gains[best][stretch], outcome.unit)]
             cells += [_signed(apart[policy][stretch][best], outcome.unit) for policy in OURS]
             lines.append(_row(f"{outcome.name}, {stretch}", cells))
     return [*lines, ""]
@@ -540,14 +545,14 @@ def _everywhere_lines(outcomes: Mapping[str, RealOutcome]) -> list[str]:
         "",
     ]
     judged = {policy: verdicts_everywhere(outcomes, policy) for policy in OURS}
-    for policy, found in judged.items():
+    for policy, pairs in judged.items():
         lines += [
-            f"{policy}: {sum(verdict.reached for _, verdict in found)} of {len(found)} reached, on every"
+            f"{policy}: {sum(verdict.reached for _, verdict in pairs)} of {len(pairs)} reached, on every"
             " set.",
             "",
         ]
     lines += [_row("goal", ["where", "best simple policy", "ours − it, % of its gain", ""]), _rule(4)]
-    for goal, verdict in (one for found in judged.values() for one in found):
+    for goal, verdict in (pair for pairs in judged.values() for pair in pairs):
         mark = f"{verdict.mark}, close" if verdict.close else verdict.mark
         lines.append(
             _row(goal.words, [goal.where, verdict.numbers, verdict.measured.with_error(1, sign="+"), mark])
@@ -569,11 +574,11 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
         reached = sum(verdict.reached for _, verdict in judged)
         lines += [f"{policy}: {reached} of {len(judged)} reached.", ""]
     lines += ["| goal | stretch | decided by | ours − rival | |", "|---|---|---|---|---|"]
-    lines += [_verdict_line(*one, outcome.unit) for policy in OURS for one in set_verdicts(outcome, policy)]
+    lines += [_verdict_line(*pair, outcome.unit) for policy in OURS for pair in set_verdicts(outcome, policy)]
     return [*lines, ""]
 
 
-def _verdict_line(goal: Goal, verdict: Verdict, unit: str) -> str:
+def _verdict_line(goal: Goal, verdict: ClaimVerdict, unit: str) -> str:
     apart = _signed(verdict.measured, unit)
     return f"| {goal.words} | {goal.where} | {verdict.numbers} | {apart} | {verdict.mark} |"
 
@@ -603,20 +608,20 @@ def _way(outcome: RealOutcome) -> int:
 
 
 def _gain_lines(outcome: RealOutcome) -> list[str]:
-    unit, found = outcome.unit, means(outcome)
-    stretches = list(next(iter(found.values())))
+    unit, gains = outcome.unit, means(outcome)
+    stretches = list(next(iter(gains.values())))
     lines = [f"### Gain per round, in {unit}", "", _row("policy", stretches), _rule(len(stretches))]
-    best = {stretch: max(here[stretch].value for here in found.values()) for stretch in stretches}
-    for name, here in found.items():
+    best = {stretch: max(by_stretch[stretch].value for by_stretch in gains.values()) for stretch in stretches}
+    for name, by_stretch in gains.items():
         cells = []
         for stretch in stretches:
-            cell = _plain(here[stretch], unit)
-            cells.append(f"**{cell}**" if here[stretch].value == best[stretch] else cell)
+            cell = _plain(by_stretch[stretch], unit)
+            cells.append(f"**{cell}**" if by_stretch[stretch].value == best[stretch] else cell)
         lines.append(_row(name, cells))
     for policy in OURS:
         lines += ["", f"{policy} − other, paired:", "", _row("other", stretches), _rule(len(stretches))]
         apart = differences(outcome, policy)
-        rivals = [name for name in found if name not in (policy, UNIFORM)]
+        rivals = [name for name in gains if name not in (policy, UNIFORM)]
         lines += [
             _row(name, [_signed(apart[stretch][name], unit) for stretch in stretches]) for name in rivals
         ]
@@ -669,18 +674,18 @@ def _over_draws(values: np.ndarray | None) -> Measurement:
 def _loss_lines(outcome: RealOutcome) -> list[str]:
     lines = ["### Where AutoISD does not win", ""]
     for policy in OURS:
-        found = losses(outcome, policy)
-        clear = [one for one in found if one[2].value < -2.0 * one[2].error]
-        unclear = [one for one in found if one not in clear]
+        lost = losses(outcome, policy)
+        clear = [loss for loss in lost if loss[2].value < -2.0 * loss[2].error]
+        unclear = [loss for loss in lost if loss not in clear]
         lines.append(f"- {policy}, clearly below (by more than two standard errors): {_grouped(clear)}.")
         lines.append(f"  Below, within two standard errors: {_grouped(unclear)}.")
     return [*lines, ""]
 
 
-def _grouped(found: Sequence[tuple[str, str, Measurement]]) -> str:
+def _grouped(lost: Sequence[tuple[str, str, Measurement]]) -> str:
     """For instance "frozen (next 100, next 500)"."""
     stretches: dict[str, list[str]] = {}
-    for stretch, rival, _ in found:
+    for stretch, rival, _ in lost:
         stretches.setdefault(rival, []).append(stretch)
     return "; ".join(f"{rival} ({', '.join(where)})" for rival, where in stretches.items()) or "nobody"
 
@@ -722,19 +727,21 @@ def gain_chart(
     data: data set -> stretch -> policy -> (mean gain, half length of its bar); ours: policies drawn as filled
     squares; reference: the policy whose mean is the dashed line.
     """
-    if not data or any(reference not in here for stretches in data.values() for here in stretches.values()):
+    if not data or any(
+        reference not in by_policy for stretches in data.values() for by_policy in stretches.values()
+    ):
         raise InputError(f"data must hold {reference!r}, the reference, in every stretch of every data set")
     columns = max(len(stretches) for stretches in data.values())
-    policies = max(len(here) for stretches in data.values() for here in stretches.values())
+    policies = max(len(by_policy) for stretches in data.values() for by_policy in stretches.values())
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, len(data) * (0.9 + 0.22 * policies)), layout="constrained")
         panels = figure.subplots(len(data), columns, squeeze=False, sharey="row")
         for row, (title, stretches) in zip(panels, data.items(), strict=True):
-            for axis, (stretch, here) in zip(row, stretches.items(), strict=False):
-                names = list(here)
-                axis.axvline(here[reference][0], color=colours["stable"], lw=0.9, ls="--")
+            for axis, (stretch, by_policy) in zip(row, stretches.items(), strict=False):
+                names = list(by_policy)
+                axis.axvline(by_policy[reference][0], color=colours["stable"], lw=0.9, ls="--")
                 for place, name in enumerate(names):
-                    mean, half = here[name]
+                    mean, half = by_policy[name]
                     colour = colours["stable" if name in ours else "ink"]
                     axis.hlines(place, mean - half, mean + half, color=colour, lw=1.4)
                     axis.plot(mean, place, marker="s" if name in ours else "o", ms=4.5, color=colour)

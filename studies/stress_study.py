@@ -10,7 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.experiments.cells import Cell, Probe, Tally
-from invariant_bandits.experiments.claims import Goal, Verdict, judge_all, mean_at_most, worst_at_most
+from invariant_bandits.experiments.claims import ClaimVerdict, Goal, judge_all, mean_at_most, worst_at_most
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
@@ -239,7 +239,7 @@ def run(
     return StudyOutcome(regret, replications, seed, more)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, Verdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     """Every goal of the worlds that were played, with its verdict."""
     return judge_all((goal for goal in goals() if goal.where in outcome.values), outcome.values)
 

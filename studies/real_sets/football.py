@@ -166,13 +166,13 @@ def matchdays(played: Sequence[Match]) -> list[tuple[int, list[Match]]]:
     together = defaultdict(list)
     for match in played:
         together[match.season, match.matchday].append(match)
-    found = []
+    days = []
     for matches in together.values():
         middle = float(np.median([match.day for match in matches]))
         kept = [match for match in matches if abs(match.day - middle) <= DAYS_APART]
         if kept:
-            found.append((kept[0].day, kept))
-    return sorted(found, key=lambda one: (one[0], one[1][0].matchday))
+            days.append((kept[0].day, kept))
+    return sorted(days, key=lambda day: (day[0], day[1][0].matchday))
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

@@ -52,7 +52,7 @@ def housing() -> RealData:
 def _alike(size: Array, known: Array) -> Array:
     """Group of each city in each month: the known in the order of size, cut into fours; −1 for the others."""
     groups = np.full(size.shape, -1)
-    for row, (sizes, here) in enumerate(zip(size, known, strict=True)):
-        cities = np.flatnonzero(here)
+    for row, (sizes, present) in enumerate(zip(size, known, strict=True)):
+        cities = np.flatnonzero(present)
         groups[row, cities[np.argsort(sizes[cities], kind="stable")]] = np.arange(len(cities)) // PER_ROUND
     return groups

@@ -16,14 +16,14 @@ import pytest
 
 import invariant_bandits as ib
 from browsers import until
-from invariant_bandits.cli.demonstration import Plan
+from invariant_bandits.cli.demonstration import DemonstrationPlan
 from invariant_bandits.simulation.shop import FASHION, FEATURES, Shop
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_alarm_rings_after_the_break_and_not_before(seed: int) -> None:
     """In 40 of 40 shops it rang within 600 visits of the break, and never before it (`benchmarks/demonstration.py`)."""
-    shop, break_after = Shop(seed), Plan.break_after
+    shop, break_after = Shop(seed), DemonstrationPlan.break_after
     model = ib.fit_logs(shop.log(), windows=10)
     assert model.decomposition.split_.residual.shape[1] == len(FASHION)
     for visit in range(2 * break_after):

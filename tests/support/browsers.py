@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from invariant_bandits.cli.demonstration import Plan, Visitors, free_port, prepared
+from invariant_bandits.cli.demonstration import DemonstrationPlan, Visitors, free_port, prepared
 from invariant_bandits.client import Client
 from invariant_bandits.service.application import Service
 from invariant_bandits.service.serve import application
@@ -104,7 +104,7 @@ def until(holds: Callable[[], Any], seconds: float = 30.0) -> None:
 @contextmanager
 def demonstration(folder: Path, break_after: int = 400) -> Iterator[tuple[str, Visitors, Service]]:
     """Address, visitors that come when the test says so, and service of a demonstration."""
-    plan, shop = Plan(break_after=break_after, reward_wait=None), Shop(0)
+    plan, shop = DemonstrationPlan(break_after=break_after, reward_wait=None), Shop(0)
     service, settings = prepared(folder / "d.db", shop, plan, port=free_port(), say=lambda line: None)
     with listening(service, settings.port) as url, Client(url) as client:
         yield url, Visitors(client, shop, plan), service

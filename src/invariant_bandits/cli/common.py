@@ -37,7 +37,7 @@ class Terminal(Console):
     def print(self, *words: Any, **options: Any) -> None:
         """Print words, or what rich can draw."""
         super().print(
-            *(escape_control_chars(one) if isinstance(one, str) else one for one in words), **options
+            *(escape_control_chars(word) if isinstance(word, str) else word for word in words), **options
         )
 
 
@@ -265,7 +265,7 @@ def check_target(
 
 def check_not_read(path: Path, option: str, reads: Iterable[object]) -> None:
     """InputError if a path is one of the files that the command reads, by whatever name."""
-    if path.exists() and any(_same_file(path, str(one)) for one in reads if one is not None):
+    if path.exists() and any(_same_file(path, str(read)) for read in reads if read is not None):
         raise InputError(f"{option}: {path} is read by this command; it is never written over")
 
 

@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemonstrationPlan:
     """What will happen.
 
     Parameters
@@ -60,18 +60,21 @@ class Plan:
 
 
 class Visitors:
-    """Visitors of a shop: each is shown a product and a banner that the service chose; rewards come late or never.
+    """Visitors of a shop: each is shown a product and a banner that the service chose; rewards come late or
+    never.
 
     Parameters
     ----------
     client : Client
     shop : Shop
-    plan : Plan
+    plan : DemonstrationPlan
     say : callable
         Told of what happens, a line each time.
     """
 
-    def __init__(self, client: Client, shop: Shop, plan: Plan, say: Say = lambda line: None) -> None:
+    def __init__(
+        self, client: Client, shop: Shop, plan: DemonstrationPlan, say: Say = lambda line: None
+    ) -> None:
         self.client, self.shop, self.plan, self.say = client, shop, plan, say
         self.visits, self.alarmed_at = 0, None
         self._rng = np.random.default_rng([plan.seed, 1])
@@ -126,9 +129,11 @@ class Visitors:
 
 
 def prepared(
-    store: Path, shop: Shop, plan: Plan, *, host: str = "127.0.0.1", port: int, say: Say
+    store: Path, shop: Shop, plan: DemonstrationPlan, *, host: str = "127.0.0.1", port: int, say: Say
 ) -> tuple[Service, ServiceSettings]:
-    """A service, not yet listening, with two versions of a model of the shop and an empty model of its banners."""
+    """A service, not yet listening, with two versions of a model of the shop and an empty model of its
+    banners.
+    """
     say(f"fitting a model to {WEEKS} weeks of simulated logs")
     log = shop.log()
     early = log.slice(0, len(log) * EARLY_WEEKS // WEEKS)
@@ -151,7 +156,7 @@ def prepared(
     return service, settings
 
 
-def demonstrate(store: Path, plan: Plan, *, port: int = 0, say: Say = lambda line: None) -> int:
+def demonstrate(store: Path, plan: DemonstrationPlan, *, port: int = 0, say: Say = lambda line: None) -> int:
     """Serve, and let visitors come, until asked to end; 0 if it ended in order."""
     shop = Shop(plan.seed)
     service, settings = prepared(store, shop, plan, port=port or free_port(), say=say)
@@ -165,7 +170,7 @@ def demonstrate(store: Path, plan: Plan, *, port: int = 0, say: Say = lambda lin
 
 
 @contextmanager
-def visiting(url: str, shop: Shop, plan: Plan, say: Say) -> Iterator[Callable[[], Any]]:
+def visiting(url: str, shop: Shop, plan: DemonstrationPlan, say: Say) -> Iterator[Callable[[], Any]]:
     """Call what this yields when the service listens: visitors come from then on, until the context ends."""
     with Client(url, retries=1) as client:
         visitors = Visitors(client, shop, plan, say)

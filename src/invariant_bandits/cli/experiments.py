@@ -83,36 +83,36 @@ def _report(folder: Path, jobs: int) -> None:
     from invariant_bandits.experiments import run
 
     with console.status("judging claims and drawing figures"):
-        found = run.read(folder, jobs, notice=console.print)
-        run.write_claims(found, folder)
-        run.write_figures(found, folder, jobs)
-        page = report_page.write(found, folder)
-    console.print(_times(found))
-    table = _open_claims(found)
+        reproduction = run.read(folder, jobs, notice=console.print)
+        run.write_claims(reproduction, folder)
+        run.write_figures(reproduction, folder, jobs)
+        page = report_page.write(reproduction, folder)
+    console.print(_times(reproduction))
+    table = _open_claims(reproduction)
     if table.row_count:
         console.print(table)
-    console.print(report_page.headline(found), highlight=False)
+    console.print(report_page.headline(reproduction), highlight=False)
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
 
 
-def _times(found: Reproduction) -> Table:
+def _times(reproduction: Reproduction) -> Table:
     """How long every experiment took."""
     times = Table(title="Time", title_justify="left")
     for heading in ("experiment", "cells", "seconds", "ms per repetition"):
         times.add_column(heading, justify="left" if heading == "experiment" else "right")
-    for experiment in found.experiments:
-        seconds = sum(found.seconds.get(cell.name, 0.0) for cell in experiment.cells)
-        each = 1e3 * seconds / found.run.replications / len(experiment.cells)
+    for experiment in reproduction.experiments:
+        seconds = sum(reproduction.seconds.get(cell.name, 0.0) for cell in experiment.cells)
+        each = 1e3 * seconds / reproduction.run.replications / len(experiment.cells)
         times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
     return times
 
 
-def _open_claims(found: Reproduction) -> Table:
+def _open_claims(reproduction: Reproduction) -> Table:
     """What does not hold, or is not decided."""
     table = Table(title="Tests that do not hold, or are not decided", title_justify="left")
     for heading in ("verdict", "claim", "value", "95 % interval", "bound"):
         table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
-    for claim, verdict in (pair for judged in found.verdicts.values() for pair in judged):
+    for claim, verdict in (pair for judged in reproduction.verdicts.values() for pair in judged):
         if not verdict.reached:
             word = Text(verdict.word, style="bold red" if verdict.word == "fails" else "yellow")
             measured = verdict.measured

@@ -73,7 +73,7 @@ def update(
         from invariant_bandits.logs.sources import find_files
         from invariant_bandits.model.model import Model
         from invariant_bandits.model.update import update_model
-        from invariant_bandits.reports import values
+        from invariant_bandits.reports import update_page
 
         loaded = Model.load(model)
         reads = [path for source in logs for path in find_files(source)[1]]
@@ -93,9 +93,9 @@ def update(
             )
         changed.model.save(target)
         show_model(
-            *(target, page_path, lambda: values.report(changed), values.text(changed, width())),
+            *(target, page_path, lambda: update_page.report(changed), update_page.text(changed, width())),
             f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s",
-            values.as_values(changed) if as_json else None,
+            update_page.as_values(changed) if as_json else None,
         )
 
 

@@ -106,9 +106,9 @@ def demo(
     """Serve a simulated shop, page included: its tastes drift, and half-way what lasted breaks and the alarm
     rings.
     """
-    from invariant_bandits.cli.demonstration import Plan, demonstrate
+    from invariant_bandits.cli.demonstration import DemonstrationPlan, demonstrate
 
-    plan = Plan(rate=rate, break_after=break_after, seed=seed)
+    plan = DemonstrationPlan(rate=rate, break_after=break_after, seed=seed)
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         where = Path(folder) / "decisions.db" if store is None else store
         code = demonstrate(where, plan, port=port, say=lambda line: console.print(line))

@@ -1,4 +1,6 @@
-"""compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the policies."""
+"""compare: would another policy have helped? Fit on the first part of a log, play the rest once, pair the
+policies.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,12 @@ def report(comparison: Comparison) -> str:
         heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
         wide = max(20, *(len(name) for name in comparison.policies))
         lines += ["", f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
-        for one in comparison.lines:
-            rival = "" if comparison.reference in (None, one.policy) else _cell(one.against_reference)
-            cells = f"{_cell(one.value):<28} {_cell(one.against_log):<28} {rival:<28}"
-            lines.append(f"{one.policy:<{wide}} {one.estimator:<7} {cells} {one.value.effective_sample:>11,.0f}")
+        for line in comparison.lines:
+            rival = "" if comparison.reference in (None, line.policy) else _cell(line.against_reference)
+            cells = f"{_cell(line.value):<28} {_cell(line.against_log):<28} {rival:<28}"
+            lines.append(
+                f"{line.policy:<{wide}} {line.estimator:<7} {cells} {line.value.effective_sample:>11,.0f}"
+            )
     return "\n".join([*lines, "", *verdicts(comparison), "", *notes(comparison)])
 
 
@@ -93,12 +97,18 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """A line per note and per assumption."""
-    found = list(comparison.notes) + [f"{name}: {words}" for name, words in comparison.assumptions().items()]
-    return [f"Note: {note}." for note in found]
+    words_of = list(comparison.notes) + [
+        f"{name}: {words}" for name, words in comparison.assumptions().items()
+    ]
+    return [f"Note: {note}." for note in words_of]
 
 
-def _cell(one: Estimate) -> str:
-    return f"{one.value:+.3g} [{one.low:+.3g}, {one.high:+.3g}]" if one.concludes else "cannot be known"
+def _cell(estimate: Estimate) -> str:
+    return (
+        f"{estimate.value:+.3g} [{estimate.low:+.3g}, {estimate.high:+.3g}]"
+        if estimate.concludes
+        else "cannot be known"
+    )
 
 
 MOST_KEPT = 100_000
@@ -137,14 +147,16 @@ class Line:
 
 
 class Answers(NamedTuple):
-    """What all estimators say of one policy, how often it would have done what the log did, and why it failed."""
+    """What all estimators say of one policy, how often it would have done what the log did, and why it
+    failed.
+    """
 
     lines: tuple[Line, ...] = ()
     agreement: float | None = None
     failure: str | None = None
 
 
-class Examination:
+class PolicyEvaluation:
     """One log and what is asked of every policy.
 
     Parameters
@@ -179,16 +191,19 @@ class Examination:
     ) -> None:
         self.past, self.earlier, self.later, self.asked = past, earlier, later, asked
         self.logged, self.checked, self.confidence, self.seed = logged, checked, confidence, seed
-        modelled = any(one.wants("predictions") for one in asked)
+        modelled = any(estimator.wants("predictions") for estimator in asked)
         self._predictions = predict_rewards(later, earlier) if modelled else None
-        self._plays = sum(one.takes == "policy" for one in asked) + (later.offered_rewards is None)
+        self._plays = sum(estimator.takes == "policy" for estimator in asked) + (
+            later.offered_rewards is None
+        )
         self._reference: str | None = None
         self._rivals: dict[str, Estimate] = {}
 
     def answers(
         self, makers: Mapping[str, Maker], reference: str, jobs: int = 1, progress: Progress | None = None
     ) -> dict[str, Answers]:
-        """What is said of every policy, by name. The reference is examined first: all others are compared with it.
+        """What is said of every policy, by name. The reference is evaluated first: all others are compared
+        with it.
 
         Parameters
         ----------
@@ -201,27 +216,27 @@ class Examination:
         progress : callable, optional
             Called with (policies done, all), long ones that are under way counted in part.
         """
-        names, found = list(makers), dict[str, Answers]()
+        names, answers = list(makers), dict[str, Answers]()
         watch = _Watch(names, self._plays * self.later.rounds, progress)
 
-        def examined(name: str) -> Answers:
-            return self._examined(name, makers[name], watch.of(name))
+        def evaluated(name: str) -> Answers:
+            return self._evaluated(name, makers[name], watch.of(name))
 
         if reference in makers:
             self._reference = reference
-            found[reference] = examined(reference)
+            answers[reference] = evaluated(reference)
             watch.finish(reference)
-        rest = [name for name in names if name not in found]
-        for index, outcome in map_unordered(examined, rest, jobs, waiting=watch.report):
-            found[rest[index]] = outcome
+        rest = [name for name in names if name not in answers]
+        for index, outcome in map_unordered(evaluated, rest, jobs, waiting=watch.report):
+            answers[rest[index]] = outcome
             watch.finish(rest[index])
-        return {name: found[name] for name in names}
+        return {name: answers[name] for name in names}
 
     def without_rounds(self, estimate: Estimate) -> Estimate:
         """The estimate without the contributions of its rounds, if they are many."""
         return estimate if self.later.rounds <= MOST_KEPT else replace(estimate, contributions=None)
 
-    def _examined(self, name: str, maker: Maker, progress: Callable[[int], None]) -> Answers:
+    def _evaluated(self, name: str, maker: Maker, progress: Callable[[int], None]) -> Answers:
         question = Question(
             maker,
             self.past,
@@ -233,7 +248,7 @@ class Examination:
             progress=progress,
         )
         try:
-            lines = tuple(self._line(name, one, question) for one in self.asked)
+            lines = tuple(self._line(name, estimator, question) for estimator in self.asked)
             if self.later.offered_rewards is not None:
                 return Answers(lines)
             return Answers(lines, float(self.later.of_logged(question.target).mean()))
@@ -263,10 +278,10 @@ class Examination:
             f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
         )
 
-    def _no_reference(self, one: Estimate) -> Estimate:
+    def _no_reference(self, estimate: Estimate) -> Estimate:
         missing = "there is no reference policy"
         words = missing if self._reference is None else f"{self._reference} has no such estimate"
-        return replace(one, value=np.nan, contributions=None).refused(words)
+        return replace(estimate, value=np.nan, contributions=None).refused(words)
 
 
 class _Watch:
@@ -303,19 +318,21 @@ COMPARED = (
     *("auto-isd", "isd-linucb", "linucb-cold", "linucb-warm"),
     *("sw-linucb", "d-linucb", "frozen", "uniform"),
 )
-"""The policies that are compared if none are named. Cold LinUCB begins with nothing, warm LinUCB has learned every
-logged round, sliding window and discount are cold and remember about one window of the moments, frozen is a regression
-on the logged rounds that never learns again."""
+"""The policies that are compared if none are named. Cold LinUCB begins with nothing, warm LinUCB has learned
+every logged round, sliding window and discount are cold and remember about one window of the moments, frozen
+is a regression on the logged rounds that never learns again.
+"""
 REFERENCE = "LinUCB cold"
 SOURCES = ("logged", "estimated", "uniform")
 NO_PROPENSITIES = "the log has no propensities"
 WITHOUT_PROPENSITIES = (
-    "without propensities what other actions would have earned cannot be told from the log without an assumption;"
-    " say that logging was uniform, have propensities estimated, or accept the direct method's assumption"
+    "without propensities what other actions would have earned cannot be told from the log without an"
+    " assumption; say that logging was uniform, have propensities estimated, or accept the direct method's"
+    " assumption"
 )
 FOLLOWED = (
-    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a policy"
-    " that starts with nothing profits from the log's exploration"
+    "every policy learns from the logged actions as it goes (in replay, from the accepted rounds only), so a"
+    " policy that starts with nothing profits from the log's exploration"
 )
 ONE_AT_A_TIME = "intervals hold for one policy at a time; the best of many looks better than it is"
 
@@ -361,7 +378,9 @@ class Comparison:
     def line(self, policy: str, estimator: str | None = None) -> Line | None:
         """One line, without `estimator` that of the preferred one. None if nothing can be estimated."""
         if policy not in self.agreement:
-            raise InputError(f"policy must be one of those compared, {', '.join(self.policies)}, got {policy!r}")
+            raise InputError(
+                f"policy must be one of those compared, {', '.join(self.policies)}, got {policy!r}"
+            )
         return next((x for x in self.lines if x.policy == policy and estimator in (None, x.estimator)), None)
 
     def verdict(self, policy: str) -> str:
@@ -384,17 +403,17 @@ class Comparison:
                 "policy": line.policy,
                 "estimator": line.estimator,
                 "quantity": quantity,
-                "value": one.value,
-                "low": one.low,
-                "high": one.high,
-                "standard_error": one.standard_error,
-                "effective_sample": one.effective_sample,
-                "rounds": one.rounds,
-                "concludes": one.concludes,
-                "reasons": "; ".join(one.reasons),
+                "value": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "standard_error": estimate.standard_error,
+                "effective_sample": estimate.effective_sample,
+                "rounds": estimate.rounds,
+                "concludes": estimate.concludes,
+                "reasons": "; ".join(estimate.reasons),
             }
             for line in self.lines
-            for quantity, one in (
+            for quantity, estimate in (
                 ("value", line.value),
                 ("against log", line.against_log),
                 ("against reference", line.against_reference),
@@ -406,16 +425,19 @@ class Comparison:
         return frame_of(self.rows(), "to_frame")
 
     def plot(self, *, theme: str = "light") -> Figure:
-        """Gains over the log with their intervals, a line per policy by its preferred estimator. Needs matplotlib.
+        """Gains over the log with their intervals, a line per policy by its preferred estimator. Needs
+        matplotlib.
 
         Policies of which nothing is known have a line without an interval. The caller shows it.
         """
         from invariant_bandits import plotting
 
-        found = {name: self.line(name) for name in self.policies}
-        gains = {name: None if line is None else line.against_log for name, line in found.items()}
-        known = {name: one if one is not None and one.concludes else None for name, one in gains.items()}
-        rows = {name: None if one is None else (one.value, one.low, one.high) for name, one in known.items()}
+        lines = {name: self.line(name) for name in self.policies}
+        gains = {name: None if line is None else line.against_log for name, line in lines.items()}
+        known = {name: gain if gain is not None and gain.concludes else None for name, gain in gains.items()}
+        rows = {
+            name: None if gain is None else (gain.value, gain.low, gain.high) for name, gain in known.items()
+        }
         return plotting.difference_chart(rows, theme_name=theme)
 
     def summary(self) -> str:
@@ -454,8 +476,8 @@ def compare(
     feedback : Feedback
         The logged rounds.
     policies : name -> maker, or registered names, optional
-        A maker is called with the Past and returns a fresh policy. The name of a registered policy will do for one.
-        COMPARED if not given.
+        A maker is called with the Past and returns a fresh policy. The name of a registered policy will do
+        for one. COMPARED if not given.
     fit_fraction : float
         Share of the rounds, the first ones, that policies are fitted on.
     fit_until : number or datetime, optional
@@ -467,8 +489,9 @@ def compare(
     propensities : "logged", "estimated" or "uniform"
         "estimated" by a conditional logistic model. "uniform" if the caller knows that logging was.
     estimators : sequence of str, optional
-        Which registered estimators to ask. If not given all that the log allows and that assume nothing beyond it:
-        with full information policies are simply played (exact), with propensities DR, SNIPS, IPS and replay.
+        Which registered estimators to ask. If not given all that the log allows and that assume nothing
+        beyond it: with full information policies are simply played (exact), with propensities DR, SNIPS, IPS
+        and replay.
     with_direct : bool
         Ask also those that assume something, such as the direct method.
     reference : str
@@ -510,19 +533,19 @@ def compare(
     asked = chosen_estimators(estimators, later, with_direct)
 
     logged = logged_value(later, confidence=confidence)
-    examination = Examination(
+    evaluation = PolicyEvaluation(
         past, earlier, later, asked, logged=logged, checked=checked, confidence=confidence, seed=seed
     )
-    answers = examination.answers(makers, reference, jobs, progress)
+    answers = evaluation.answers(makers, reference, jobs, progress)
     return Comparison(
-        lines=tuple(line for one in answers.values() for line in one.lines),
-        logged=examination.without_rounds(logged),
+        lines=tuple(line for answer in answers.values() for line in answer.lines),
+        logged=evaluation.without_rounds(logged),
         reference=reference if reference in makers else None,
-        agreement={name: one.agreement for name, one in answers.items()},
+        agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,
         notes=(*notes, *([] if full else [FOLLOWED]), ONE_AT_A_TIME),
-        failures={name: one.failure for name, one in answers.items() if one.failure is not None},
+        failures={name: answer.failure for name, answer in answers.items() if answer.failure is not None},
     )
 
 

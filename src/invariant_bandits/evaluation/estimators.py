@@ -13,7 +13,13 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of
 from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
-from invariant_bandits.evaluation.playing import Player, Progress, played_rewards, replayed_rounds, target_probabilities
+from invariant_bandits.evaluation.playing import (
+    Player,
+    Progress,
+    played_rewards,
+    replayed_rounds,
+    target_probabilities,
+)
 from invariant_bandits.evaluation.reward_model import Predictions, predict_rewards
 from invariant_bandits.logs.external_sort import StoredRows
 from invariant_bandits.logs.feedback import Feedback, Whole
@@ -29,7 +35,8 @@ GIVEN = ("earlier", "predictions", "weights", "baseline", "seed", "confidence", 
 
 
 class Question:
-    """What would this policy have earned in the later rounds of a log? Asked of every estimator that can answer.
+    """What would this policy have earned in the later rounds of a log? Asked of every estimator that can
+    answer.
 
     Parameters
     ----------
@@ -46,7 +53,8 @@ class Question:
     seed : int
         Of what an estimator draws.
     predictions : Predictions, optional
-        Of the later rewards from earlier ones, the same for all policies; made when first asked for if not given.
+        Of the later rewards from earlier ones, the same for all policies; made when first asked for if not
+        given.
     progress : callable, optional
         Called while a policy is played, with the rounds played since the last call.
     """
@@ -133,15 +141,20 @@ class RegisteredEstimator:
     def estimate(self, question: Question) -> Estimate:
         """The answer. The function is given those of GIVEN that it takes."""
         names = [name for name in GIVEN if self.wants(name)]
-        given = question.target if self.takes == "target" else question.policy()
-        return self.kind(question.later, given, **{name: getattr(question, name) for name in names})
+        argument = question.target if self.takes == "target" else question.policy()
+        return self.kind(question.later, argument, **{name: getattr(question, name) for name in names})
 
 
 ESTIMATORS: Registry[RegisteredEstimator] = Registry("estimator", "invariant_bandits.evaluation")
 
 
 def estimator(
-    name: str, *, needs: str = "propensities", takes: str = "target", rank: int = 5, assumption: str | None = None
+    name: str,
+    *,
+    needs: str = "propensities",
+    takes: str = "target",
+    rank: int = 5,
+    assumption: str | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function as an estimator.
 
@@ -152,9 +165,9 @@ def estimator(
     needs : "propensities", "rewards" or "nothing"
         What the log must have. "rewards" are those of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). It is given those of GIVEN that
-        it has as parameters. Where there are very many offered actions, target and feedback.offered are StoredRows, see
-        `Feedback.parts`.
+        Whether the function is called with (feedback, target) or (feedback, policy). It is given those of
+        GIVEN that it has as parameters. Where there are very many offered actions, target and
+        feedback.offered are StoredRows, see `Feedback.parts`.
     rank : int
         The lowest that can answer is preferred.
     assumption : str, optional
@@ -196,10 +209,10 @@ def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[Re
         Whether those that assume something are among all.
     """
     if names is None:
-        found = [one for one in ESTIMATORS if assuming or one.assumption is None]
+        entries = [entry for entry in ESTIMATORS if assuming or entry.assumption is None]
     else:
-        found = [ESTIMATORS.find(name) for name in names]
-    return sorted((one for one in found if one.can_answer(feedback)), key=lambda one: one.rank)
+        entries = [ESTIMATORS.find(name) for name in names]
+    return sorted((entry for entry in entries if entry.can_answer(feedback)), key=lambda entry: entry.rank)
 
 
 MIN_EFFECTIVE = 50.0
@@ -207,14 +220,16 @@ LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
 
 DIRECT_ASSUMPTION = (
-    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does not choose"
-    " and that change slowly; where this fails the interval is wrong however many rounds there are, and a policy that"
-    " learned from the same rewards looks better than it is"
+    "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
+    " not choose and that change slowly; where this fails the interval is wrong however many rounds there"
+    " are, and a policy that learned from the same rewards looks better than it is"
 )
 
 
 @estimator("IPS", rank=2)
-def ips(feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95) -> Estimate:
+def ips(
+    feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
+) -> Estimate:
     """Inverse propensity scoring (Horvitz & Thompson 1952): mean of w·r, w = target / propensity.
 
     Unbiased if the propensities are right. Its variance grows with the weights and with the mean reward.
@@ -236,36 +251,20 @@ def ips(feedback: Feedback, target: Array, *, weights: Array | None = None, conf
         Reward per round.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
-    effective, reasons = support(weights)
-    return estimated(
-        weights * feedback.rewards,
-        ones(feedback.rounds),
-        effective_sample=effective,
-        confidence=confidence,
-        reasons=reasons,
-        rewards=feedback.rewards,
-        expected=0.0,
-        reach=weights,
-    )
+    return _weighted(feedback, weights, weights * feedback.rewards, ones(feedback.rounds), confidence, 0.0)
 
 
 @estimator("SNIPS", rank=1)
-def snips(feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95) -> Estimate:
+def snips(
+    feedback: Feedback, target: Array, *, weights: Array | None = None, confidence: float = 0.95
+) -> Estimate:
     """Self-normalised IPS (Swaminathan & Joachims 2015): Σ w·r / Σ w. Parameters as in `ips`.
 
-    Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that constant.
+    Consistent if the propensities are right up to a factor. A constant added to all rewards moves it by that
+    constant.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
-    effective, reasons = support(weights)
-    return estimated(
-        weights * feedback.rewards,
-        weights,
-        effective_sample=effective,
-        confidence=confidence,
-        reasons=reasons,
-        rewards=feedback.rewards,
-        reach=weights,
-    )
+    return _weighted(feedback, weights, weights * feedback.rewards, weights, confidence)
 
 
 @estimator("DR", rank=0)
@@ -280,7 +279,8 @@ def doubly_robust(
 ) -> Estimate:
     """Doubly robust (Dudík, Langford & Li 2011): mean of Σ_a target·q̂ + w·(r − q̂ of the logged action).
 
-    Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks only).
+    Right if the propensities are right or the reward model q̂ is (see `predict_rewards`: linear, past blocks
+    only).
 
     Parameters
     ----------
@@ -303,12 +303,26 @@ def doubly_robust(
         Reward per round.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
-    effective, reasons = support(weights)
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
-    expected = model.logged
+    gains = model.under(feedback, target) + weights * (feedback.rewards - model.logged)
+    return _weighted(feedback, weights, gains, ones(feedback.rounds), confidence, model.logged)
+
+
+def _weighted(
+    feedback: Feedback,
+    weights: Array,
+    gains: Array,
+    totals: Array,
+    confidence: float,
+    expected: Array | float | None = None,
+) -> Estimate:
+    """Σ gains / Σ totals of rounds whose rewards count by importance weights (n,), unless these have no
+    support.
+    """
+    effective, reasons = support(weights)
     return estimated(
-        model.under(feedback, target) + weights * (feedback.rewards - expected),
-        ones(feedback.rounds),
+        gains,
+        totals,
         effective_sample=effective,
         confidence=confidence,
         reasons=reasons,
@@ -377,10 +391,11 @@ def replay(
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log did.
+    """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log
+    did.
 
-    Right if the propensities are and the environment does not change with time. What is estimated is the policy's mean
-    reward over as many rounds of its own as were accepted.
+    Right if the propensities are and the environment does not change with time. What is estimated is the
+    policy's mean reward over as many rounds of its own as were accepted.
 
     Parameters
     ----------
@@ -431,7 +446,8 @@ def exact(
     confidence: float = 0.95,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing assumed.
+    """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing
+    assumed.
 
     The interval says how far other rounds like these could differ.
 
@@ -464,7 +480,9 @@ def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
 def _mean_reward(rewards: Array, confidence: float) -> Estimate:
     """Of rewards (n,) that the policy in question earned itself."""
     n, once = len(rewards), ones(len(rewards))
-    return estimated(rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once)
+    return estimated(
+        rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once
+    )
 
 
 def ones(rounds: int) -> Array:
@@ -492,15 +510,21 @@ def checked_target(feedback: Feedback, target: Any) -> Any:
 
 
 def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
-    """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if any."""
+    """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if
+    any.
+    """
     rate = 0.0 if feedback.propensities is None else float(feedback.propensities.min())
     expected = feedback.rounds * rate
     missing = 1.0 - accepted / expected
     reasons = []
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
-        reasons.append(f"support missing: {100.0 * missing:.0f} % of what the target plays is never played in the log")
+        reasons.append(
+            f"support missing: {100.0 * missing:.0f} % of what the target plays is never played in the log"
+        )
     if accepted < MIN_EFFECTIVE:
-        reasons.append(f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are needed")
+        reasons.append(
+            f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are needed"
+        )
     return tuple(reasons)
 
 
@@ -514,7 +538,9 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     mean, error = mean_and_error(weights)
     gap = mean - 1.0
     if gap < -max(UNSUPPORTED, 4.0 * error):
-        reasons.append(f"support missing: {-100.0 * gap:.0f} % of what the target plays is never played in the log")
+        reasons.append(
+            f"support missing: {-100.0 * gap:.0f} % of what the target plays is never played in the log"
+        )
     if gap > max(UNSUPPORTED, 4.0 * error):
         reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
     if effective < MIN_EFFECTIVE:

@@ -20,8 +20,8 @@ from invariant_bandits.policies.registry import find_policy
 LATEST = 20_000
 NO_OFFERED = "the log has the chosen actions only, so what others would have earned cannot be known"
 NO_PROPENSITIES = (
-    "the log has no propensities, so what other actions would have earned cannot be known without an assumption;"
-    " `evaluate` offers several: --propensities uniform, --propensities estimated, --direct"
+    "the log has no propensities, so what other actions would have earned cannot be known without an"
+    " assumption; `evaluate` offers several: --propensities uniform, --propensities estimated, --direct"
 )
 
 
@@ -34,10 +34,11 @@ def expected_value(
     features: FeatureOptions | None = None,
     latest: int = LATEST,
 ) -> dict[str, Any]:
-    """What the model's policy would have earned in the later half of the last rounds of its log, as plain values.
+    """What the model's policy would have earned in the later half of the last rounds of its log, as plain
+    values.
 
-    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression that never
-    learns again is evaluated beside it.
+    It is fitted on the earlier half as the model was on all of it: same options, same windows. A regression
+    that never learns again is evaluated beside it.
 
     Parameters
     ----------
@@ -72,7 +73,11 @@ def expected_value(
         )
         whole = keeps_baseline(model.policy_name) or model.arms is not None
         feedback = read.feedback if whole else _centred(read.feedback)
-        edges = None if _are_equal_shares(model.moments, feedback) else _edges_within(model.moments.edges, feedback)
+        edges = (
+            None
+            if _are_equal_shares(model.moments, feedback)
+            else _edges_within(model.moments.edges, feedback)
+        )
         result = compare(feedback, chosen, windows=read.windows, edges=edges)
     except InputError as error:
         return {"known": False, "reason": str(error)}
@@ -81,7 +86,7 @@ def expected_value(
         "fitted_rounds": result.fitted_rounds,
         "played_rounds": result.logged.rounds,
         "logged": str(result.logged),
-        "lines": [found for name in chosen if (found := _plain_line(result, name)) is not None],
+        "lines": [line for name in chosen if (line := _plain_line(result, name)) is not None],
     }
 
 
@@ -120,14 +125,17 @@ def _centred(feedback: Feedback) -> Feedback:
 
 
 def _are_equal_shares(moments: WindowedMoments, feedback: Feedback) -> bool:
-    """Whether windows are equal shares of the log, though times bound them: they end with it and hold equally many."""
+    """Whether windows are equal shares of the log, though times bound them: they end with it and hold equally
+    many.
+    """
     if moments.edges is None or feedback.times is None:
         return True
     return bool(moments.edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2)
 
 
 def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not by time.
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not
+    by time.
 
     The model's own edges as far as they lie within; the half begins and ends where its rounds do.
     """

@@ -1,9 +1,10 @@
 """Estimate: a value with an interval that allows for rewards not seen yet, or a refusal with its reasons.
 
-Every estimator here is a ratio Σ gain_t / Σ weight_t over rounds. Neighbouring rounds may depend on each other, so the
-unit of uncertainty is a block of consecutive rounds. Where rewards are rare, a log that happens to hold few of them
-has both a low value and a small spread, so the interval is the union of Student's t over blocks and of two gamma
-intervals that include one reward more than was seen (`covering_interval` has the formulas).
+Every estimator here is a ratio Σ gain_t / Σ weight_t over rounds. Neighbouring rounds may depend on each
+other, so the unit of uncertainty is a block of consecutive rounds. Where rewards are rare, a log that happens
+to hold few of them has both a low value and a small spread, so the interval is the union of Student's t over
+blocks and of two gamma intervals that include one reward more than was seen (`rare_reward_interval` has the
+formulas).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def mean_and_error(values: Array) -> tuple[float, float]:
 
 
 def scaled_block_sums(values: Array) -> Array:
-    """Sums of (n,) over B blocks, times √(F·B/(B−1)): the sum of their squares estimates the variance of the total.
+    """Sums of (n,) over B blocks, times √(F·B/(B−1)): the sum of their squares estimates the variance of the
+    total.
 
     F ≥ 1 is for blocks that depend on each other (`dependence_of_blocks`). The values should add up to 0.
     """
@@ -38,20 +40,21 @@ def scaled_block_sums(values: Array) -> Array:
 
 
 def dependence_of_blocks(values: Array) -> float:
-    """F: how many times the variance of the total of values (n,) exceeds what B independent blocks make of it.
+    """F: how many times the variance of the total of values (n,) exceeds what B independent blocks make of
+    it.
 
-    Rounds on either side of a boundary between blocks may depend on each other. Thirty block sums cannot show it,
-    120 quarters of blocks can. With q_j their sums, Q_h the mean of q_j·q_{j+h} over j, and σ² = B/(B−1) · the sum of
-    squared block sums,
+    Rounds on either side of a boundary between blocks may depend on each other. Thirty block sums cannot show
+    it, 120 quarters of blocks can. With q_j their sums, Q_h the mean of q_j·q_{j+h} over j, and σ² = B/(B−1)
+    · the sum of squared block sums,
 
         F = 1 + max(0, 2·m·(B−1)·(Q₁ − max(0, (Q₄ + Q₅ + Q₆ + Q₇)/4))/σ²),    m = 2.
 
-    Q₁ is the covariance across a boundary, which counts twice at each of the B−1 boundaries. What quarters a block or
-    more apart have in common is subtracted: it changes slowly (a drifting mean), and the blocks have counted it
-    already. If the covariance decays by a factor c per quarter, all of what crosses a boundary is
-    Q₁·(1 + 2c + 3c² + …) = Q₁/(1−c)²; m = 2 is that for c = 0.29, more than enough for memory that is shorter.
-    Independent rounds have F = 1 in 60 % of logs and 1.02 on average, 1 % in the standard error. F = 1 if there
-    are fewer rounds than quarters.
+    Q₁ is the covariance across a boundary, which counts twice at each of the B−1 boundaries. What quarters a
+    block or more apart have in common is subtracted: it changes slowly (a drifting mean), and the blocks have
+    counted it already. If the covariance decays by a factor c per quarter, all of what crosses a boundary is
+    Q₁·(1 + 2c + 3c² + …) = Q₁/(1−c)²; m = 2 is that for c = 0.29, more than enough for memory that is
+    shorter. Independent rounds have F = 1 in 60 % of logs and 1.02 on average, 1 % in the standard error. F =
+    1 if there are fewer rounds than quarters.
     """
     sums = block_sums(values)
     blocks, squares = len(sums), float(sums @ sums)
@@ -96,13 +99,14 @@ def clustering(values: Array) -> float:
 ALMOST_SYMMETRIC = 1e-4
 
 
-def covering_interval(
+def rare_reward_interval(
     influence: Array, unseen_up: float, unseen_down: float, clustered: float, confidence: float
 ) -> tuple[float, float, float]:
     """Standard error over blocks, and how far the interval reaches below and above the value.
 
-    With z the influences, S_b = √(F·B/(B−1)) · their sums over B blocks, F ≥ 1 for what neighbouring blocks share
-    (`dependence_of_blocks`), D the clustering, u₋ ≤ 0 ≤ u₊ the unseen moves and α = (1 − confidence)/2, the ends are
+    With z the influences, S_b = √(F·B/(B−1)) · their sums over B blocks, F ≥ 1 for what neighbouring blocks
+    share (`dependence_of_blocks`), D the clustering, u₋ ≤ 0 ≤ u₊ the unseen moves and α = (1 − confidence)/2,
+    the ends are
 
         low  = V + min(−t_{B−1}(1−α)·√ΣS², Gamma(z, u₋, α), Gamma(S, D·u₋, α)),
         high = V + max( t_{B−1}(1−α)·√ΣS², Gamma(z, u₊, 1−α), Gamma(S, D·u₊, 1−α)).
@@ -132,10 +136,12 @@ def covering_interval(
 
 
 def _gamma_end(x: Array, u: float, p: float) -> float:
-    """Gamma(x, u, p): the p-quantile of a shifted gamma distribution with mean u and the cumulants of x and u.
+    """Gamma(x, u, p): the p-quantile of a shifted gamma distribution with mean u and the cumulants of x and
+    u.
 
-    With κ₂ = Σx² + u² and κ₃ = 2(Σx³ + u³) its shape is a = 4κ₂³/κ₃², its scale s = κ₃/(2κ₂), and the quantile
-    u − a·s + s·gammaincinv(a, p if s > 0 else 1 − p). Where |κ₃| < 1e-4·κ₂^1.5 it is that of a normal distribution.
+    With κ₂ = Σx² + u² and κ₃ = 2(Σx³ + u³) its shape is a = 4κ₂³/κ₃², its scale s = κ₃/(2κ₂), and the
+    quantile u − a·s + s·gammaincinv(a, p if s > 0 else 1 − p). Where |κ₃| < 1e-4·κ₂^1.5 it is that of a
+    normal distribution.
     """
     k2, k3 = float(x @ x) + u * u, 2.0 * (float((x * x) @ x) + u**3)
     if abs(k3) < ALMOST_SYMMETRIC * k2**1.5 or k2 == 0.0:
@@ -152,8 +158,8 @@ def student_quantile(rounds: int, confidence: float) -> float:
 def unseen_sizes(residuals: Array) -> tuple[float, float]:
     """How far above and below what is expected a reward not seen yet may lie, beyond Gaussian residuals (n,).
 
-    With e the residuals, u⁺ = max(0, Σ(e⁺)³/Σe² − √(2/π)·rms(e)), the mean size of positive residuals by their share
-    in the variance, less what it is for Gaussian ones; u⁻ is the same of −e.
+    With e the residuals, u⁺ = max(0, Σ(e⁺)³/Σe² − √(2/π)·rms(e)), the mean size of positive residuals by
+    their share in the variance, less what it is for Gaussian ones; u⁻ is the same of −e.
     """
     scale = float(np.abs(residuals).max())
     if scale == 0.0:
@@ -161,7 +167,7 @@ def unseen_sizes(residuals: Array) -> tuple[float, float]:
     e = residuals / scale
     squares = float(e @ e)
     gaussian = float(np.sqrt(2.0 / np.pi * squares / len(e)))
-    cubes_above, cubes_below = (float(np.maximum(one, 0.0) @ (e * e)) for one in (e, -e))
+    cubes_above, cubes_below = (float(np.maximum(signed, 0.0) @ (e * e)) for signed in (e, -e))
     above, below = (max(0.0, cubes / squares - gaussian) for cubes in (cubes_above, cubes_below))
     return scale * above, scale * below
 
@@ -230,10 +236,11 @@ class Estimate:
     confidence : float
         Coverage of the interval.
     contributions : Contributions or None
-        Of the rounds, whose ratio of sums is the value. None for a difference, and in comparisons of many rounds.
+        Of the rounds, whose ratio of sums is the value. None for a difference, and in comparisons of many
+        rounds.
     model_errors : array, shape (B, p)
-        What the error of a model adds: one vector of independent standard errors per block, blocks being fully
-        dependent.
+        What the error of a model adds: one vector of independent standard errors per block, blocks being
+        fully dependent.
     """
 
     value: float
@@ -258,7 +265,9 @@ class Estimate:
         if self.rounds != other.rounds or self.confidence != other.confidence:
             raise InputError("estimates must come from the same rounds at the same confidence")
         if self.contributions is None or other.contributions is None:
-            raise InputError("differences are taken of values whose rounds are kept, not of differences or long logs")
+            raise InputError(
+                "differences are taken of values whose rounds are kept, not of differences or long logs"
+            )
         return _concluded(
             (self.contributions, other.contributions),
             confidence=self.confidence,
@@ -293,9 +302,10 @@ def estimated(
 ) -> Estimate:
     """The ratio Σ gains / Σ weights with its interval, or a refusal.
 
-    An estimator that weighs rewards should hand over both, `rewards` and `reach`. Otherwise the gains are taken for
-    rewards that reach the value as they are: an unseen one is as large as the gains are, in a difference it may help
-    one policy and harm the other, and more than two sizes of gain with fewer than 20 other than 0 are refused.
+    An estimator that weighs rewards should hand over both, `rewards` and `reach`. Otherwise the gains are
+    taken for rewards that reach the value as they are: an unseen one is as large as the gains are, in a
+    difference it may help one policy and harm the other, and more than two sizes of gain with fewer than 20
+    other than 0 are refused.
 
     Parameters
     ----------
@@ -314,11 +324,11 @@ def estimated(
     expected : array, shape (n,), or float, optional
         What the estimator expected of each reward, so that only the rest is weighed; the value if not given.
     reach : array, shape (n,), optional
-        By how much Σ gains would move if the reward of a round were one more: the importance weight, or whether the
-        round was accepted.
+        By how much Σ gains would move if the reward of a round were one more: the importance weight, or
+        whether the round was accepted.
     model_errors : array, shape (B, p), optional
-        As in Estimate. Their lengths are added up; the sum is added in quadrature to the standard error and, times
-        Student's t, to the distance of each end from the value.
+        As in Estimate. Their lengths are added up; the sum is added in quadrature to the standard error and,
+        times Student's t, to the distance of each end from the value.
 
     Returns
     -------
@@ -340,7 +350,9 @@ def estimated(
         expected = whole.value if expected is None else expected
         residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
         whole = replace(whole, residuals=residuals, reach=reach)
-    if any(array.shape != gains.shape for array in (weights, whole.residuals, gains if reach is None else reach)):
+    if any(
+        array.shape != gains.shape for array in (weights, whole.residuals, gains if reach is None else reach)
+    ):
         raise InputError(f"weights, rewards, expected and reach must have the shape of gains, {gains.shape}")
     return _concluded(
         (whole,),
@@ -352,9 +364,9 @@ def estimated(
     )
 
 
-def _only_array(name: str, given: Array | Sequence[Array]) -> Array:
+def _only_array(name: str, values: Array | Sequence[Array]) -> Array:
     """An array (n,), given as it is or as the only one of a list."""
-    array = np.asarray(given, dtype=np.float64)
+    array = np.asarray(values, dtype=np.float64)
     array = array[0] if array.ndim == 2 and len(array) == 1 else array
     if array.ndim != 1:
         raise InputError(f"{name} must be one array of shape (n,), got shape {array.shape}")
@@ -362,7 +374,9 @@ def _only_array(name: str, given: Array | Sequence[Array]) -> Array:
 
 
 def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
-    """Why rewards (n,) cannot say how large others may be; empty if they can. The size of rewards is no reason."""
+    """Why rewards (n,) cannot say how large others may be; empty if they can. The size of rewards is no
+    reason.
+    """
     if len(rewards) == 0:
         return ()
     values, counts = np.unique(rewards, return_counts=True)
@@ -371,7 +385,9 @@ def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
     different = len(rewards) - int(counts.max())
     if len(values) > 2 and different < FEWEST_DIFFERENT:
         common = values[counts.argmax()]
-        return (f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",)
+        return (
+            f"{different} rewards differ from {common:g}, {FEWEST_DIFFERENT} are needed to know their sizes",
+        )
     return ()
 
 
@@ -409,14 +425,14 @@ def _ends(parts: Sequence[Contributions], confidence: float) -> tuple[float, flo
     influence = parts[0].influence - sum(part.influence for part in parts[1:])
     up, down = _unseen_moves(parts)
     clustered = max(clustering(influence), _clustering_of_rewards(parts))
-    return covering_interval(influence, up, down, clustered, confidence)
+    return rare_reward_interval(influence, up, down, clustered, confidence)
 
 
 def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
     """How far one reward not seen yet may move the value, or the difference, up (≥ 0) and down (≤ 0).
 
-    A reward of one round enters both values of a difference, which it then moves by the difference of its reaches;
-    where a reach is not known, it may move one up and the other down.
+    A reward of one round enters both values of a difference, which it then moves by the difference of its
+    reaches; where a reach is not known, it may move one up and the other down.
     """
     if len(parts) == 2 and any(part.reach is None for part in parts):
         (up, down), (other_up, other_down) = (_unseen_moves((part,)) for part in parts)
@@ -426,11 +442,14 @@ def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
         above, below = unseen_sizes(part.residuals)
         higher = higher + sign * above * part.reach_of_value
         lower = lower - sign * below * part.reach_of_value
-    return max(0.0, float(higher.max()), float(lower.max())), min(0.0, float(higher.min()), float(lower.min()))
+    return max(0.0, float(higher.max()), float(lower.max())), min(
+        0.0, float(higher.min()), float(lower.min())
+    )
 
 
 def _clustering_of_rewards(parts: Sequence[Contributions]) -> float:
-    """1 + (D − 1)·ρ: the clustering D of the centred residuals, of which the reach M lets ρ = (ΣM)²/(nΣM²) through.
+    """1 + (D − 1)·ρ: the clustering D of the centred residuals, of which the reach M lets ρ = (ΣM)²/(nΣM²)
+    through.
 
     For a difference M is that of the reaches, D the larger one of both. All of it where a reach is not known.
     """

@@ -1,4 +1,6 @@
-"""From a log, as it lies there, to Feedback: features learned from the rounds that policies are fitted on, only."""
+"""From a log, as it lies there, to Feedback: features learned from the rounds that policies are fitted on,
+only.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ from invariant_bandits.logs.reader import Rounds, reader_of
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
 
 CHOSEN_ONLY = (
-    "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what another"
-    " policy would have done, let alone earned. Log all offered actions (a column of lists, or one row per action with"
-    " a round id); `fit` still says what is stable in this log and what drifts"
+    "the log has the chosen actions only: which others were offered is not in it, so it cannot be known what"
+    " another policy would have done, let alone earned. Log all offered actions (a column of lists, or one"
+    " row per action with a round id); `fit` still says what is stable in this log and what drifts"
 )
 PER_ROUND = ("rewards", "times", "action", "propensity", "offered_counts", "position")
 PER_ROW = ("offered", "all_rewards", "offered_arms")
 SORTED = "the rounds were not in the order of time and have been sorted by it"
-UNIFORM_LOG = "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
+UNIFORM_LOG = (
+    "the log does not say which action was chosen; 'the log' is here a choice at random among the offered"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +89,9 @@ def read_feedback(
 ) -> LoggedFeedback:
     """Read the rounds of a log, in time order. The log must have its offered actions.
 
-    What belongs to a round is kept in memory. So are features of the offered actions if they are at most 128 MB; else
-    they are kept in a temporary file (in TMPDIR) until nobody needs them any more, and are read part by part.
+    What belongs to a round is kept in memory. So are features of the offered actions if they are at most 128
+    MB; else they are kept in a temporary file (in TMPDIR) until nobody needs them any more, and are read part
+    by part.
 
     Parameters
     ----------
@@ -123,14 +128,14 @@ def read_feedback(
     >>> ib.read_feedback(table).feedback
     Feedback(rounds=200, dim=2, 3 actions, without propensities)
     """
-    schema, told = named_features(schema, features)
-    given = open_log(source, schema)
-    if not given.schema.has_offered:
+    schema, selected = named_features(schema, features)
+    opened = open_log(source, schema)
+    if not opened.schema.has_offered:
         raise InputError(CHOSEN_ONLY)
-    log = in_time_order(given)
-    options = told or FeatureOptions()
+    log = in_time_order(opened)
+    options = selected or FeatureOptions()
     expanding = read_feature_map(log, options=options)
-    quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not given else [])]
+    quality, notes = QualityReport(), [*log.notes, *([SORTED] if log is not opened else [])]
     gathered = _Gathered(latest)
     for batch in read_rounds(log, feature_map=expanding, report=quality, latest=latest):
         gathered.add(batch)
@@ -149,7 +154,9 @@ def read_feedback(
     if isinstance(expanding, ArmFeatures):
         raw = replace(raw, arm_features=expanding)
         arms = gathered.offered_arms
-        return LoggedFeedback(raw, log.schema, expanding, quality, windows, (), tuple(notes), gathered.positions, arms)
+        return LoggedFeedback(
+            raw, log.schema, expanding, quality, windows, (), tuple(notes), gathered.positions, arms
+        )
     pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
     return LoggedFeedback(
         raw.mapped(pruned.feature_map.standardise),
@@ -176,8 +183,8 @@ def _price(latest: int, rounds: int) -> str:
     """What a sample costs, in words."""
     wider = np.sqrt(rounds / latest)
     return (
-        f"only the last {latest:,} of {rounds:,} rounds were taken: intervals are about {wider:.2g} times as wide as"
-        " all would make them, and say nothing of the time before"
+        f"only the last {latest:,} of {rounds:,} rounds were taken: intervals are about {wider:.2g} times as"
+        " wide as all would make them, and say nothing of the time before"
     )
 
 
@@ -228,7 +235,10 @@ class _Gathered:
         order = _time_order(times, self.rounds, self.latest, notes)
         starts, sizes = (np.cumsum(counts) - counts)[order], counts[order]
         per_round = {name: self._joined(name, order) for name in ("rewards", "action", "propensity")}
-        per_row = {name: one.taken(starts, sizes) if one.used else None for name, one in self._per_row.items()}
+        per_row = {
+            name: collector.taken(starts, sizes) if collector.used else None
+            for name, collector in self._per_row.items()
+        }
         times = None if times is None else times[order]
         self.positions, self.offered_arms = self._joined("position", order), per_row["offered_arms"]
         if per_round["action"] is None:
@@ -285,26 +295,30 @@ class LoggedPolicyValue:
 
     def gap(self, estimator: str) -> tuple[float, float]:
         """Estimated value less what was earned, and its standard error: the logs are independent."""
-        one = self.estimates[estimator]
-        return one.value - self.earned.value, float(np.hypot(one.standard_error, self.earned.standard_error))
+        estimate = self.estimates[estimator]
+        return estimate.value - self.earned.value, float(
+            np.hypot(estimate.standard_error, self.earned.standard_error)
+        )
 
     def covers(self, estimator: str) -> bool:
         """Whether the interval of an estimator holds what was earned."""
-        one = self.estimates[estimator]
-        return bool(one.concludes and one.low <= self.earned.value <= one.high)
+        estimate = self.estimates[estimator]
+        return bool(estimate.concludes and estimate.low <= self.earned.value <= estimate.high)
 
     @property
     def concludes(self) -> bool:
         """Whether any of the estimates may be used."""
-        return any(one.concludes for one in self.estimates.values())
+        return any(estimate.concludes for estimate in self.estimates.values())
 
     def summary(self) -> str:
         """A table a person can read."""
         lines = [f"In its own log the policy earned {self.earned} per round ({self.earned.rounds:,} rounds)."]
-        lines += [f"In the {next(iter(self.estimates.values())).rounds:,} rounds of the other log it would have earned"]
-        for name, one in self.estimates.items():
-            words = f"  {name:<6} {one}, effective rounds {one.effective_sample:,.0f}"
-            if one.concludes:
+        lines += [
+            f"In the {next(iter(self.estimates.values())).rounds:,} rounds of the other log it would have earned"
+        ]
+        for name, estimate in self.estimates.items():
+            words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
+            if estimate.concludes:
                 gap, error = self.gap(name)
                 inside = "holds" if self.covers(name) else "does not hold"
                 words += f"; {inside} what it earned (difference {gap:+.3g} ± {error:.2g})"
@@ -326,9 +340,9 @@ def value_of_logged(
 ) -> LoggedPolicyValue:
     """Estimate from one log what the policy that wrote another would have earned.
 
-    The policy is taken for one that chooses each arm as often as its log says, position by position if both logs have
-    positions, whatever the context. That is right for policies that do not look at the context, whose rounds in both
-    logs are alike. The error of these shares is part of the intervals.
+    The policy is taken for one that chooses each arm as often as its log says, position by position if both
+    logs have positions, whatever the context. That is right for policies that do not look at the context,
+    whose rounds in both logs are alike. The error of these shares is part of the intervals.
 
     Parameters
     ----------
@@ -361,12 +375,16 @@ def value_of_logged(
     >>> result.covers("DR"), result.covers("SNIPS")
     (True, True)
     """
-    own = _PolicyLog(policy_log if isinstance(policy_log, Log) else open_log(policy_log, schema, catalogue=catalogue))
+    own = _PolicyLog(
+        policy_log if isinstance(policy_log, Log) else open_log(policy_log, schema, catalogue=catalogue)
+    )
     opened = from_log if isinstance(from_log, Log) else open_log(from_log, schema, catalogue=catalogue)
     _require_labels("from_log", opened)
     read = read_feedback(opened, features=features, keep_going=True)
     if read.feedback.propensities is None:
-        raise InputError("from_log has no propensities: what the policy would have earned in it cannot be known")
+        raise InputError(
+            "from_log has no propensities: what the policy would have earned in it cannot be known"
+        )
     labels = opened.arms.labels
     shares = own.shares(use_positions=read.positions is not None)
     target = _target(read, labels, shares)
@@ -374,10 +392,10 @@ def value_of_logged(
     doubt = own.error_of_shares(_mean_rewards(read, len(labels)), labels)
     estimates = {}
     for name, estimate in ASKED.items():
-        one = _with_error(estimate(read.feedback, target, confidence=confidence), doubt)
+        answer = _with_error(estimate(read.feedback, target, confidence=confidence), doubt)
         for reason in reasons:
-            one = one.refused(reason)
-        estimates[name] = one
+            answer = answer.refused(reason)
+        estimates[name] = answer
     by_position = "position by position" if len(shares) > 1 else "in all rounds alike"
     note = f"the policy is taken to choose as often as its log says, {by_position}, whatever the context"
     return LoggedPolicyValue(own.earned(confidence), estimates, shares, (note, *read.notes))
@@ -405,11 +423,13 @@ class _PolicyLog:
 
     def shares(self, *, use_positions: bool) -> dict[float | None, dict[str, float]]:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
-        found: dict[float | None, dict[str, float]] = {None: self._shares(np.ones(len(self.arms), dtype=bool))}
+        by_position: dict[float | None, dict[str, float]] = {
+            None: self._shares(np.ones(len(self.arms), dtype=bool))
+        }
         if use_positions and self.positions is not None:
             for position in np.unique(self.positions[np.isfinite(self.positions)]).tolist():
-                found[position] = self._shares(self.positions == position)
-        return found
+                by_position[position] = self._shares(self.positions == position)
+        return by_position
 
     def _shares(self, inside: Array) -> dict[str, float]:
         counts = np.bincount(self.arms[inside], minlength=len(self.labels)) / inside.sum()
@@ -420,7 +440,9 @@ class _PolicyLog:
         missing = float(np.mean(~np.isin(self.labels[self.arms], known)))
         if missing <= UNSUPPORTED:
             return ()
-        return (f"support missing: {100.0 * missing:.0f} % of what the policy plays is no arm of the other log",)
+        return (
+            f"support missing: {100.0 * missing:.0f} % of what the policy plays is no arm of the other log",
+        )
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
         """Standard error that shares from so many rounds cause in the value, arms being worth `means` (A,)."""
@@ -438,12 +460,20 @@ class _PolicyLog:
 
 def _require_labels(name: str, log: Log) -> None:
     if not log.schema.labelled:
-        raise InputError(f"{name} must have a column with labels of arms: which policy chose what is not in it")
+        raise InputError(
+            f"{name} must have a column with labels of arms: which policy chose what is not in it"
+        )
 
 
-def _target(read: LoggedFeedback, labels: tuple[str, ...], shares: Mapping[float | None, Mapping[str, float]]) -> Any:
-    """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has any."""
-    table = {key: np.array([one.get(label, 0.0) for label in labels]) for key, one in shares.items()}
+def _target(
+    read: LoggedFeedback, labels: tuple[str, ...], shares: Mapping[float | None, Mapping[str, float]]
+) -> Any:
+    """Probabilities of all offered arms (rows,): the shares, among the offered ones; equal ones if none has
+    any.
+    """
+    table = {
+        key: np.array([of_labels.get(label, 0.0) for label in labels]) for key, of_labels in shares.items()
+    }
 
     def of_part(start: int, part: Feedback, arms: Array) -> Array:
         own = np.empty((part.rounds, len(labels)))
@@ -456,19 +486,24 @@ def _target(read: LoggedFeedback, labels: tuple[str, ...], shares: Mapping[float
         even = np.repeat(1.0 / part.counts, part.counts)
         return np.where(sums > 0.0, chances / np.where(sums > 0.0, sums, 1.0), even)
 
-    return collected(of_part(*one) for one in in_parts(read.feedback, read.offered_arms))
+    return collected(of_part(*of_labels) for of_labels in in_parts(read.feedback, read.offered_arms))
 
 
 def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
     """Mean reward of the logged rounds of every arm (A,), 0 for those that were never played."""
     chosen = read.feedback.of_logged(read.offered_arms).astype(np.int64)
     plays = np.bincount(chosen, minlength=arms)
-    return np.asarray(np.bincount(chosen, weights=read.feedback.rewards, minlength=arms) / np.maximum(plays, 1))
+    return np.asarray(
+        np.bincount(chosen, weights=read.feedback.rewards, minlength=arms) / np.maximum(plays, 1)
+    )
 
 
-def _with_error(one: Estimate, error: float) -> Estimate:
+def _with_error(estimate: Estimate, error: float) -> Estimate:
     """The same estimate with one more source of error, a standard error that is independent of its own."""
-    beyond = student_quantile(one.rounds, one.confidence) * error
-    low, high = one.value - np.hypot(one.value - one.low, beyond), one.value + np.hypot(one.high - one.value, beyond)
-    both = float(np.hypot(one.standard_error, error))
-    return replace(one, low=float(low), high=float(high), standard_error=both, contributions=None)
+    beyond = student_quantile(estimate.rounds, estimate.confidence) * error
+    low, high = (
+        estimate.value - np.hypot(estimate.value - estimate.low, beyond),
+        estimate.value + np.hypot(estimate.high - estimate.value, beyond),
+    )
+    both = float(np.hypot(estimate.standard_error, error))
+    return replace(estimate, low=float(low), high=float(high), standard_error=both, contributions=None)

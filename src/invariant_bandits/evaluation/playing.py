@@ -1,4 +1,6 @@
-"""How a policy meets logged rounds: following the log, replaying it by rejection, or playing with full information."""
+"""How a policy meets logged rounds: following the log, replaying it by rejection, or playing with full
+information.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ Progress: TypeAlias = Callable[[int], None]
 class Player(Protocol):
     """What evaluation needs of a policy: no more than `simulate` does.
 
-    If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what `select`
-    returns. If it has `dim`, that must be the number of the log's features.
+    If it also has `propensities`, they are its chances of each action; else it is taken to be certain of what
+    `select` returns. If it has `dim`, that must be the number of the log's features.
     """
 
     def select(self, features: Any) -> int:
@@ -36,8 +38,8 @@ def target_probabilities(
 ) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
-    In every round it decides with what it has learned from the *logged* actions and rewards of all earlier rounds, and
-    then learns the logged one.
+    In every round it decides with what it has learned from the *logged* actions and rewards of all earlier
+    rounds, and then learns the logged one.
 
     Parameters
     ----------
@@ -63,33 +65,44 @@ def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
     """Probabilities (rows,) of one part; they are checked all at once."""
     result = np.empty(len(feedback.offered))
     starts = feedback.starts.tolist()
-    told = getattr(policy, "propensities", None) or partial(own_propensities, policy)
-    for t, (action, reward) in enumerate(zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)):
+    propensities = getattr(policy, "propensities", None) or partial(own_propensities, policy)
+    for t, (action, reward) in enumerate(
+        zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
+    ):
         features = feedback.offered[starts[t] : starts[t + 1]]
-        chances = told(features)
+        chances = propensities(features)
         if np.shape(chances) != (len(features),):
             raise _not_probabilities(len(features), chances)
         result[starts[t] : starts[t + 1]] = chances
         policy.update(features[action], reward - baseline, offered=features, action=action)
     sums = feedback.sums_per_round(result)
-    wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | (np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0))
+    wrong = np.flatnonzero(
+        ~(np.abs(sums - 1.0) < 1e-6) | (np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0)
+    )
     if len(wrong):
-        raise _not_probabilities(int(feedback.counts[wrong[0]]), result[starts[wrong[0]] : starts[wrong[0] + 1]])
+        raise _not_probabilities(
+            int(feedback.counts[wrong[0]]), result[starts[wrong[0]] : starts[wrong[0] + 1]]
+        )
     return result
 
 
-def _not_probabilities(actions: int, given: Any) -> InputError:
-    return InputError(f"propensities must be {actions} probabilities that add up to 1, got {given}")
+def _not_probabilities(actions: int, values: Any) -> InputError:
+    return InputError(f"propensities must be {actions} probabilities that add up to 1, got {values}")
 
 
 def replayed_rounds(
-    policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0, progress: Progress | None = None
+    policy: Player,
+    feedback: Feedback,
+    *,
+    seed: int = 0,
+    baseline: float = 0.0,
+    progress: Progress | None = None,
 ) -> Whole:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
-    Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the propensity
-    of the logged action and p_min the smallest in the log, so that every round is accepted with the same
-    probability whatever it offers. Under uniform logging over K actions every match is accepted.
+    Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
+    propensity of the logged action and p_min the smallest in the log, so that every round is accepted with
+    the same probability whatever it offers. Under uniform logging over K actions every match is accepted.
 
     Parameters
     ----------
@@ -161,8 +174,8 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
         Rows of feedback.offered.
     """
     _check_playable(policy, feedback)
-    found = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
-    return np.concatenate(found)
+    rows = [feedback.starts[start] + _played(policy, part, baseline) for start, part in in_parts(feedback)]
+    return np.concatenate(rows)
 
 
 def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
@@ -198,4 +211,6 @@ def _check_playable(policy: Player, feedback: Feedback) -> None:
 def _check_dim(policy: Player, feedback: Feedback) -> None:
     taken = getattr(policy, "dim", feedback.dim)
     if taken != feedback.dim:
-        raise InputError(f"policy must take {feedback.dim} features, as the log has, got one that takes {taken}")
+        raise InputError(
+            f"policy must take {feedback.dim} features, as the log has, got one that takes {taken}"
+        )

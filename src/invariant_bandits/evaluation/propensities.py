@@ -1,4 +1,6 @@
-"""Propensities that the log does not hold, estimated: a conditional logistic model of which action was chosen."""
+"""Propensities that the log does not hold, estimated: a conditional logistic model of which action was
+chosen.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,7 @@ from invariant_bandits.logs.feedback import Feedback
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
 BENDING_PARTS = 8
-CONSTANT = (
-    1e-20  # of its mean square: a feature that varies less within rounds, such as one of the context, says nothing
-)
+CONSTANT = 1e-20  # of its mean square: a feature that varies less within rounds, such as one of the context, says nothing
 
 
 def estimate_propensities(
@@ -26,9 +26,9 @@ def estimate_propensities(
 ) -> Any:
     """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
-    Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first gets that of
-    the second (choices are predicted here, never rewards). Assumes that the logging policy saw nothing but these
-    features and chose by a score linear in them: look at `calibration` of the result.
+    Every block of rounds gets the θ of all blocks before it and of `earlier`. Without `earlier` the first
+    gets that of the second (choices are predicted here, never rewards). Assumes that the logging policy saw
+    nothing but these features and chose by a score linear in them: look at `calibration` of the result.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ def estimate_propensities(
     number_between("floor", floor, 0.0, 1.0)
     whole_number("blocks", blocks, 2)
     if feedback.rounds < 2 * blocks:
-        raise InputError(f"at least {2 * blocks} rounds are needed for {blocks} blocks, got {feedback.rounds}")
+        raise InputError(
+            f"at least {2 * blocks} rounds are needed for {blocks} blocks, got {feedback.rounds}"
+        )
     edges = np.linspace(0, feedback.rounds, blocks + 1).round().astype(int)
     chances = RowCollector()
     theta = np.zeros(feedback.dim)
@@ -81,9 +83,10 @@ def estimate_propensities(
 def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
     """θ of the conditional logistic model of the logged actions, by Newton's method.
 
-    The penalty on every coefficient is worth one round in which its feature has its usual spread, so that choices that
-    a feature predicts perfectly do not send it to infinity. Of rounds in many parts, a few parts say how the likelihood
-    bends, all of them how it slopes: steps are a little less good, the maximum is the same.
+    The penalty on every coefficient is worth one round in which its feature has its usual spread, so that
+    choices that a feature predicts perfectly do not send it to infinity. Of rounds in many parts, a few parts
+    say how the likelihood bends, all of them how it slopes: steps are a little less good, the maximum is the
+    same.
 
     Parameters
     ----------
@@ -167,7 +170,7 @@ ENOUGH_FOR_BINS = 1_000_000  # propensities of so many actions say where bins en
 
 
 @dataclass(frozen=True)
-class Check:
+class PropensityCheck:
     """One comparison of what the propensities promise with what was seen.
 
     Attributes
@@ -197,7 +200,9 @@ class Check:
     @property
     def gap_in_words(self) -> str:
         """The gap with its unit."""
-        return f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else f"{100.0 * self.gap:+.1f} %"
+        return (
+            f"{self.gap:+.2f} standard deviations" if self.kind == "feature" else f"{100.0 * self.gap:+.1f} %"
+        )
 
     @property
     def z(self) -> float:
@@ -210,7 +215,7 @@ class Check:
         return 0.0 if difference < 1e-6 else float("inf")
 
 
-def checks_of_all(feedback: Feedback, bins: int) -> list[Check]:
+def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
     """Checks for propensities of all offered actions (rows,)."""
     every = feedback.offered_propensities
     sums = feedback.per_round(lambda part, chances: part.sums_per_round(chances), every)
@@ -233,16 +238,23 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[Check]:
         of_features[0] += mean.sum(axis=0)
         of_features[1] += features[part.logged_rows].sum(axis=0)
         of_features[2] += (chances[:, None] * away**2).sum(axis=0)
-    names = [("bin", f"propensity {low:.3f} to {edges[min(b + 1, len(edges) - 1)]:.3f}") for b, low in enumerate(edges)]
+    names = [
+        ("bin", f"propensity {low:.3f} to {edges[min(b + 1, len(edges) - 1)]:.3f}")
+        for b, low in enumerate(edges)
+    ]
     groups = [*names[:bins], *[("none", "")] * (bins - len(names))]
     groups += [("position", f"position {k}") for k in range(most)]
-    checks = [Check("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
+    checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
     for (kind, name), (rows, expected, chosen, variance) in zip(groups, shares.tolist(), strict=True):
         if rows:
-            checks.append(Check(kind, name, expected / rows, chosen / rows, float(np.sqrt(variance)) / rows))
+            checks.append(
+                PropensityCheck(kind, name, expected / rows, chosen / rows, float(np.sqrt(variance)) / rows)
+            )
     expected, observed, error = of_features[0], of_features[1], np.sqrt(of_features[2])
     numbers = np.column_stack([expected, observed, error]) / feedback.rounds
-    return checks + [Check("feature", f"feature {j}", *row) for j, row in enumerate(numbers.tolist())]
+    return checks + [
+        PropensityCheck("feature", f"feature {j}", *row) for j, row in enumerate(numbers.tolist())
+    ]
 
 
 def _adding_up(part: Feedback) -> Array:
@@ -253,8 +265,8 @@ def _adding_up(part: Feedback) -> Array:
 
 def _some_chances(feedback: Feedback) -> Array:
     """Propensities of all offered actions or, of a log in parts, of enough of them, evenly spread."""
-    found = [_adding_up(part) for part in _spread_parts(feedback)]
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    chances = [_adding_up(part) for part in _spread_parts(feedback)]
+    return chances[0] if len(chances) == 1 else np.concatenate(chances)
 
 
 def _spread_parts(feedback: Feedback) -> Iterator[Feedback]:
@@ -266,7 +278,8 @@ def _spread_parts(feedback: Feedback) -> Iterator[Feedback]:
 
 
 def _share(part: Feedback, chances: Array, inside: Array) -> tuple[float, float, float, float]:
-    """How many actions are `inside` (rows,), their expected and their observed choices, and the variance of these.
+    """How many actions are `inside` (rows,), their expected and their observed choices, and the variance of
+    these.
 
     A round's chance of one of them is a Bernoulli's.
     """
@@ -275,8 +288,10 @@ def _share(part: Feedback, chances: Array, inside: Array) -> tuple[float, float,
     return float(inside.sum()), float(expected.sum()), chosen, float((expected * (1.0 - expected)).sum())
 
 
-def checks_of_logged(feedback: Feedback) -> list[Check]:
-    """Checks for propensities of the logged actions only (n,): weighted by them, do these look like all offered?"""
+def checks_of_logged(feedback: Feedback) -> list[PropensityCheck]:
+    """Checks for propensities of the logged actions only (n,): weighted by them, do these look like all
+    offered?
+    """
     most = min(int(feedback.counts.max()), MOST_POSITIONS)
     names = [("all", "all actions"), *(("position", f"position {k}") for k in range(most))]
     names += [("feature", f"feature {j}") for j in range(feedback.dim)]
@@ -289,12 +304,17 @@ def checks_of_logged(feedback: Feedback) -> list[Check]:
         features = standardised(part)
         for j in range(feedback.dim):
             sums[1 + most + j].add(part, features[:, j])
-    return [one.check(kind, name, len(feedback.offered)) for (kind, name), one in zip(names, sums, strict=True)]
+    return [
+        total.check(kind, name, len(feedback.offered))
+        for (kind, name), total in zip(names, sums, strict=True)
+    ]
 
 
 @dataclass
 class _Weighted:
-    """Sums of a value over all offered actions, and from the logged ones by weighting; how the rounds' differ."""
+    """Sums of a value over all offered actions, and from the logged ones by weighting; how the rounds'
+    differ.
+    """
 
     offered: float = 0.0
     weighted: float = 0.0
@@ -316,11 +336,11 @@ class _Weighted:
         self.offered += float(total.sum())
         self.weighted += float(weighted.sum())
 
-    def check(self, kind: str, name: str, rows: int) -> Check:
+    def check(self, kind: str, name: str, rows: int) -> PropensityCheck:
         """Means per offered action."""
         scale = rows if kind == "feature" else max(self.offered, 1e-12)
         error = float(np.sqrt(self.squares / self.rounds) * np.sqrt(self.rounds)) / scale
-        return Check(kind, name, self.offered / scale, self.weighted / scale, error)
+        return PropensityCheck(kind, name, self.offered / scale, self.weighted / scale, error)
 
 
 def _positions(part: Feedback) -> Array:
@@ -329,7 +349,9 @@ def _positions(part: Feedback) -> Array:
 
 
 def _standardised(feedback: Feedback) -> Callable[[Feedback], Array]:
-    """Part -> offered features (rows, p) in standard deviations; zero where they, or all but rounding, are constant."""
+    """Part -> offered features (rows, p) in standard deviations; zero where they, or all but rounding, are
+    constant.
+    """
     rows, dim = len(feedback.offered), feedback.dim
     sums, largest = np.zeros(dim), np.zeros(dim)
     for part in feedback.parts():
@@ -356,7 +378,7 @@ class Calibration:
 
     Attributes
     ----------
-    checks : tuple of Check
+    checks : tuple of PropensityCheck
         One per comparison.
     p_value : float
         Of the worst one, corrected for how many there are.
@@ -366,20 +388,22 @@ class Calibration:
         Number of rounds n.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[PropensityCheck, ...]
     p_value: float
     level: float
     rounds: int
 
     @property
-    def worst(self) -> Check | None:
+    def worst(self) -> PropensityCheck | None:
         """The most significant check whose gap matters (MATERIAL: 2 % or 0.02 standard deviations)."""
         large = [check for check in self.checks if abs(check.gap) > MATERIAL]
         return max(large, key=lambda check: check.z, default=None)
 
     @property
-    def harmless(self) -> Check | None:
-        """The most significant check whose gap is too small to matter, if chance does not explain it at `level`."""
+    def harmless(self) -> PropensityCheck | None:
+        """The most significant check whose gap is too small to matter, if chance does not explain it at
+        `level`.
+        """
         small = [check for check in self.checks if abs(check.gap) <= MATERIAL]
         worst = max(small, key=lambda check: check.z, default=None)
         return worst if worst is not None and _corrected(worst.z, len(self.checks)) < self.level else None
@@ -387,7 +411,8 @@ class Calibration:
     def named(self, names: Sequence[str]) -> Calibration:
         """The same checks with the names (p,) of the features."""
         checks = [
-            replace(one, name=names[int(one.name.split()[1])]) if one.kind == "feature" else one for one in self.checks
+            replace(check, name=names[int(check.name.split()[1])]) if check.kind == "feature" else check
+            for check in self.checks
         ]
         return replace(self, checks=tuple(checks))
 
@@ -413,22 +438,23 @@ class Calibration:
         """A table a person can read."""
         lines = [f"{'check':<28} {'expected':>9} {'observed':>9} {'std. err.':>9} {'z':>6}"]
         lines += [
-            f"{one.name:<28} {one.expected:>9.4f} {one.observed:>9.4f} {one.standard_error:>9.4f} {one.z:>6.1f}"
-            for one in self.checks
+            f"{check.name:<28} {check.expected:>9.4f} {check.observed:>9.4f} {check.standard_error:>9.4f}"
+            f" {check.z:>6.1f}"
+            for check in self.checks
         ]
         return "\n".join([*lines, self.words])
 
 
 def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> Calibration:
-    """Check the propensities of the feedback against its choices.
+    """PropensityCheck the propensities of the feedback against its choices.
 
     With the propensities of all offered actions: do they add up to 1, are actions of each bin of predicted
-    propensity, each position and each feature chosen as often as predicted? With those of the logged actions only: for
-    any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions. The choices f = 1,
-    positions and features are tried. That also fails if some offered actions are never played: weights cannot make up
-    for them.
-    Right propensities are flagged with probability at most `level`, in large samples (Bonferroni over z-tests, each
-    round's error having mean zero given the rounds before). Estimated ones are flagged a little more often.
+    propensity, each position and each feature chosen as often as predicted? With those of the logged actions
+    only: for any f, the mean of f(logged)/propensity must be that of the sum of f over the offered actions.
+    The choices f = 1, positions and features are tried. That also fails if some offered actions are never
+    played: weights cannot make up for them. Right propensities are flagged with probability at most `level`,
+    in large samples (Bonferroni over z-tests, each round's error having mean zero given the rounds before).
+    Estimated ones are flagged a little more often.
 
     Parameters
     ----------
@@ -457,7 +483,9 @@ def calibration(feedback: Feedback, *, bins: int = 10, level: float = 0.01) -> C
     probability("level", level)
     if feedback.propensities is None:
         raise InputError("propensities are missing: there is nothing to check")
-    checks = checks_of_logged(feedback) if feedback.offered_propensities is None else checks_of_all(feedback, bins)
+    checks = (
+        checks_of_logged(feedback) if feedback.offered_propensities is None else checks_of_all(feedback, bins)
+    )
     large = [check for check in checks if abs(check.gap) > MATERIAL]
     worst = max((check.z for check in large), default=0.0)
     return Calibration(tuple(checks), _corrected(worst, len(checks)), level, feedback.rounds)

@@ -1,4 +1,6 @@
-"""Rewards predicted from the past only: ridge regression within blocks of time, with a baseline that may move."""
+"""Rewards predicted from the past only: ridge regression within blocks of time, with a baseline that may
+move.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Predictions:
 
     def under(self, feedback: Feedback, target: Any) -> Array:
         """Predicted rewards (n,) of the rounds under a target policy with probabilities (rows,)."""
-        return feedback.per_round(lambda part, own, model: part.sums_per_round(own * model), target, self.values)
+        return feedback.per_round(
+            lambda part, own, model: part.sums_per_round(own * model), target, self.values
+        )
 
     def errors_under(self, feedback: Feedback, target: Any) -> Array:
         """What the coefficients' errors cause in the mean prediction under a target policy.
@@ -57,8 +61,8 @@ class Predictions:
         Returns
         -------
         array, shape (blocks, p)
-            Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so the rows
-            are to be added up as if fully dependent.
+            Row b holds independent standard errors. Coefficients of neighbouring blocks share their past, so
+            the rows are to be added up as if fully dependent.
         """
         sums = np.zeros_like(self.centers)
         for start, part, chances in in_parts(feedback, target):
@@ -79,8 +83,8 @@ class Predictions:
 def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Predictions:
     """Predict every block of rounds from the logged actions and rewards of the blocks before it.
 
-    Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward does not
-    bend them. The ridge is worth p rounds. Baseline: mean reward of the block before.
+    Slopes: ridge regression on features and rewards centred within blocks, so that a drifting mean reward
+    does not bend them. The ridge is worth p rounds. Baseline: mean reward of the block before.
 
     Parameters
     ----------
@@ -123,8 +127,8 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         values, own = np.empty(len(part.offered)), block[start : start + part.rounds]
         for b in np.unique(own):
             inside = np.flatnonzero(own == b)
-            here = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
-            values[here] = bases[b] + (part.offered[here] - centers[b]) @ slopes[b]
+            rows = slice(part.starts[inside[0]], part.starts[inside[-1] + 1])
+            values[rows] = bases[b] + (part.offered[rows] - centers[b]) @ slopes[b]
         return values
 
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0

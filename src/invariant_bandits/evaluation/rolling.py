@@ -76,7 +76,13 @@ class Rolling:
         """One line per origin, horizon and policy."""
         dates = self.origins if self.dates is None else self.dates
         return [
-            {"date": dates[i], "origin": int(start), "horizon": horizon, "policy": name, "reward": float(means[i, h])}
+            {
+                "date": dates[i],
+                "origin": int(start),
+                "horizon": horizon,
+                "policy": name,
+                "reward": float(means[i, h]),
+            }
             for i, start in enumerate(self.origins)
             for h, horizon in enumerate(self.horizons)
             for name, means in self.rewards.items()
@@ -91,19 +97,26 @@ class Rolling:
         for h, horizon in enumerate(self.horizons):
             values = self.rewards[policy][:, h] - self.rewards[reference][:, h]
             error = standard_error(values, self.origins, horizon)
-            result.append(PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values)))
+            result.append(
+                PairedDifference(policy, reference, horizon, float(values.mean()), error, len(values))
+            )
         return result
 
     def summary(self, reference: str | None = None) -> str:
         """A table a person can read: mean gain over a random choice, and the difference to `reference`."""
         reference = next(iter(self.rewards)) if reference is None else reference
         head = f"{'gain over a random choice':<26}" + "".join(f"{h:>12,} rounds" for h in self.horizons)
-        lines = [f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error", head]
+        lines = [
+            f"{len(self.origins)} origins; in brackets: difference to {reference} ± standard error",
+            head,
+        ]
         for name, means in self.rewards.items():
             gains = (means - self.average).mean(axis=0)
             lines.append(f"{name:<26}" + "".join(f"{gain:>19.3f}" for gain in gains))
             if name != reference:
-                parts = [f"({d.mean:+.3f} ± {d.standard_error:.3f})" for d in self.difference(name, reference)]
+                parts = [
+                    f"({d.mean:+.3f} ± {d.standard_error:.3f})" for d in self.difference(name, reference)
+                ]
                 lines.append(" " * 26 + "".join(f"{part:>19}" for part in parts))
         return "\n".join(lines)
 
@@ -111,8 +124,8 @@ class Rolling:
 def standard_error(values: Array, origins: Whole, horizon: int) -> float:
     """Standard error of the mean of values that come from overlapping stretches of rounds.
 
-    Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation ρ of
-    their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
+    Two origins d rounds apart share the part 1 − d/horizon of their rounds, which is taken as the correlation
+    ρ of their values. With A = Σ_ij ρ_ij / N, the mean has variance σ²A/N, and the sample variance has mean
     σ²(N − A)/(N − 1). Dependence beyond shared rounds, such as what two fits have in common, is not allowed
     for.
 
@@ -152,8 +165,8 @@ def rolling_origins(
     policies : name -> maker, or registered names, optional
         As in `compare`.
     origins : int or sequence of int
-        How many, evenly spaced from `first` of the rounds to the last that leaves the longest horizon, or the rounds
-        themselves.
+        How many, evenly spaced from `first` of the rounds to the last that leaves the longest horizon, or the
+        rounds themselves.
     horizons : sequence of int
         Rounds to play. One play of the longest gives the shorter ones too.
     first : float
@@ -187,7 +200,9 @@ def rolling_origins(
     if not lengths:
         raise InputError("horizons is empty: at least one is needed")
     if feedback.offered_rewards is None:
-        raise InputError("offered_rewards are missing: rolling origins need the rewards of all offered actions")
+        raise InputError(
+            "offered_rewards are missing: rolling origins need the rewards of all offered actions"
+        )
     starts = _checked_origins(origins, first, lengths[-1], feedback.rounds)
     whole_number("jobs", jobs, 1)
 
@@ -241,7 +256,11 @@ def play_from(
         Rows of the feedback's offered actions that were chosen.
     """
     earlier, ahead = feedback.between(0, start), feedback.between(start, stop)
-    past = Past.from_feedback(earlier, stop - start, windows) if past_of is None else past_of(earlier, stop - start)
+    past = (
+        Past.from_feedback(earlier, stop - start, windows)
+        if past_of is None
+        else past_of(earlier, stop - start)
+    )
     chosen = {}
     for name, maker in makers.items():
         try:

@@ -330,8 +330,8 @@ def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) 
 def timings(folder: Path, notice: Callable[[str], None] | None = None) -> dict[str, float]:
     """Seconds that each cell took when it was played; `notice` is told if the file is damaged."""
     try:
-        found = json.loads((folder / TIMINGS).read_text())
-        return {str(name): float(seconds) for name, seconds in found.items()}
+        seconds_of = json.loads((folder / TIMINGS).read_text())
+        return {str(name): float(seconds) for name, seconds in seconds_of.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:  # for information only

@@ -126,7 +126,7 @@ def median_of(values: Array) -> Measurement:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """What the repetitions say about a claim or a goal.
 
     Attributes
@@ -181,18 +181,18 @@ class Goal:
     where : str
         The row, stretch or kind of logs it looks at.
     judge : callable
-        What the study measured -> Verdict.
+        What the study measured -> ClaimVerdict.
     policy : str
         Whose goal it is, where it is one of a policy.
     """
 
     words: str
     where: str
-    judge: Callable[[Any], Verdict]
+    judge: Callable[[Any], ClaimVerdict]
     policy: str = ""
 
 
-def judge_all(goals: Iterable[Goal], measured: Any) -> list[tuple[Goal, Verdict]]:
+def judge_all(goals: Iterable[Goal], measured: Any) -> list[tuple[Goal, ClaimVerdict]]:
     """Every goal of a study with its verdict on what was measured."""
     return [(goal, goal.judge(measured)) for goal in goals]
 
@@ -206,15 +206,17 @@ def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], fac
     difference.
     """
 
-    def judge(regret: Regret) -> Verdict:
-        here = regret[row]
-        rival = min(rivals, key=lambda name: here[name].mean())
-        margin = mean_of(here[policy] - factor * here[rival])
-        ours, theirs = here[policy].mean(), here[rival].mean()
+    def judge(regret: Regret) -> ClaimVerdict:
+        regret_of = regret[row]
+        rival = min(rivals, key=lambda name: regret_of[name].mean())
+        margin = mean_of(regret_of[policy] - factor * regret_of[rival])
+        ours, theirs = regret_of[policy].mean(), regret_of[rival].mean()
         product = "" if factor == 1.0 else f" = {factor:g} × {theirs:.1f}"
         named = f" ({rival})" if len(rivals) > 1 else ""
         numbers = f"{ours:.1f}, bound {factor * theirs:.1f}{product}{named}"
-        return Verdict(word_for(margin.value <= 0.0), mean_of(here[policy]), numbers=numbers, margin=margin)
+        return ClaimVerdict(
+            word_for(margin.value <= 0.0), mean_of(regret_of[policy]), numbers=numbers, margin=margin
+        )
 
     return Goal(words, row, judge, policy)
 
@@ -222,10 +224,10 @@ def mean_at_most(words: str, row: str, policy: str, rivals: tuple[str, ...], fac
 def worst_at_most(words: str, row: str, policy: str, rival: str, *, strictly: bool = False) -> Goal:
     """Largest regret of `policy` over all repetitions ≤ that of `rival`, or < where `strictly`."""
 
-    def judge(regret: Regret) -> Verdict:
+    def judge(regret: Regret) -> ClaimVerdict:
         ours, theirs = (float(regret[row][name].max()) for name in (policy, rival))
         reached = ours < theirs if strictly else ours <= theirs
-        return Verdict(word_for(reached), Measurement(ours), numbers=f"{ours:.0f}, bound {theirs:.0f}")
+        return ClaimVerdict(word_for(reached), Measurement(ours), numbers=f"{ours:.0f}, bound {theirs:.0f}")
 
     return Goal(words, row, judge, policy)
 
@@ -233,9 +235,9 @@ def worst_at_most(words: str, row: str, policy: str, rival: str, *, strictly: bo
 def worst_below(words: str, row: str, policy: str, bound: float) -> Goal:
     """Largest regret of `policy` over all repetitions < bound."""
 
-    def judge(regret: Regret) -> Verdict:
+    def judge(regret: Regret) -> ClaimVerdict:
         ours = float(regret[row][policy].max())
-        return Verdict(word_for(ours < bound), Measurement(ours), numbers=f"{ours:.0f}, bound {bound:g}")
+        return ClaimVerdict(word_for(ours < bound), Measurement(ours), numbers=f"{ours:.0f}, bound {bound:g}")
 
     return Goal(words, row, judge, policy)
 
@@ -258,7 +260,7 @@ class Claim:
     source: str = "paper"
     right_only: str | None = None
 
-    def judge(self, results: Results, seed: int = 0) -> Verdict:
+    def judge(self, results: Results, seed: int = 0) -> ClaimVerdict:
         """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split
         count.
         """
@@ -268,12 +270,12 @@ class Claim:
         draws = np.array([self.statistic(self._resampled(results, rng)) for _ in range(RESAMPLES)])
         counts = self._counts(sample)
         if not np.isfinite(value) or np.isnan(draws).mean() > 0.05:
-            return Verdict(UNTESTED, Measurement(value), counts)
+            return ClaimVerdict(UNTESTED, Measurement(value), counts)
         low, high = (float(edge) for edge in np.nanquantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
         inside, low_in, high_in = self.bound.meets(value), self.bound.meets(low), self.bound.meets(high)
         apart = high < self.bound.low or low > self.bound.high
         word = HOLDS if inside and low_in and high_in else FAILS if apart else UNDECIDED
-        return Verdict(word, Measurement(value, low, high), counts)
+        return ClaimVerdict(word, Measurement(value, low, high), counts)
 
     def _resampled(self, results: Results, rng: np.random.Generator) -> Sample:
         chosen = {}

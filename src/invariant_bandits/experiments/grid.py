@@ -106,16 +106,16 @@ def _imported(address: str) -> RegisteredPolicy:
     """
     module, _, name = address.partition(":")
     try:
-        found = getattr(import_module(module), name)
+        kind = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{address!r} cannot be imported: {error}") from None
-    if not callable(found):
+    if not callable(kind):
         raise InputError(
-            f"{address!r} must be a class of policies or a function that returns one, got {found!r}"
+            f"{address!r} must be a class of policies or a function that returns one, got {kind!r}"
         )
-    if not isclass(found):
-        found = type(name, (), {"from_past": staticmethod(found), "__module__": module})
-    return POLICIES.add(RegisteredPolicy(address, found, address))
+    if not isclass(kind):
+        kind = type(name, (), {"from_past": staticmethod(kind), "__module__": module})
+    return POLICIES.add(RegisteredPolicy(address, kind, address))
 
 
 def _worlds(kind: Any, environment: dict[str, Any]) -> list[tuple[list[str], Any]]:
@@ -172,13 +172,13 @@ def _require_few(cells: int) -> None:
         raise InputError(f"the lists of the file make {cells:,} cells; at most {MOST_CELLS:,} can be played")
 
 
-def _require_table(given: Any, name: str) -> None:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{name} must be a table, [{name}], got {given!r}")
+def _require_table(value: Any, name: str) -> None:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} must be a table, [{name}], got {value!r}")
 
 
-def _known(given: Mapping[str, Any], names: set[str], where: str) -> None:
-    unknown = sorted(set(given) - names)
+def _known(table: Mapping[str, Any], names: set[str], where: str) -> None:
+    unknown = sorted(set(table) - names)
     if unknown:
         raise InputError(f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(names))}")
 

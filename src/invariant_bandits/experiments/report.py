@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from invariant_bandits.experiments.claims import FAILS, HOLDS, RESAMPLES, UNDECIDED, Claim, Sample, Verdict
+from invariant_bandits.experiments.claims import (
+    FAILS,
+    HOLDS,
+    RESAMPLES,
+    UNDECIDED,
+    Claim,
+    ClaimVerdict,
+    Sample,
+)
 from invariant_bandits.experiments.figures.experiment import Experiment
 from invariant_bandits.experiments.run import FIGURES, REPORT, Reproduction
 from invariant_bandits.reports import page
@@ -77,19 +85,19 @@ def headline(reproduction: Reproduction) -> str:
     """
     words = []
     for source, whose in SOURCES.items():
-        found = Counter(
+        counts = Counter(
             verdict.word
             for judged in reproduction.verdicts.values()
             for claim, verdict in judged
             if claim.source == source
         )
-        if total := found.total():
-            rest = ", ".join(f"{n} {PLURALS.get(word, word)}" for word, n in found.items() if word != HOLDS)
-            words.append(f"{found[HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
+        if total := counts.total():
+            rest = ", ".join(f"{n} {PLURALS.get(word, word)}" for word, n in counts.items() if word != HOLDS)
+            words.append(f"{counts[HOLDS]} of {total} tests of {whose} hold" + (f" ({rest})" if rest else ""))
     return "; ".join(words) + "."
 
 
-def claims_table(judged: list[tuple[Claim, Verdict]]) -> str:
+def claims_table(judged: list[tuple[Claim, ClaimVerdict]]) -> str:
     """One line per claim: statistic, interval, bound, verdict."""
     rows = [
         (

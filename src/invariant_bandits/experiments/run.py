@@ -19,7 +19,7 @@ from typing import Any
 from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.claims import Claim, Results, Verdict
+from invariant_bandits.experiments.claims import Claim, ClaimVerdict, Results
 from invariant_bandits.experiments.figures.experiment import Experiment, cells_of, chosen
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.reports.plots import save
@@ -50,7 +50,7 @@ class Reproduction:
     experiments: list[Experiment]
     results: Results
     seconds: dict[str, float]
-    verdicts: dict[str, list[tuple[Claim, Verdict]]]
+    verdicts: dict[str, list[tuple[Claim, ClaimVerdict]]]
 
 
 def play(
@@ -128,7 +128,7 @@ def read(folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = Non
             )
         results[cell.name] = stored
 
-    def judged(experiment: Experiment) -> list[Verdict]:
+    def judged(experiment: Experiment) -> list[ClaimVerdict]:
         return [claim.judge(results) for claim in experiment.claims]
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))

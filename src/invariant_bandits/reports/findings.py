@@ -76,12 +76,12 @@ class Window:
 def blocks(fit: InvariantSubspaceDecomposition) -> list[Block]:
     """Every block, drifting ones first."""
     covariance = fit.window_covariances_.mean(axis=0)
-    found = []
+    blocks_found = []
     for index, columns in enumerate(fit.blocks_):
         drift, error = block_spread(fit, index)
         along = fit.basis_[:, columns]
         spread = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
-        found.append(
+        blocks_found.append(
             Block(
                 number=index + 1,
                 drifts=bool(fit.varies_[index]),
@@ -93,7 +93,7 @@ def blocks(fit: InvariantSubspaceDecomposition) -> list[Block]:
                 main_features=main_features(fit, index),
             )
         )
-    return sorted(found, key=lambda block: not block.drifts)
+    return sorted(blocks_found, key=lambda block: not block.drifts)
 
 
 def features(fit: InvariantSubspaceDecomposition) -> list[Feature]:

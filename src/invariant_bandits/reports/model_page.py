@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 MOST_LINES = 8
 SCALES = {"identity": "in units of the reward", "logit": "in the log-odds of a reward of 1"}
 EFFECTS = (
-    "What an arm earns is its level plus its slopes times the context, which is standardised on the log. Estimate:"
-    " over the whole log, ± one standard error; drift: standard deviation between windows beyond sampling error;"
-    " p-value: how likely estimates that differ so much between windows would be without drift. An effect is said to"
-    " drift if that still holds for all of them together (Holm, 5 %)."
+    "What an arm earns is its level plus its slopes times the context, which is standardised on the log."
+    " Estimate: over the whole log, ± one standard error; drift: standard deviation between windows beyond"
+    " sampling error; p-value: how likely estimates that differ so much between windows would be without"
+    " drift. An effect is said to drift if that still holds for all of them together (Holm, 5 %)."
 )
 
 
@@ -53,8 +53,12 @@ def effects(model: Model, prior: DriftPrior) -> list[NamedEffect]:
     """Every coefficient of every arm that was played, drifting ones first, then by their p-values."""
     features = features_of(model)
     names = ("level", *features.context_names[1:])
-    found = sorted(prior.effects, key=lambda one: (not one.drifts, np.nan_to_num(one.p_value, nan=2.0)))
-    return [NamedEffect(features.labels[one.arm], names[one.coefficient], *one[2:]) for one in found]
+    ordered = sorted(
+        prior.effects, key=lambda effect: (not effect.drifts, np.nan_to_num(effect.p_value, nan=2.0))
+    )
+    return [
+        NamedEffect(features.labels[effect.arm], names[effect.coefficient], *effect[2:]) for effect in ordered
+    ]
 
 
 def features_of(model: Model) -> ArmFeatures:
@@ -65,17 +69,20 @@ def features_of(model: Model) -> ArmFeatures:
 
 def headline_arm_page(model: Model) -> str:
     """The finding in one sentence."""
-    found = effects(model, arm_prior(model))
-    drifting = [one for one in found if one.drifts]
-    untold = sum(np.isnan(one.p_value) for one in found)
+    all_effects = effects(model, arm_prior(model))
+    drifting = [effect for effect in all_effects if effect.drifts]
+    untold = sum(np.isnan(effect.p_value) for effect in all_effects)
     rest = f", {untold} have too few clicks to tell" if untold else ""
-    named = ", ".join(f"{one.arm} × {one.of}" for one in drifting[:4]) + (", …" if len(drifting) > 4 else "")
+    named = ", ".join(f"{effect.arm} × {effect.of}" for effect in drifting[:4]) + (
+        ", …" if len(drifting) > 4 else ""
+    )
     arms, moments = model.arms, model.moments
     assert arms is not None
     return (
-        f"{len(drifting)} of {len(found)} effects drift{f' ({named})' if drifting else ''}{rest}; {len(arms)} arms,"
-        f" {len(arms.active)} of them active; {moments.rounds:,} logged rounds in {moments.windows} windows, policy"
-        f" {model.policy_name}, fitted by invariant-bandits {model.version}."
+        f"{len(drifting)} of {len(all_effects)} effects drift{f' ({named})' if drifting else ''}{rest};"
+        f" {len(arms)} arms, {len(arms.active)} of them active; {moments.rounds:,} logged rounds in"
+        f" {moments.windows} windows, policy {model.policy_name}, fitted by invariant-bandits"
+        f" {model.version}."
     )
 
 
@@ -95,36 +102,40 @@ def _arms(model: Model) -> tuple[tuple[str, ...], list[list[Cell]]]:
     mean, _ = rewards_over_windows(model)
     rows: list[list[Cell]] = []
     for place, (label, plays, first, last, state) in enumerate(model.arms.rows()):
-        told = mean[place][np.isfinite(mean[place])] if place < len(mean) else np.zeros(0)
-        shown = f"{round(float(told[-1]), 12):.4g}" if len(told) else "?"
+        known = mean[place][np.isfinite(mean[place])] if place < len(mean) else np.zeros(0)
+        shown = f"{round(float(known[-1]), 12):.4g}" if len(known) else "?"
         mark = Mark(state, "good" if state == "active" else "unsure")
         rows.append([label, mark, number(plays), first, last, number(shown)])
     return ("arm", "", "plays", "first use", "last use", "mean reward, last window"), rows
 
 
-def _effects(found: list[NamedEffect]) -> tuple[tuple[str, ...], list[list[Cell]]]:
+def _effects(effects_shown: list[NamedEffect]) -> tuple[tuple[str, ...], list[list[Cell]]]:
     rows: list[list[Cell]] = [
         [
-            one.arm,
-            one.of,
-            _verdict(one),
-            number(f"{one.estimate:+.3g} ± {one.error:.2g}"),
-            number(f"{one.drift:.2g}"),
-            number("" if np.isnan(one.p_value) else p_value_words(float(np.log(max(one.p_value, 1e-300))))),
+            effect.arm,
+            effect.of,
+            _verdict(effect),
+            number(f"{effect.estimate:+.3g} ± {effect.error:.2g}"),
+            number(f"{effect.drift:.2g}"),
+            number(
+                "" if np.isnan(effect.p_value) else p_value_words(float(np.log(max(effect.p_value, 1e-300))))
+            ),
         ]
-        for one in found
+        for effect in effects_shown
     ]
     return ("arm", "effect", "verdict", "estimate", "drift", "p-value"), rows
 
 
-def _verdict(one: NamedEffect) -> Mark:
-    if np.isnan(one.p_value):
+def _verdict(effect: NamedEffect) -> Mark:
+    if np.isnan(effect.p_value):
         return Mark("cannot tell", "unsure")
-    return Mark("drifts", "bad") if one.drifts else Mark("stable", "good")
+    return Mark("drifts", "bad") if effect.drifts else Mark("stable", "good")
 
 
 def rewards_over_windows(model: Model) -> tuple[Array, Array]:
-    """Mean reward (A, m) of every arm of the log in every window, its standard error; NaN where it was not played."""
+    """Mean reward (A, m) of every arm of the log in every window, its standard error; NaN where it was not
+    played.
+    """
     features, sums = features_of(model), model.moments.chosen
     own = features.width if features.coding == "own" else 1
     added = (features.dim - model.moments.dim) // own  # arms that came later are not in the moments
@@ -183,14 +194,15 @@ def _picture(model: Model) -> str:
 
 
 BLOCKS = (
-    "The reward model has two parts. Along stable directions one coefficient fits all windows, along drifting ones it"
-    " does not. p-value: how likely coefficients that differ so much would be if they were all equal; drift: standard"
-    " deviation of the coefficient between windows beyond sampling error; in reward: what such a drift changes in the"
-    " reward of an action one standard deviation away; error: standard error within one window."
+    "The reward model has two parts. Along stable directions one coefficient fits all windows, along"
+    " drifting ones it does not. p-value: how likely coefficients that differ so much would be if they were"
+    " all equal; drift: standard deviation of the coefficient between windows beyond sampling error; in"
+    " reward: what such a drift changes in the reward of an action one standard deviation away; error:"
+    " standard error within one window."
 )
 FEATURES = (
-    "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per unit of the"
-    " feature, ± one standard error; a drifting feature should be judged by the last window."
+    "Stable share: how much of the feature lies in the stable part, 0 to 100 %. Coefficients: reward per"
+    " unit of the feature, ± one standard error; a drifting feature should be judged by the last window."
 )
 
 
@@ -217,26 +229,32 @@ def headline(model: Model) -> str:
     split = model.decomposition.split_
     return (
         f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift;"
-        f" {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy {model.policy_name},"
-        f" fitted by invariant-bandits {model.version}."
+        f" {model.moments.rounds:,} logged rounds in {model.moments.windows} windows, policy"
+        f" {model.policy_name}, fitted by invariant-bandits {model.version}."
     )
 
 
 def sections(model: Model, *, pictures: bool = False) -> list[Section]:
     """Everything there is to say, the most important first."""
-    found = [
+    parts = [
         Section("Read this first", warnings(model)),
-        *(_of_features(model, pictures) if model.arms is None else sections_arm_page(model, pictures=pictures)),
+        *(
+            _of_features(model, pictures)
+            if model.arms is None
+            else sections_arm_page(model, pictures=pictures)
+        ),
         _expected_value(model),
         _quality(model),
         Section("Windows", [], *_windows(model.moments)),
     ]
     policy = unwrapped(model.policy)
     if isinstance(policy, AutoISD):
-        found.insert(3, _exploration(policy))
+        parts.insert(3, _exploration(policy))
     if isinstance(policy, AutoISD) and policy.rounds:
-        found.insert(1, Section("What the policy believes now", str(policy.explain(model.names)).splitlines()))
-    return [*found, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
+        parts.insert(
+            1, Section("What the policy believes now", str(policy.explain(model.names)).splitlines())
+        )
+    return [*parts, Section("Columns", [], ("role", "column", "why"), model.schema.rows())]
 
 
 def _of_features(model: Model, pictures: bool) -> list[Section]:
@@ -249,19 +267,21 @@ def _of_features(model: Model, pictures: bool) -> list[Section]:
 
 def warnings(model: Model) -> list[str]:
     """What to be careful about; a sentence that nothing was found if so."""
-    found = [*(model.decomposition.findings_ if model.arms is None else ()), *model.notes]
+    cautions = [*(model.decomposition.findings_ if model.arms is None else ()), *model.notes]
     if model.quality.left_out:
         share = model.quality.left_out / max(model.quality.left_out + model.quality.rounds, 1)
-        found.append(f"{model.quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
+        cautions.append(
+            f"{model.quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality"
+        )
     if model.quality.imputed:
-        found.append(f"missing values were filled in: {_filled_in(model)}")
+        cautions.append(f"missing values were filled in: {_filled_in(model)}")
     split = None if model.arms is not None else model.decomposition.split_
     if split is not None and split.residual_dim == 0:
-        found.append("no drift was found: either there is none, or the log is too short to show it")
+        cautions.append("no drift was found: either there is none, or the log is too short to show it")
     if split is not None and split.invariant_dim == 0:
-        found.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
-    found += [f"left out: {one}" for one in model.dropped]
-    return [f"{one[0].upper()}{one[1:]}." for one in found] or ["Nothing speaks against this fit."]
+        cautions.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
+    cautions += [f"left out: {words}" for words in model.dropped]
+    return [f"{words[0].upper()}{words[1:]}." for words in cautions] or ["Nothing speaks against this fit."]
 
 
 def _filled_in(model: Model) -> str:
@@ -283,16 +303,16 @@ def _filled_in(model: Model) -> str:
 def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
     rows: list[list[Cell]] = [
         [
-            number(str(one.number)),
-            Mark("drifts", "bad") if one.drifts else Mark("stable", "good"),
-            number(str(one.dim)),
-            number(p_value_words(one.log_p_value)),
-            number(f"{one.drift:.3g}"),
-            number(f"{one.drift_in_reward:.3g}"),
-            number(f"{one.error:.3g}"),
-            one.main_features,
+            number(str(block.number)),
+            Mark("drifts", "bad") if block.drifts else Mark("stable", "good"),
+            number(str(block.dim)),
+            number(p_value_words(block.log_p_value)),
+            number(f"{block.drift:.3g}"),
+            number(f"{block.drift_in_reward:.3g}"),
+            number(f"{block.error:.3g}"),
+            block.main_features,
         ]
-        for one in findings.blocks(fit)
+        for block in findings.blocks(fit)
     ]
     return ("block", "verdict", "dim", "p-value", "drift", "in reward", "error", "main features"), rows
 
@@ -300,12 +320,16 @@ def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[
 def _features(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
     rows: list[list[Cell]] = [
         [
-            one.name,
-            number(f"{100.0 * one.stable_share:.0f} %"),
-            number(f"{one.coefficient:+.3g} ± {one.error:.2g}"),
-            number("silent" if one.last_error is None else f"{one.last_coefficient:+.3g} ± {one.last_error:.2g}"),
+            feature.name,
+            number(f"{100.0 * feature.stable_share:.0f} %"),
+            number(f"{feature.coefficient:+.3g} ± {feature.error:.2g}"),
+            number(
+                "silent"
+                if feature.last_error is None
+                else f"{feature.last_coefficient:+.3g} ± {feature.last_error:.2g}"
+            ),
         ]
-        for one in findings.features(fit)
+        for feature in findings.features(fit)
     ]
     return ("feature", "stable share", "all windows", "last window"), rows
 
@@ -314,14 +338,16 @@ def _expected_value(model: Model) -> Section:
     value = model.value
     words = [] if model.arms is not None else [_explained(model.decomposition, model.moments)]
     if value is None:
-        return Section("Expected value", [*words, "What the policy would have earned was not asked for when fitting."])
+        return Section(
+            "Expected value", [*words, "What the policy would have earned was not asked for when fitting."]
+        )
     if not value["known"]:
         reason = str(value["reason"])
         return Section("Expected value", [*words, f"{reason[0].upper()}{reason[1:]}."])
     words.append(
-        f"Fitted on {value['fitted_rounds']:,} rounds and evaluated once on the {value['played_rounds']:,} after them,"
-        f" the last of the log, which earned {value['logged']} per round. Gain: per round over what the log did, with"
-        " its 95 % interval."
+        f"Fitted on {value['fitted_rounds']:,} rounds and evaluated once on the {value['played_rounds']:,}"
+        f" after them, the last of the log, which earned {value['logged']} per round. Gain: per round over"
+        " what the log did, with its 95 % interval."
     )
     rows: list[list[Cell]] = [
         [
@@ -333,21 +359,25 @@ def _expected_value(model: Model) -> Section:
         ]
         for line in value["lines"]
     ]
-    return Section("Expected value", words, ("policy", "by", "gain", "interval", "would it have helped?"), rows)
+    return Section(
+        "Expected value", words, ("policy", "by", "gain", "interval", "would it have helped?"), rows
+    )
 
 
 def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> str:
     total = float(moments.reward_square.sum())
     if total <= 0.0:
         return "Rewards are constant within every window: there is nothing to explain."
-    one, _ = fit.paths_.weighted_mean()
+    fixed, _ = fit.paths_.weighted_mean()
     freedom = np.maximum(moments.counts - moments.dim - 1, 0.0)
-    each = 1.0 - float(fit.window_noise_ @ freedom / freedom.sum()) * float((moments.counts - 1).sum()) / total
-    shares = (each, _share(one, moments) / total, _share(fit.component_, moments) / total)
+    each = (
+        1.0 - float(fit.window_noise_ @ freedom / freedom.sum()) * float((moments.counts - 1).sum()) / total
+    )
+    shares = (each, _share(fixed, moments) / total, _share(fit.component_, moments) / total)
     return (
-        "Share of the variance of rewards within windows that the features explain:"
-        f" {_percent(shares[0])} with coefficients of each window's own, {_percent(shares[1])} with the same ones in"
-        f" all windows, {_percent(shares[2])} by the stable part alone."
+        f"Share of the variance of rewards within windows that the features explain: {_percent(shares[0])}"
+        f" with coefficients of each window's own, {_percent(shares[1])} with the same ones in all windows,"
+        f" {_percent(shares[2])} by the stable part alone."
     )
 
 
@@ -364,27 +394,33 @@ def _percent(share: float) -> str:
 def _exploration(policy: AutoISD) -> Section:
     """How AutoISD will explore, and the rehearsal that decided it."""
     reason = policy.explain().no_alarm_because
-    alarm = f"No alarm can be given: {reason}." if reason else "An alarm will say if what was stable moves after all."
+    alarm = (
+        f"No alarm can be given: {reason}."
+        if reason
+        else "An alarm will say if what was stable moves after all."
+    )
     rehearsal = policy.rehearsal
     if rehearsal is None:
         words = f"Exploration {policy.exploration:g}, tests {policy.tests}; it was not rehearsed."
         return Section("How it will explore", [words, alarm])
     words = (
-        f"Rehearsed on {rehearsal.sets} sets of offered actions, {rehearsal.rounds:,} rounds a time, against worlds"
-        " drawn from the policy's own doubts: regret (lower is better) by exploration and by when neglected actions are"
-        " tested. Candidates that fell behind played fewer worlds."
+        f"Rehearsed on {rehearsal.sets} sets of offered actions, {rehearsal.rounds:,} rounds a time, against"
+        " worlds drawn from the policy's own doubts: regret (lower is better) by exploration and by when"
+        " neglected actions are tested. Candidates that fell behind played fewer worlds."
     )
     rows: list[list[Cell]] = [
         [
             Mark("plays", "good") if i == rehearsal.chosen else "",
-            number(f"{one.exploration:g}"),
-            one.tests,
-            number(f"{one.regret:.3g} ± {one.error:.2g}"),
-            number(str(one.worlds)),
+            number(f"{trial.exploration:g}"),
+            trial.tests,
+            number(f"{trial.regret:.3g} ± {trial.error:.2g}"),
+            number(str(trial.worlds)),
         ]
-        for i, one in enumerate(rehearsal.trials)
+        for i, trial in enumerate(rehearsal.trials)
     ]
-    return Section("How it will explore", [words, alarm], ("", "exploration", "tests", "regret", "worlds"), rows)
+    return Section(
+        "How it will explore", [words, alarm], ("", "exploration", "tests", "regret", "worlds"), rows
+    )
 
 
 def _quality(model: Model) -> Section:
@@ -393,38 +429,47 @@ def _quality(model: Model) -> Section:
     rows: list[list[Cell]] = []
     for reason, problem in sorted(quality.problems.items(), key=lambda pair: -pair[1].count):
         where = ", ".join(f"{file} row {row}" for file, row in problem.examples[:2])
-        rows.append([reason, number(f"{problem.count:,}"), "kept" if quality.is_kept(reason) else "left out", where])
+        rows.append(
+            [reason, number(f"{problem.count:,}"), "kept" if quality.is_kept(reason) else "left out", where]
+        )
     if not rows:
         words.append("No row had a problem.")
-    return Section("Data quality", words, ("problem", "rounds", "what became of them", "first (rows from 0)"), rows)
+    return Section(
+        "Data quality", words, ("problem", "rounds", "what became of them", "first (rows from 0)"), rows
+    )
 
 
 def _windows(moments: WindowedMoments) -> tuple[tuple[str, ...], list[list[Cell]]]:
     rows: list[list[Cell]] = [
         [
-            number(str(one.number)),
-            "" if one.begins is None else _moment(one.begins),
-            number(f"{one.rounds:,}"),
-            number(f"{one.mean_reward:.4g}"),
-            number(f"{one.sd_reward:.3g}"),
+            number(str(window.number)),
+            "" if window.begins is None else _moment(window.begins),
+            number(f"{window.rounds:,}"),
+            number(f"{window.mean_reward:.4g}"),
+            number(f"{window.sd_reward:.3g}"),
         ]
-        for one in findings.windows(moments)
+        for window in findings.windows(moments)
     ]
     return ("window", "begins", "rounds", "mean reward", "sd"), rows
 
 
 def _moment(time: Any) -> str:
-    return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:g}"
+    return (
+        str(time.astype("datetime64[s]")).replace("T", " ")
+        if isinstance(time, np.datetime64)
+        else f"{time:g}"
+    )
 
 
 def _overview(model: Model) -> str:
     from invariant_bandits.reports import plots
 
     fit = model.decomposition
-    found = f"{fit.split_.invariant_dim} of {fit.split_.dim} dimensions are stable"
+    stable = f"{fit.split_.invariant_dim} of {fit.split_.dim} dimensions are stable"
     drawing = page.svg_of(plots.overview(fit, edges=model.moments.edges))
     caption = (
-        "Above: correlations of the features in a few windows, as logged and in the found basis, and the stable share"
-        " of each feature. Below: the coefficient along each direction over the windows; drifting ones are dashed."
+        "Above: correlations of the features in a few windows, as logged and in the found basis, and the"
+        " stable share of each feature. Below: the coefficient along each direction over the windows;"
+        " drifting ones are dashed."
     )
-    return page.picture(drawing, "overview", f"Overview: {found}", caption)
+    return page.picture(drawing, "overview", f"Overview: {stable}", caption)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as without_markup
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from invariant_bandits.checks import InputError, escape_control_chars, escape_line
@@ -17,44 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-STYLE = """
-:root { --paper: #ffffff; --ink: #1f2933; --faint: #d5dbe1; --soft: #5f6b76; --good: #00795a; --bad: #b3261e;
-  --unsure: #8a5a00; --wash: #f4f6f8; --stable: #0072b2; --varies: #d55e00; }
-@media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --faint: #3d444d; --soft: #9aa4ae;
-  --good: #2fc99a; --bad: #ff8a80; --unsure: #e6c24a; --wash: #161b22; --stable: #56b4e9;
-  --varies: #ff9e4a; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
-  font: 1rem/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0.5rem 0; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 0.4rem; padding-top: 0.6rem; border-top: 1px solid var(--faint); }
-h3 { font-size: 1rem; margin: 1.4rem 0 0.3rem; }
-p { margin: 0.5rem 0; max-width: 54rem; overflow-wrap: anywhere; }
-.soft, figcaption, caption { color: var(--soft); font-size: 0.88rem; }
-caption { text-align: left; padding-bottom: 0.3rem; }
-figure { margin: 1rem 0; }
-figure svg { width: 100%; height: auto; display: block; }
-.scroll { overflow-x: auto; margin: 0.8rem 0; scrollbar-width: thin; }
-.scroll:focus-visible { outline: 2px solid var(--soft); }
-table { border-collapse: collapse; font-size: 0.86rem; width: 100%; }
-th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--faint); }
-th { font-weight: 600; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th.number { text-align: right; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-td.good, td.bad, td.unsure { max-width: none; }
-.unsure { color: var(--unsure); font-weight: 600; }
-nav ul { padding-left: 1.1rem; columns: 2 16rem; }
-a { color: inherit; text-decoration-color: var(--soft); }
-details { margin: 0.8rem 0; } summary { cursor: pointer; }
-pre { background: var(--wash); padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
-td { max-width: 22rem; overflow-wrap: break-word; }
-td:first-child { min-width: 4rem; max-width: 16rem; }
-@media (max-width: 40rem) { figure svg { min-width: 34rem; } }
-@media print { h2, h3, h2 + p { break-after: avoid; }
-  body { max-width: none; font-size: 10pt; } h2, figure, tr { break-inside: avoid; } }
-""".strip()
+STYLE = Path(__file__).with_name("page.css").read_text().strip()
 
 PAGE_COLOURS = {
     "#1f2933": "--ink",
@@ -63,7 +27,9 @@ PAGE_COLOURS = {
     "#0072b2": "--stable",
     "#d55e00": "--varies",
 }
-"""Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark screens."""
+"""Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark
+screens.
+"""
 
 Cell: TypeAlias = "str | Mark"
 
@@ -105,17 +71,24 @@ def paragraph(words: str, soft: bool = False) -> str:
 
 def contents(entries: Mapping[str, str]) -> str:
     """Links to the anchors of this page: anchor -> words."""
-    items = "".join(f'<li><a href="#{escape(anchor)}">{escape(words)}</a></li>' for anchor, words in entries.items())
+    items = "".join(
+        f'<li><a href="#{escape(anchor)}">{escape(words)}</a></li>' for anchor, words in entries.items()
+    )
     return f"<nav><ul>{items}</ul></nav>"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> str:
-    """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the right."""
+    """A table that scrolls by itself on a narrow screen; columns whose cells are numbers are aligned to the
+    right.
+    """
     rows = [list(row) for row in rows]
     for row in rows:
         if len(row) != len(headings):
             raise InputError(f"rows must have {len(headings)} cells, got {len(row)}")
-    numeric = [bool(rows) and all(kind_of(row[column]) == "number" for row in rows) for column in range(len(headings))]
+    numeric = [
+        bool(rows) and all(kind_of(row[column]) == "number" for row in rows)
+        for column in range(len(headings))
+    ]
     top = "".join(
         f'<th class="number">{escape(words)}</th>' if right else f"<th>{escape(words)}</th>"
         for words, right in zip(headings, numeric, strict=True)
@@ -152,7 +125,9 @@ def svg_of(figure: Figure) -> str:
     from matplotlib import pyplot as plt
 
     buffer = io.StringIO()
-    with warnings.catch_warnings():  # a name in a script that the font lacks is drawn as boxes, the table has it right
+    with (
+        warnings.catch_warnings()
+    ):  # a name in a script that the font lacks is drawn as boxes, the table has it right
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(figure)
@@ -184,7 +159,9 @@ INDENT = 2
 
 @dataclass(frozen=True)
 class Section:
-    """words: sentences; headings and rows: of a table, if there is one; picture: HTML that only the page shows."""
+    """words: sentences; headings and rows: of a table, if there is one; picture: HTML that only the page
+    shows.
+    """
 
     title: str
     words: Sequence[str] = ()
@@ -206,14 +183,14 @@ def as_page(title: str, headline: str, sections: Iterable[Section]) -> str:
 def _parts(title: str, headline: str, sections: list[Section]) -> Iterator[str]:
     yield heading(title, level=1)
     yield paragraph(headline)
-    yield contents({_anchor(one): one.title for one in sections})
-    for one in sections:
-        yield heading(one.title, anchor=_anchor(one))
-        yield from (paragraph(words) for words in one.words)
-        if one.picture:
-            yield one.picture
-        if one.rows:
-            yield table(one.headings, one.rows)
+    yield contents({_anchor(section): section.title for section in sections})
+    for section in sections:
+        yield heading(section.title, anchor=_anchor(section))
+        yield from (paragraph(words) for words in section.words)
+        if section.picture:
+            yield section.picture
+        if section.rows:
+            yield table(section.headings, section.rows)
 
 
 def _anchor(section: Section) -> str:
@@ -228,13 +205,13 @@ def as_text(title: str, headline: str, sections: Iterable[Section], width: int =
 def lines_of(sections: Iterable[Section], width: int = WIDTH) -> list[str]:
     """Lines of the sections, at most so wide, without a title above them."""
     lines = []
-    for one in sections:
-        lines += ["", one.title, "-" * len(one.title)]
-        lines += [filled(words, width) for words in one.words]
-        if one.rows:
-            lines += ["", *table_lines(one.headings, one.rows[:FIRST_ROWS], width)]
-        if len(one.rows) > FIRST_ROWS:
-            lines.append(f"  … and {len(one.rows) - FIRST_ROWS} more")
+    for section in sections:
+        lines += ["", section.title, "-" * len(section.title)]
+        lines += [filled(words, width) for words in section.words]
+        if section.rows:
+            lines += ["", *table_lines(section.headings, section.rows[:FIRST_ROWS], width)]
+        if len(section.rows) > FIRST_ROWS:
+            lines.append(f"  … and {len(section.rows) - FIRST_ROWS} more")
     return lines
 
 
@@ -244,7 +221,8 @@ def filled(words: str, width: int = WIDTH) -> str:
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: int = WIDTH) -> list[str]:
-    """Lines of a table, at most so wide: long words are wrapped, then columns go below, the first ones repeated.
+    """Lines of a table, at most so wide: long words are wrapped, then columns go below, the first ones
+    repeated.
 
     >>> table = [["LinUCB", number("+1.5 [+1.1, +1.9]"), number("+0.2 [-0.1, +0.5]")]]
     >>> print("\\n".join(table_lines(("policy", "value", "gain"), table, width=30)))
@@ -254,7 +232,10 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
       policy               gain
       LinUCB  +0.2 [-0.1, +0.5]
     """
-    texts = [[escape_line(cell.words if isinstance(cell, Mark) else cell) for cell in row] for row in (headings, *rows)]
+    texts = [
+        [escape_line(cell.words if isinstance(cell, Mark) else cell) for cell in row]
+        for row in (headings, *rows)
+    ]
     right = [bool(rows) and all(kind_of(row[j]) == "number" for row in rows) for j in range(len(headings))]
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
     for j in sorted(range(len(headings)), key=lambda j: -widths[j]):
@@ -266,7 +247,9 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
     for columns in _pages(keys, widths, width):
         lines += [""] if lines else []
         for row in texts:
-            lines += _row_lines([row[j] for j in columns], [widths[j] for j in columns], [right[j] for j in columns])
+            lines += _row_lines(
+                [row[j] for j in columns], [widths[j] for j in columns], [right[j] for j in columns]
+            )
     return lines
 
 

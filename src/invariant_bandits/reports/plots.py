@@ -1,7 +1,8 @@
 """Pictures of a fitted decomposition and of regret; drawing only.
 
-Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable, orange drifting; the pair
-stays apart for colour-blind readers and in grey print, where drifting lines are also dashed.
+Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable, orange
+drifting; the pair stays apart for colour-blind readers and in grey print, where drifting lines are also
+dashed.
 """
 
 from __future__ import annotations
@@ -50,15 +51,22 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
 
 
 def draw_paths(
-    figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str], edges: Any = None
+    figure: Any,
+    fit: InvariantSubspaceDecomposition,
+    directions: int,
+    colours: dict[str, str],
+    edges: Any = None,
 ) -> None:
     """One panel per direction, the strongest evidence of drift first; blocks have the numbers of the tables."""
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
     paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
     values, variances = paths.marginals()
-    told = np.isfinite(variances)
-    values, errors = np.where(told, values, np.nan), np.sqrt(np.where(told, variances, np.nan))  # gaps where silent
+    known = np.isfinite(variances)
+    values, errors = (
+        np.where(known, values, np.nan),
+        np.sqrt(np.where(known, variances, np.nan)),
+    )  # gaps where silent
     order = _order(fit, paths)[:directions]
     columns = min(COLUMNS, directions)
     axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
@@ -78,7 +86,7 @@ def draw_paths(
         axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
     for axis in axes.flat[directions:]:
         axis.set_visible(False)
-    axes[0, 0].set_ylim(*_readable_range(values[told], errors[told]))
+    axes[0, 0].set_ylim(*_readable_range(values[known], errors[known]))
     _label(axes, name_of_time)
     hidden = f" ({directions} of {len(basis)} shown)" if directions < len(basis) else ""
     figure.suptitle(NOTE + hidden, x=0.01, ha="left", fontsize=9.0)
@@ -151,14 +159,20 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
         drawn = io.BytesIO()
-        figure.savefig(drawn, format=path.suffix[1:], bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:]))
+        figure.savefig(
+            drawn, format=path.suffix[1:], bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:])
+        )
         replace_file(path, drawn.getvalue())
     plt.close(figure)
     return paths
 
 
 def overview(
-    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", title: str | None = None, edges: Any = None
+    fit: InvariantSubspaceDecomposition,
+    *,
+    theme_name: str = "light",
+    title: str | None = None,
+    edges: Any = None,
 ) -> Figure:
     """Covariances before and after, coefficient paths, and the stable share of every feature, on one page.
 
@@ -179,9 +193,13 @@ def overview(
         for figure_part in (top, bottom, left, right):
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
-        found = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
+        stable = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
         figure.suptitle(
-            f"{literal(title, 80)}: {found}" if title else found, x=0.01, ha="left", fontsize=12, fontweight="bold"
+            f"{literal(title, 80)}: {stable}" if title else stable,
+            x=0.01,
+            ha="left",
+            fontsize=12,
+            fontweight="bold",
         )
     return figure
 
@@ -208,7 +226,9 @@ def coefficient_paths(
     return figure
 
 
-def feature_stability(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 40) -> Figure:
+def feature_stability(
+    fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", most: int = 40
+) -> Figure:
     """Share of each original feature that lies in the stable part."""
     features = min(fit.n_features_in_, most)
     with theme(theme_name) as colours:
@@ -225,14 +245,16 @@ def regret_chart(
 ) -> Figure:
     """Mean (dot) and worst run (end of the whisker) per row and policy, on a logarithmic axis.
 
-    rows: row -> policy -> (mean, worst), both positive; policies are told apart by shape as well as colour: `looks`,
-    policy -> (colour, marker), or six built-in ones in turn.
+    rows: row -> policy -> (mean, worst), both positive; policies are told apart by shape as well as colour:
+    `looks`, policy -> (colour, marker), or six built-in ones in turn.
     """
     policies = list(dict.fromkeys(name for row in rows.values() for name in row))
     if looks is None:
         if not 1 <= len(policies) <= MOST_SERIES:
             raise InputError(f"rows must hold 1 to {MOST_SERIES} policies, got {len(policies)}")
-        looks = dict(zip(policies, zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True), strict=False))
+        looks = dict(
+            zip(policies, zip(SERIES_COLOURS[theme_name], SERIES_MARKERS, strict=True), strict=False)
+        )
     step = 0.72 / len(policies)
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(7.4, 1.1 + 0.12 * (1 + len(policies)) * len(rows)), layout="constrained")
@@ -245,7 +267,13 @@ def regret_chart(
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
             axis.plot(
-                mean, height, ls="", marker=marker, ms=9 if marker == "*" else 5.5, color=colour, label=literal(name)
+                mean,
+                height,
+                ls="",
+                marker=marker,
+                ms=9 if marker == "*" else 5.5,
+                color=colour,
+                label=literal(name),
             )
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
@@ -286,14 +314,18 @@ def _draw_covariances(figure: Any, fit: InvariantSubspaceDecomposition, colours:
     bar.outline.set_visible(False)
 
 
-def _draw_stability(axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]) -> None:
+def _draw_stability(
+    axis: Any, fit: InvariantSubspaceDecomposition, features: int, colours: dict[str, str]
+) -> None:
     share = fit.feature_stability_
     order = np.argsort(share, kind="stable")[:features]
     names = fit.names(fit.n_features_in_)
     place = np.arange(len(order))
     axis.barh(place, share[order], color=colours["stable"], height=0.72)
     axis.barh(place, 1.0 - share[order], left=share[order], color=colours["varies"], height=0.72, alpha=0.85)
-    axis.set_yticks(place, [literal(names[j], LONGEST_NAME) for j in order], fontsize=9.0 if len(order) <= 14 else 7.5)
+    axis.set_yticks(
+        place, [literal(names[j], LONGEST_NAME) for j in order], fontsize=9.0 if len(order) <= 14 else 7.5
+    )
     axis.invert_yaxis()
     axis.set_xlim(0.0, 1.0)
     axis.set_xticks([0.0, 0.5, 1.0], ["0", "50 %", "100 %"])

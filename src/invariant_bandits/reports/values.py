@@ -1,4 +1,6 @@
-"""What pages say, as plain values for programs: one dictionary per answer, keys that stay (docs/logs.md lists them)."""
+"""What pages say, as plain values for programs: one dictionary per answer, keys that stay (docs/logs.md lists
+them).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,7 @@ from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
-from invariant_bandits.model.update import ALARM_LEVEL, Move, Update, drifting
 from invariant_bandits.reports import findings, model_page
-from invariant_bandits.reports import model_page as arm_page
-from invariant_bandits.reports.page import WIDTH, Cell, Mark, Section, as_page, as_text, number
 
 
 def of_model(model: Model) -> dict[str, Any]:
@@ -30,39 +29,42 @@ def of_model(model: Model) -> dict[str, Any]:
         "version": model.version,
         "rounds": model.moments.rounds,
         **(_of_features(model) if model.arms is None else _of_arms(model, model.arms)),
-        "windows": [asdict(one) for one in findings.windows(model.moments)],
+        "windows": [asdict(entry) for entry in findings.windows(model.moments)],
         "value": None if model.value is None else dict(model.value),
         "quality": of_quality(model.quality),
         "schema": model.schema.to_dict(),
-        "left_out": [{"feature": one.name, "why": str(one)} for one in model.dropped],
+        "left_out": [{"feature": entry.name, "why": str(entry)} for entry in model.dropped],
         "warnings": model_page.warnings(model),
     }
 
 
 def _of_features(model: Model) -> dict[str, Any]:
     split = model.decomposition.split_
-    blocks = [asdict(one) | {"p_value": math.exp(one.log_p_value)} for one in findings.blocks(model.decomposition)]
+    blocks = [
+        asdict(entry) | {"p_value": math.exp(entry.log_p_value)}
+        for entry in findings.blocks(model.decomposition)
+    ]
     return {
         "stable_dim": split.invariant_dim,
         "drifting_dim": split.residual_dim,
         "blocks": blocks,
-        "features": [asdict(one) for one in findings.features(model.decomposition)],
+        "features": [asdict(entry) for entry in findings.features(model.decomposition)],
     }
 
 
 def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
-    found = [asdict(one) for one in arm_page.effects(model, arm_prior(model))]
+    effects = [asdict(effect) for effect in model_page.effects(model, arm_prior(model))]
     return {
-        "stable_dim": sum(not one["drifts"] for one in found),
-        "drifting_dim": sum(one["drifts"] for one in found),
+        "stable_dim": sum(not effect["drifts"] for effect in effects),
+        "drifting_dim": sum(effect["drifts"] for effect in effects),
         "arms": of_arms(arms),
-        "effects": found,
+        "effects": effects,
     }
 
 
 def of_arms(arms: ArmTable) -> list[dict[str, Any]]:
     """The arms of a model: label, first and last use, plays, and whether it can still be chosen."""
-    return [asdict(one) for one in arms.arms]
+    return [asdict(arm) for arm in arms.arms]
 
 
 def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
         "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
         "quality": of_quality(read.quality),
         "schema": read.schema.to_dict(),
-        "left_out": [{"feature": one.name, "why": str(one)} for one in read.dropped],
+        "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
         "notes": [*result.notes, *read.notes],
     }
 
@@ -97,7 +99,8 @@ def of_logged_policy(result: LoggedPolicyValue) -> dict[str, Any]:
     return {
         "earned": _estimate(result.earned),
         "estimates": {
-            name: _estimate(one) | {"holds_earned": result.covers(name)} for name, one in result.estimates.items()
+            name: _estimate(estimate) | {"holds_earned": result.covers(name)}
+            for name, estimate in result.estimates.items()
         },
         "notes": list(result.notes),
     }
@@ -129,15 +132,15 @@ def _answer(gain: Estimate | None) -> str:
     return "no" if gain.high < 0.0 else "no difference"
 
 
-def _estimate(one: Estimate) -> dict[str, Any]:
+def _estimate(estimate: Estimate) -> dict[str, Any]:
     """The numbers of an estimate that concludes; otherwise nothing but the reasons why it does not."""
-    known = one.concludes
+    known = estimate.concludes
     return {
-        "value": one.value if known else None,
-        "low": one.low if known else None,
-        "high": one.high if known else None,
-        "effective_rounds": one.effective_sample,
-        "reasons": list(one.reasons),
+        "value": estimate.value if known else None,
+        "low": estimate.low if known else None,
+        "high": estimate.high if known else None,
+        "effective_rounds": estimate.effective_sample,
+        "reasons": list(estimate.reasons),
     }
 
 
@@ -153,9 +156,9 @@ def as_json(values: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     if isinstance(value, np.datetime64):
         return str(value.astype("datetime64[s]"))
     if isinstance(value, np.generic):
@@ -163,104 +166,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-
-NOTABLE = 4.0
-"""Standard errors from which on a single coefficient is said to have moved: one in 16,000 does so by chance."""
-EXPLAINED = (
-    "Coefficient of each feature in the windows before and in the new rounds, ± one standard error; z: the difference"
-    " in standard errors."
-)
-
-
-def text(update: Update, width: int = WIDTH) -> str:
-    """For a terminal of this width: what changed, then what the model says now."""
-    model = update.model
-    sections = [section(update), *model_page.sections(model)]
-    return as_text(model_page.title(model), model_page.headline(model), sections, width)
-
-
-def report(update: Update) -> str:
-    """The page of the model, what changed before everything else."""
-    model = update.model
-    sections = [section(update), *model_page.sections(model, pictures=True)]
-    return as_page(model_page.title(model), model_page.headline(model), sections)
-
-
-def section(update: Update) -> Section:
-    """What changed since."""
-    rows: list[list[Cell]] = [
-        [
-            move.name,
-            number(f"{move.before:+.3g} ± {move.before_error:.2g}"),
-            number(f"{move.now:+.3g} ± {move.now_error:.2g}"),
-            number(f"{move.z:+.1f}"),
-            Mark("moved", "bad") if abs(move.z) > NOTABLE else "",
-        ]
-        for move in update.moves
-    ]
-    return Section("What changed since", sentences(update), ("feature", "before", "new rounds", "z", ""), rows)
-
-
-def sentences(update: Update) -> list[str]:
-    """In words: how much was added, whether what was stable moved, what drifts now, where rewards went."""
-    before, after = update.before, update.model
-    more = after.moments.windows - before.moments.windows
-    found = [
-        f"{update.new.rounds:,} new rounds, {_windows(more)};"
-        f" {update.quality.left_out:,} rounds of the new log were left out.",
-        _alarm(update),
-        _drift(update),
-    ]
-    was, now, z = update.reward_shift
-    found.append(f"Mean reward: {was:.4g} before, {now:.4g} in the new rounds ({z:+.1f} standard errors).")
-    strange = [reason for reason in update.quality.problems if reason.startswith("unknown category")]
-    if strange:
-        found.append(f"The new log has values that the model does not know: {', '.join(strange)}.")
-    gone = set(before.names) - set(after.names)
-    if gone:
-        found.append(f"No longer estimated: {', '.join(sorted(gone))}.")
-    return [*found, EXPLAINED]
-
-
-def _windows(more: int) -> str:
-    if more <= 0:
-        return "added to the last window"
-    return "1 window more" if more == 1 else f"{more} windows more"
-
-
-def _alarm(update: Update) -> str:
-    p_value = update.stable_p_value
-    if p_value is None:
-        return "Whether what was stable has moved cannot be told from the new rounds."
-    if update.alarm:
-        return f"ALARM: what was stable before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
-    return f"Nothing says that what was stable before has moved (p = {p_value:.2g})."
-
-
-def _drift(update: Update) -> str:
-    (was, _), (now, every) = drifting(update.before), drifting(update.model)
-    what = "dimensions" if update.model.arms is None else "effects"
-    return f"Drifting {what}: {now} of {every}, {'as' if was == now else was} before."
-
-
-def as_values(update: Update) -> dict[str, Any]:
-    """What `update` says: the model, and under `update` what changed."""
-    was, now, z = update.reward_shift
-    changed = {
-        "new_rounds": update.new.rounds,
-        "new_windows": update.model.moments.windows - update.before.moments.windows,
-        "alarm": update.alarm,
-        "stable_p_value": update.stable_p_value,
-        "drifting_dim_before": drifting(update.before)[0],
-        "mean_reward_before": was,
-        "mean_reward_now": now,
-        "mean_reward_z": z,
-        "moves": [_move(move) for move in update.moves],
-        "quality": of_quality(update.quality),
-    }
-    return of_model(update.model) | {"update": changed}
-
-
-def _move(move: Move) -> dict[str, Any]:
-    return asdict(move) | {"z": move.z, "moved": abs(move.z) > NOTABLE}

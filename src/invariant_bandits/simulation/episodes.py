@@ -52,8 +52,8 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
     name : str
         What grids and experiments ask for it by.
     seeded_as : str, optional
-        Runs of one seed draw the same episodes as long as this stays the same, wherever the class moves. The name if
-        not given.
+        Runs of one seed draw the same episodes as long as this stays the same, wherever the class moves. The
+        name if not given.
 
     >>> from dataclasses import dataclass
     >>> import invariant_bandits as ib
@@ -124,8 +124,8 @@ class Episode:
     coefficients : array, shape (T, p)
         True γ_t.
     noise : array, shape (T,)
-        Added to the expected reward, the same whichever action is played, so that policies are compared on paired
-        rounds.
+        Added to the expected reward, the same whichever action is played, so that policies are compared on
+        paired rounds.
     windows : int
         Into how many equal stretches the logs are cut for moments.
     expected : array, shape (T, K), optional
@@ -206,10 +206,10 @@ class PaperEpisodes:
     logged : int
         Number of logged rounds.
     online : "constant", "rotating", "abrupt" or "recurring"
-        Path of the residual coordinates online. "constant": drawn afresh, then fixed, as in the paper. With a drift of
-        the world below 1 they move that part of the way only. "rotating": the seventh experiment,
-        `simulation.paths.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring": at every
-        change point the next of `states` values that the logs had.
+        Path of the residual coordinates online. "constant": drawn afresh, then fixed, as in the paper. With a
+        drift of the world below 1 they move that part of the way only. "rotating": the seventh experiment,
+        `simulation.paths.rotating`. "abrupt": as "constant", and redrawn at every change point. "recurring":
+        at every change point the next of `states` values that the logs had.
     violation : float
         Length by which the invariant part moves in a random direction, against the assumption.
     fixed_actions : int, optional
@@ -221,8 +221,8 @@ class PaperEpisodes:
     states : int
         How many values recur, taken evenly spread over the logs.
     breach : "jump" or "creep"
-        When the violation happens. "jump": before the first online round. "creep": linearly, nothing in the first
-        round, all of it in the last.
+        When the violation happens. "jump": before the first online round. "creep": linearly, nothing in the
+        first round, all of it in the last.
     unit_actions : bool
         Whether every fixed action is scaled to length 1.
 
@@ -301,7 +301,9 @@ class PaperEpisodes:
         inner[:, moving] = self._residual_path(logs, moving, horizon, rng)
         return np.asarray(inner @ logs.basis.T)
 
-    def _residual_path(self, logs: LoggedRounds, moving: list[int], horizon: int, rng: np.random.Generator) -> Array:
+    def _residual_path(
+        self, logs: LoggedRounds, moving: list[int], horizon: int, rng: np.random.Generator
+    ) -> Array:
         """Residual coordinates of the online rounds (horizon, p_res)."""
 
         def logged(t: int) -> Array:
@@ -310,10 +312,16 @@ class PaperEpisodes:
         if self.online == "rotating":
             return online_paths.rotating(len(moving), horizon)
         if self.online == "recurring":
-            states = np.stack([logged((2 * k + 1) * self.logged // (2 * self.states)) for k in range(self.states)])
-            return online_paths.recurring(states, online_paths.change_points(self.changes, horizon, rng), horizon)
+            states = np.stack(
+                [logged((2 * k + 1) * self.logged // (2 * self.states)) for k in range(self.states)]
+            )
+            return online_paths.recurring(
+                states, online_paths.change_points(self.changes, horizon, rng), horizon
+            )
         before = logged(0)
         first = before + min(self.world.drift, 1.0) * (rng.uniform(0.5, 1.5, len(moving)) - before)
         if self.online == "constant":
             return online_paths.constant(first, horizon)
-        return online_paths.abrupt(first, online_paths.change_points(self.changes, horizon, rng), horizon, rng)
+        return online_paths.abrupt(
+            first, online_paths.change_points(self.changes, horizon, rng), horizon, rng
+        )

@@ -1,4 +1,6 @@
-"""A few arms that are always the same, with or without contexts: the hard case for a policy that trusts its logs."""
+"""A few arms that are always the same, with or without contexts: the hard case for a policy that trusts its
+logs.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ SLOPE = 0.7
 @environment("fixed-arms")
 @dataclass(frozen=True)
 class FixedArms:
-    """K arms, coded by indicators of all but the first, whose values may change between the logs and the online rounds.
+    """K arms, coded by indicators of all but the first, whose values may change between the logs and the
+    online rounds.
 
-    Values are standard normal, and so is the noise. With contexts x ~ N(0, I) every arm also has slopes of standard
-    deviation 0.7.
+    Values are standard normal, and so is the noise. With contexts x ~ N(0, I) every arm also has slopes of
+    standard deviation 0.7.
 
     Parameters
     ----------

@@ -104,14 +104,14 @@ class ArmEpisode(Episode):
 class LabelledArms:
     """Arms with coefficients of their own on the log-odds of a click; two of these drift in the logs.
 
-    In a log of twelve months one arm is launched at the end of the seventh and one retired at the end of the sixth.
-    The online rounds offer the arms that are left.
+    In a log of twelve months one arm is launched at the end of the seventh and one retired at the end of the
+    sixth. The online rounds offer the arms that are left.
 
     Parameters
     ----------
     later : "nothing new", "drift", "a new arm is best" or "a new arm is worst"
-        What is new online: drifting effects stay where the logs left them, or go on drifting; or an arm without logs
-        is 0.4 above the best intercept, or 0.6 below the worst.
+        What is new online: drifting effects stay where the logs left them, or go on drifting; or an arm
+        without logs is 0.4 above the best intercept, or 0.6 below the worst.
     arms, contexts : int
         A arms in the logs, at least 4, and standard normal context numbers.
     rate : float
@@ -123,7 +123,8 @@ class LabelledArms:
     drifting : int
         Number of these effects.
     logging : "uniform", "greedy" or "deterministic"
-        How the logs' arms were chosen: uniformly; nine times in ten by a stale model of what is best; always by it.
+        How the logs' arms were chosen: uniformly; nine times in ten by a stale model of what is best; always
+        by it.
     lead : float, optional
         How far the new arm is above the best or below the worst, if not as said.
     launched_after : float
@@ -155,7 +156,9 @@ class LabelledArms:
         whole_number("months", self.months, 2)
         whole_number("logged", self.logged, self.months)
         if not 0 <= self.drifting <= (self.arms - 2) * self.contexts:
-            raise InputError(f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}")
+            raise InputError(
+                f"drifting must be from 0 to {(self.arms - 2) * self.contexts}, got {self.drifting}"
+            )
 
     @property
     def width(self) -> int:

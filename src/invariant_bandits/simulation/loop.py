@@ -1,7 +1,8 @@
 """The loop of a bandit and its dynamic regret: the only place where a policy meets the truth.
 
-Every policy of a repetition plays the same rounds: same logs, same offered features, same noise. What a repetition
-draws depends on (seed, repetition) alone, so the result is the same, bit for bit, for any number of processes.
+Every policy of a repetition plays the same rounds: same logs, same offered features, same noise. What a
+repetition draws depends on (seed, repetition) alone, so the result is the same, bit for bit, for any number
+of processes.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def simulate(
     Parameters
     ----------
     policies : name -> maker, or registered names
-        A maker is called with the Past before the first round (or with nothing, if it takes nothing) and returns a
-        fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an oracle, past.truth.
-        The name of a registered policy, or a Contender, will do for a maker.
+        A maker is called with the Past before the first round (or with nothing, if it takes nothing) and
+        returns a fresh policy. It may read what a user would have (past.moments, dim, horizon) and, for an
+        oracle, past.truth. The name of a registered policy, or a Contender, will do for a maker.
     environment : Environment
         Draws the episodes.
     horizon : int
@@ -64,7 +65,8 @@ def simulate(
     seed : int
         What all randomness comes from.
     jobs : int
-        Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is missing.
+        Processes to use. They are forked, so that makers may be lambdas, and one is used where forking is
+        missing.
     progress : callable, optional
         Called with (repetitions done, replications) after each.
     trace : sequence of int
@@ -72,10 +74,12 @@ def simulate(
     client : distributed.Client, optional
         The repetitions are played on its cluster, with the same bits.
     first : int
-        Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j − i.
+        Number of the first repetition. Repetitions i to j − 1 of a larger run are first=i, replications=j −
+        i.
     observe : Observer, optional
-        Called with each policy after its last round, and the episode. The numbers it returns by name are kept as
-        result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's place.
+        Called with each policy after its last round, and the episode. The numbers it returns by name are kept
+        as result.observations. If it has `watch(policy, episode)`, what that returns plays in the policy's
+        place.
 
     Returns
     -------
@@ -102,7 +106,9 @@ def simulate(
     beliefs: dict[tuple[str, int], list[BeliefRow]] = {}
     observed: dict[str, dict[str, Array]] = {name: {} for name in makers} if observe is not None else {}
     repetitions = [_Repetition(seed, first + index) for index in range(replications)]
-    for done, (index, outcome) in enumerate(parallel.map_unordered(task.run, repetitions, jobs, client), start=1):
+    for done, (index, outcome) in enumerate(
+        parallel.map_unordered(task.run, repetitions, jobs, client), start=1
+    ):
         for name, (path, believed, noted) in outcome.items():
             regret[name][index] = path
             for quantity, value in noted.items():
@@ -146,7 +152,9 @@ def play(policy: Policy, episode: Episode) -> Array:
     return _played(policy, episode, frozenset())[0]
 
 
-def _played(policy: Any, episode: Episode, trace: frozenset[int]) -> tuple[Array, list[tuple[int, str, float]]]:
+def _played(
+    policy: Any, episode: Episode, trace: frozenset[int]
+) -> tuple[Array, list[tuple[int, str, float]]]:
     """What `play` returns, and (round, belief, value) after the rounds of `trace`."""
     means = episode.means
     rewards = episode.rewards.tolist()
@@ -184,8 +192,12 @@ class _Task:
     trace: frozenset[int]
     observe: Observer | None = None
 
-    def run(self, repetition: _Repetition) -> dict[str, tuple[Array, list[tuple[int, str, float]], dict[str, float]]]:
-        """Regret paths (T,), traced beliefs and observations of all policies on the episode of one repetition."""
+    def run(
+        self, repetition: _Repetition
+    ) -> dict[str, tuple[Array, list[tuple[int, str, float]], dict[str, float]]]:
+        """Regret paths (T,), traced beliefs and observations of all policies on the episode of one
+        repetition.
+        """
         try:
             episode = self.environment.draw(self.horizon, np.random.default_rng(repetition))
             if episode.horizon != self.horizon:
@@ -224,7 +236,9 @@ def _described(environment: Any) -> dict[str, Any]:
 
 def _checked_environment(environment: Any) -> Environment:
     if not callable(getattr(environment, "draw", None)):
-        raise InputError(f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}")
+        raise InputError(
+            f"environment must have draw(horizon, rng) -> Episode, got {type(environment).__name__}"
+        )
     checked: Environment = environment
     return checked
 
@@ -244,4 +258,6 @@ def _check_client(client: Any, jobs: int) -> None:
     if getattr(client, "asynchronous", False):
         raise InputError("client must be a synchronous distributed.Client, got an asynchronous one")
     if jobs != 1:
-        raise InputError(f"jobs must be left at 1 when a client is given, got {jobs}: the cluster does the work")
+        raise InputError(
+            f"jobs must be left at 1 when a client is given, got {jobs}: the cluster does the work"
+        )

@@ -19,16 +19,17 @@ MOST_VERTICES = 4096
 @environment("hypercube", seeded_as="invariant_bandits.environments.lower_bound.HypercubeEpisodes")
 @dataclass(frozen=True)
 class HypercubeEpisodes:
-    """Vertices of [−1, 1]^p as actions, residual coefficients ±1/√T, unit Gaussian noise (the paper's last appendix).
+    """Vertices of [−1, 1]^p as actions, residual coefficients ±1/√T, unit Gaussian noise (the paper's last
+    appendix).
 
-    The signs of an episode are uniform over all 2^p_res sign vectors and independent of its logs: the mean over
-    episodes estimates the mean over instances, which `policies.radii.regret_lower_bound` bounds for every policy, with
-    or without history. A linear reward is largest at a vertex, so the vertices stand for the whole cube. Invariant
-    coefficients are uniform(0.5, 1.5).
+    The signs of an episode are uniform over all 2^p_res sign vectors and independent of its logs: the mean
+    over episodes estimates the mean over instances, which `policies.radii.regret_lower_bound` bounds for
+    every policy, with or without history. A linear reward is largest at a vertex, so the vertices stand for
+    the whole cube. Invariant coefficients are uniform(0.5, 1.5).
 
     The logs lie in the cube as well: in each of `regimes` stretches every coordinate has its own scale from
-    uniform(0.2, 1) and every residual coefficient its own sign, so that they show what stays (the basis is the
-    coordinates') and say nothing of the signs to come.
+    uniform(0.2, 1) and every residual coefficient its own sign, so that they show what stays (the basis is
+    the coordinates') and say nothing of the signs to come.
 
     Parameters
     ----------
@@ -39,8 +40,8 @@ class HypercubeEpisodes:
     logged : int
         Number of logged rounds.
     vertices : "residual" or "all"
-        "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best. "all" offers
-        2^p.
+        "residual" offers the 2^p_res vertices with the invariant coordinates at 1, where they are best. "all"
+        offers 2^p.
     actions : int
         Actions that a logged round offers.
     regimes : int
@@ -70,7 +71,8 @@ class HypercubeEpisodes:
         free = self.residual_dim + (self.invariant_dim if self.vertices == "all" else 0)
         if free >= MOST_VERTICES.bit_length():  # 2^free may have more digits than memory
             raise InputError(
-                f"vertices={self.vertices!r} would offer 2^{free} actions, at most {MOST_VERTICES} are possible"
+                f"vertices={self.vertices!r} would offer 2^{free} actions, at most {MOST_VERTICES} are"
+                " possible"
             )
 
     @property

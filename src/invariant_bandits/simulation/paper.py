@@ -1,4 +1,6 @@
-"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block of coefficients drifting."""
+"""The simulation of the paper: block-diagonal covariances in a hidden basis, one block of coefficients
+drifting.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class LoggedRounds:
     propensities: Array | None = None
 
     def moments(self, windows: int | None = None) -> WindowedMoments:
-        """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is said)."""
+        """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is
+        said).
+        """
         return WindowedMoments.from_arrays(self.features, self.rewards, windows=windows, offered=self.offered)
 
 
@@ -78,8 +82,8 @@ class PaperWorld:
     noise_scale : float
         Standard deviation of a reward, in the logs and online.
     conditioning : "published" or "well"
-        Of the covariances. "published": A Aᵀ with uniform(0, 1) entries, often nearly singular. "well": eigenvalues
-        uniform(0.5, 2).
+        Of the covariances. "published": A Aᵀ with uniform(0, 1) entries, often nearly singular. "well":
+        eigenvalues uniform(0.5, 2).
     degrees_of_freedom : float, optional
         Of multivariate t features with the same covariance, above 2. None: Gaussian.
     logging : "uniform", "epsilon-greedy", "greedy" or "linucb"
@@ -91,8 +95,8 @@ class PaperWorld:
     noise_freedom : float
         Degrees of freedom of "t" noise, above 2.
     unit_start : bool
-        Whether the coefficients have length 1 before they drift, as in the authors' script. The paper's text does not
-        scale them.
+        Whether the coefficients have length 1 before they drift, as in the authors' script. The paper's text
+        does not scale them.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> logs = ib.PaperWorld().log(400, np.random.default_rng(0))
@@ -218,8 +222,8 @@ class PaperWorld:
             normal *= np.sqrt((nu - 2.0) / chi)
         result = np.empty_like(normal)
         for index, root in enumerate(roots):
-            here = regime == index
-            result[here] = normal[here] @ root.T
+            inside = regime == index
+            result[inside] = normal[inside] @ root.T
         return result
 
     def covariance_root(self, basis: Array, rng: np.random.Generator) -> Array:
@@ -238,7 +242,9 @@ class PaperWorld:
     def _choose(
         self, offered: Array, rewards: Array, rng: np.random.Generator
     ) -> tuple[np.ndarray[Any, Any], Array | None]:
-        """Actions (n,) of the logging policy and the probabilities (n,) it gave them, None if it is deterministic."""
+        """Actions (n,) of the logging policy and the probabilities (n,) it gave them, None if it is
+        deterministic.
+        """
         rounds, count, _ = offered.shape
         if self.logging == "uniform":
             return np.asarray(rng.integers(count, size=rounds)), np.full(rounds, 1.0 / count)
@@ -299,8 +305,8 @@ def constant(values: Array, rounds: int) -> Array:
 def rotating(dim: int, rounds: int) -> Array:
     """The fast rotation of the seventh experiment, as an array (rounds, dim) whose rows have length 1.
 
-    It starts at (1, …, 1)/√p_res. In round t each coordinate j moves by −0.5(t/2000)sin²(50jt/2000 + j), then all are
-    renormalised.
+    It starts at (1, …, 1)/√p_res. In round t each coordinate j moves by −0.5(t/2000)sin²(50jt/2000 + j), then
+    all are renormalised.
     """
     j = np.arange(1, dim + 1)
     path = np.empty((rounds, dim))
@@ -324,7 +330,9 @@ def recurring(states: Array, change_points: Array, rounds: int) -> Array:
 
 
 def stretches(change_points: Array, rounds: int) -> Array:
-    """For every round (rounds,) how many change points it has reached: a change point is the first round of the new."""
+    """For every round (rounds,) how many change points it has reached: a change point is the first round of
+    the new.
+    """
     return np.searchsorted(change_points, np.arange(rounds), side="right")
 
 

@@ -1,4 +1,6 @@
-"""What a simulation found: regret paths and beliefs, with the settings that produced them, in memory and as a file."""
+"""What a simulation found: regret paths and beliefs, with the settings that produced them, in memory and as a
+file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ KIND = "simulation"
 
 
 class BeliefRow(NamedTuple):
-    """One number that a policy believed after a round, for instance the probability of one of AutoISD's hypotheses.
+    """One number that a policy believed after a round, for instance the probability of one of AutoISD's
+    hypotheses.
 
     Attributes
     ----------
@@ -59,7 +62,8 @@ class SimulationResult:
     settings : dict
         Seed, horizon, repetitions, environment and versions.
     beliefs : tuple of BeliefRow
-        What the policies believed at the traced rounds, one row per number (`pandas.DataFrame(result.beliefs)`).
+        What the policies believed at the traced rounds, one row per number
+        (`pandas.DataFrame(result.beliefs)`).
     observations : policy -> quantity -> array, shape (replications,)
         What an observer noted of each policy after its last round.
 
@@ -116,7 +120,9 @@ class SimulationResult:
             if mine != theirs:
                 raise InputError(f"later must have the same {name}: {mine}, got {theirs}")
         if later.first != self.first + self.replications:
-            raise InputError(f"later must begin with repetition {self.first + self.replications}, got {later.first}")
+            raise InputError(
+                f"later must begin with repetition {self.first + self.replications}, got {later.first}"
+            )
         regret = {name: np.concatenate([path, later.regret[name]]) for name, path in self.regret.items()}
         settings = self.settings | {"replications": self.replications + later.replications}
         observations = {
@@ -150,7 +156,9 @@ class SimulationResult:
         return "\n".join(lines)
 
     def plot(self, *, theme: str = "light") -> Figure:
-        """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows it."""
+        """Mean regret over the rounds with bands of two standard errors. Needs matplotlib; the caller shows
+        it.
+        """
         from invariant_bandits import plotting
 
         paths = {name: (path.mean(axis=0), _error(path)) for name, path in self.regret.items()}
@@ -177,7 +185,8 @@ class SimulationResult:
     # -- storing --
 
     def save(self, path: str | PathLike[str], rounds: Sequence[int] | None = None) -> None:
-        """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs pyarrow.
+        """Write a Parquet table (policy, replication, round, regret), replacing the file in one step. Needs
+        pyarrow.
 
         Settings, beliefs and a checksum are in the file's metadata under the product's name, as JSON.
 
@@ -229,7 +238,9 @@ class SimulationResult:
 
     @classmethod
     def may_replace(cls, path: str | PathLike[str]) -> bool:
-        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody else's."""
+        """Whether a file is empty, or a stored simulation, damaged or not: another Parquet file is somebody
+        else's.
+        """
         arrow = _pyarrow("load")
         with Path(path).open("rb") as file:
             start = file.read(4)
@@ -250,7 +261,9 @@ class SimulationResult:
             name: {quantity: np.array(values, dtype=np.float64) for quantity, values in of.items()}
             for name, of in about["observations"].items()
         }
-        return cls(dict(zip(names, values.copy(), strict=True)), rounds, about["settings"], beliefs, observations)
+        return cls(
+            dict(zip(names, values.copy(), strict=True)), rounds, about["settings"], beliefs, observations
+        )
 
     def _table(self) -> Any:
         """The Arrow table that is stored, its checksum in its metadata."""
@@ -284,7 +297,9 @@ class SimulationResult:
 def _error(values: Array) -> Array:
     """Standard error of the mean over the first axis, 0 for a single repetition."""
     count = len(values)
-    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:]))
+    return np.asarray(
+        values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:])
+    )
 
 
 def _shared(settings: dict[str, Any]) -> dict[str, Any]:

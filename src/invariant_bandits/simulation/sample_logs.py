@@ -1,7 +1,9 @@
-"""Sample logs with known truth, so that everything can be tried at once: what `invariant-bandits sample` writes.
+"""Sample logs with known truth, so that everything can be tried at once: what `invariant-bandits sample`
+writes.
 
-`banners.csv` is the log that most people have: a context, the label of what was shown, whether it was clicked.
-The others are rounds of the paper's simulation as features of actions, in each of the three forms that such logs have.
+`banners.csv` is the log that most people have: a context, the label of what was shown, whether it was
+clicked. The others are rounds of the paper's simulation as features of actions, in each of the three forms
+that such logs have.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class BannerLog:
     columns : dict of str to array, shape (n,)
         As written; `age` is NaN where it is missing.
     coefficients : array, shape (n, 5, 4)
-        Log-odds of a click in every round, per banner: intercept, age (per ten years from 40), phone, evening.
+        Log-odds of a click in every round, per banner: intercept, age (per ten years from 40), phone,
+        evening.
     """
 
     columns: dict[str, Any]
@@ -53,12 +56,16 @@ class BannerLog:
 def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
     """Clicks on five banners over eight weeks; two effects drift, all others stay.
 
-    The effect of age on banner_B turns around in the course of the log, that of phones on banner_C comes and goes.
-    banner_A is retired after three quarters of the time, banner_E launched after two fifths.
+    The effect of age on banner_B turns around in the course of the log, that of phones on banner_C comes and
+    goes. banner_A is retired after three quarters of the time, banner_E launched after two fifths.
     """
     rng = np.random.default_rng(seed)
     share = np.arange(rounds) / rounds
-    age, device, hour = rng.normal(40.0, 12.0, rounds), rng.choice(3, rounds, p=(0.35, 0.5, 0.15)), _hours(rounds)
+    age, device, hour = (
+        rng.normal(40.0, 12.0, rounds),
+        rng.choice(3, rounds, p=(0.35, 0.5, 0.15)),
+        _hours(rounds),
+    )
     evening = (hour >= 18).astype(float)
     context = np.column_stack([np.ones(rounds), (age - 40.0) / 10.0, device == 1, evening])
     truth = np.array(
@@ -96,7 +103,9 @@ def banner_log(rounds: int = 4000, seed: int = 0) -> BannerLog:
 
 
 def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], LoggedRounds]:
-    """(Arrow tables by name: chosen, lists and rows, the same rounds over 56 days; the rounds with their truth)."""
+    """(Arrow tables by name: chosen, lists and rows, the same rounds over 56 days; the rounds with their
+    truth).
+    """
     pa = require("pyarrow", "paper_logs")
     logs = PaperWorld().log(rounds, np.random.default_rng(seed))
     n, K, p = logs.offered.shape
@@ -114,10 +123,14 @@ def paper_logs(rounds: int = 4000, seed: int = 0) -> tuple[dict[str, Any], Logge
         "propensity": np.repeat(common["propensity"], K),
         **{name: logs.offered[:, :, j].reshape(-1) for j, name in enumerate(names)},
     }
-    return {name: pa.table(columns) for name, columns in (("chosen", chosen), ("lists", lists), ("rows", rows))}, logs
+    return {
+        name: pa.table(columns) for name, columns in (("chosen", chosen), ("lists", lists), ("rows", rows))
+    }, logs
 
 
-def write_samples(folder: str | Path, rounds: int = 4000, seed: int = 0, *, replace: bool = False) -> dict[Path, str]:
+def write_samples(
+    folder: str | Path, rounds: int = 4000, seed: int = 0, *, replace: bool = False
+) -> dict[Path, str]:
     """Write all sample logs; path -> what is in it.
 
     Parameters

@@ -1,8 +1,9 @@
-"""A shop that sells what it shows: tastes drift from week to week, some wishes last, until one day they do not.
+"""A shop that sells what it shows: tastes drift from week to week, some wishes last, until one day they do
+not.
 
-Every visit offers some products, rows of features in standard units. What a visit brings, in euros, is linear in them.
-Season and colour are fashion: their worth is drawn anew every week. Price, rating, delivery and the others last, until
-the shop is told to break.
+Every visit offers some products, rows of features in standard units. What a visit brings, in euros, is linear
+in them. Season and colour are fashion: their worth is drawn anew every week. Price, rating, delivery and the
+others last, until the shop is told to break.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class Shop:
     def log(self, rounds: int = 6000) -> Any:
         """The past: an Arrow table with a row per offered product, shown at random, over ten weeks."""
         pa = require("pyarrow", "Shop.log")
-        columns: dict[str, list[Any]] = {name: [] for name in ("round_id", "time", "chosen", "reward", "propensity")}
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("round_id", "time", "chosen", "reward", "propensity")
+        }
         features = []
         for visit in range(rounds):
             if visit * WEEKS // rounds > (visit - 1) * WEEKS // rounds:

@@ -1,8 +1,9 @@
-"""Worlds that a hedge must survive: other noise, rare clicks, no signal in the logs, a moved baseline, ongoing drift.
+"""Worlds that a hedge must survive: other noise, rare clicks, no signal in the logs, a moved baseline,
+ongoing drift.
 
-The features are Gaussian in a hidden basis whose scales change from regime to regime, so that the logs show which
-directions are which; some coefficients drift, the others last. Every option breaks one thing between the logs and the
-online rounds, or in both.
+The features are Gaussian in a hidden basis whose scales change from regime to regime, so that the logs show
+which directions are which; some coefficients drift, the others last. Every option breaks one thing between
+the logs and the online rounds, or in both.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class StressEpisodes:
     actions : int
         Offered actions K, new ones in every round.
     drift : "redrawn", "none" or "walk"
-        Drifting coefficients are drawn afresh in every regime and online; or nothing drifts; or they walk by steps of
-        `step` per round, through the logs and on.
+        Drifting coefficients are drawn afresh in every regime and online; or nothing drifts; or they walk by
+        steps of `step` per round, through the logs and on.
     step : float
         Standard deviation of a step of the walk.
     signal : float
@@ -44,8 +45,8 @@ class StressEpisodes:
     broken : float
         How far the lasting coefficients jump online.
     rewards : "gaussian", "t3", "heteroscedastic", "clicks" or "revenue"
-        Noise of standard deviation 1, with heavy tails, or growing with the size of the mean; or 0/1 with a logistic
-        mean; or an exponential amount on a click.
+        Noise of standard deviation 1, with heavy tails, or growing with the size of the mean; or 0/1 with a
+        logistic mean; or an exponential amount on a click.
     rate : float
         Mean of clicks.
     noise_factor : float
@@ -90,7 +91,9 @@ class StressEpisodes:
         regime = np.minimum(np.arange(self.logged) * self.regimes // self.logged, self.regimes - 1)
         scales = rng.uniform(0.5, 2.0, (self.regimes + 1, self.dim))
         inner = np.hstack([np.tile(stable, (self.logged, 1)), logged_path])
-        offered = rng.standard_normal((self.logged, self.actions, self.dim)) * scales[regime][:, None] @ basis.T
+        offered = (
+            rng.standard_normal((self.logged, self.actions, self.dim)) * scales[regime][:, None] @ basis.T
+        )
         coefficients = self.signal * inner @ basis.T
         means, outcomes = self._rewards(np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng)
         actions = rng.integers(self.actions, size=self.logged)
@@ -136,8 +139,12 @@ class StressEpisodes:
         regime = np.minimum(np.arange(self.logged) * self.regimes // self.logged, self.regimes - 1)
         return drawn[regime], np.tile(drawn[-1], (horizon, 1))
 
-    def _rewards(self, linear: Array, factor: float, jump: float, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Expected rewards and outcomes (n, K) from linear predictors (n, K); luck is shared by a round's actions."""
+    def _rewards(
+        self, linear: Array, factor: float, jump: float, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """Expected rewards and outcomes (n, K) from linear predictors (n, K); luck is shared by a round's
+        actions.
+        """
         n = len(linear)
         if self.rewards in ("clicks", "revenue"):
             level = np.log(self.rate / (1.0 - self.rate))
