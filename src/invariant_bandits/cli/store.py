@@ -18,8 +18,8 @@ from invariant_bandits.cli.common import plain_console as console
 
 def verify(store: str, as_json: bool = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
-    from invariant_bandits.service.replay import UnappliableError, restore
-    from invariant_bandits.service.state import set_aside_events
+    from invariant_bandits.service.replay import restore
+    from invariant_bandits.service.state import UnappliableError, set_aside_events
     from invariant_bandits.service.store.open_store import open_store
     from invariant_bandits.service.store.postgres import is_address
     from invariant_bandits.service.store.sqlite import check_journal, is_in_use

@@ -18,7 +18,8 @@ from invariant_bandits.logs.feedback import Feedback
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
 BENDING_PARTS = 8
-CONSTANT = 1e-20  # of its mean square: a feature that varies less within rounds, such as one of the context, says nothing
+CONSTANT = 1e-20
+"""Of its mean square: a feature that varies less within rounds, such as one of the context, says nothing."""
 
 
 def estimate_propensities(

@@ -90,7 +90,8 @@ def _alarm(update: Update) -> str:
 def _drift(update: Update) -> str:
     (drifting_before, _), (drifting_now, every) = drifting(update.before), drifting(update.model)
     what = "dimensions" if update.model.arms is None else "effects"
-    return f"Drifting {what}: {drifting_now} of {every}, {'as' if drifting_before == drifting_now else drifting_before} before."
+    before = "as" if drifting_before == drifting_now else drifting_before
+    return f"Drifting {what}: {drifting_now} of {every}, {before} before."
 
 
 def as_values(update: Update) -> dict[str, Any]:
