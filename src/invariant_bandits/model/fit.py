@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,22 +18,21 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.drift_prior import DriftPrior
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.features import FeatureMap, FeatureOptions, prune
+from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions, prune
 from invariant_bandits.logs.log import Log, open_log
-from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import (
-    LogMoments,
     Progress,
     read_arm_moments,
     read_arm_sample,
     read_moments,
     read_offered,
 )
-from invariant_bandits.logs.schema import Schema, SchemaLike, with_features
+from invariant_bandits.logs.schema import SchemaLike, with_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
@@ -137,7 +137,7 @@ def fit_logs(
     >>> model.select({"x0": [-1.0, 1.0], "x1": [0.0, 0.0]})
     1
     """
-    contender = fitted_contender(policy, exploration, confidence)
+    start = PolicyStart.of(policy, exploration, confidence, horizon)
     if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
         schema, features = with_features(schema, features), None
     options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
@@ -147,87 +147,139 @@ def fit_logs(
         raw = replace(options, arm_model=one_of("arm_model", arm_model, ARM_MODELS))
     how = {"windows": windows, "every": every, "edges": edges, "engine": engine, "address": address}
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
+    fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": log.notes}
     if read.of_arms is not None:
-        return _fitted_arms(log, read, contender, Settings(policy, confidence, horizon), how)
-    assert isinstance(read.feature_map, FeatureMap)
-    return model_of(
-        read.moments,
-        read.feature_map,
-        options,
-        schema=read.schema,
-        quality=read.quality,
-        policy=policy,
-        contender=contender,
-        confidence=confidence,
-        horizon=horizon,
-        source=log,
-        notes=log.notes,
-    )
+        labelled = read.of_arms
+        if labelled.moments.rewards_are_binary:
+            fields["log_odds"] = read_log_odds(log, labelled.features, **how)
+        coding = f"coefficients: {labelled.features.coding}, {labelled.coding_reason}"
+        fields |= {"arms": labelled.arms, "dropped": read.dropped}
+        fields["notes"] = (*log.notes, coding, SOURCES[labelled.arms.source])
+    return model_of(read.moments, read.feature_map, start, log, options=options, **fields)
+
+
+class PolicyStart(NamedTuple):
+    """Which policy a model starts with, and how.
+
+    Attributes
+    ----------
+    name : str
+        As the caller asked for it.
+    make : Contender
+        Makes the policy from a Past.
+    confidence : float
+        η, the probability of failure.
+    horizon : int or None
+        How many rounds will be served.
+    """
+
+    name: str
+    make: Contender
+    confidence: float
+    horizon: int | None
+
+    @classmethod
+    def of(
+        cls, policy: str, exploration: float | str | None, confidence: float, horizon: int | None
+    ) -> PolicyStart:
+        """Check the settings of `fit_logs`."""
+        return cls(policy, fitted_contender(policy, exploration, confidence), confidence, horizon)
 
 
 def model_of(
     moments: WindowedMoments,
-    feature_map: FeatureMap,
-    options: FeatureOptions | None,
+    features: FeatureMap | ArmFeatures,
+    start: PolicyStart,
+    log: Log,
     *,
-    schema: Schema,
-    quality: QualityReport,
-    policy: str,
-    contender: Contender,
-    confidence: float,
-    horizon: int | None,
-    source: Any,
+    options: FeatureOptions | None = None,
+    log_odds: LogOdds | None = None,
+    dropped: tuple[Dropped, ...] = (),
     notes: tuple[str, ...] = (),
+    **fields: Any,
 ) -> Model:
-    """The model of moments that were read: pruned, decomposed, the policy started.
+    """Make the model of moments that were read: find what is usable, start the policy.
 
     Parameters
     ----------
     moments : WindowedMoments
-        Of the features that `feature_map` expands to or, without `options`, of its features.
-    feature_map, options : FeatureMap, FeatureOptions or None
-        What the features are, and what is still to be learned from the moments; see `prune`.
-    schema, quality : Schema, QualityReport
-        How the log was read.
-    policy, contender : str, Contender
-        The name that was asked for, and what makes the policy.
-    confidence, horizon : float, int or None
-        As in `fit_logs`.
-    source : Any
+        Of the features that `features` encodes or, without `options`, of its standardised features.
+    features, options : FeatureMap or ArmFeatures, FeatureOptions or None
+        What the features are, and what `prune` still learns from the moments.
+    start : PolicyStart
+        The policy.
+    log : Log
         Where the offered actions of a rehearsal can be read, if the policy asks for them.
-    notes : tuple of str
-        What was done to the log.
+    log_odds : LogOdds or None
+        If rewards of labelled arms are 0 or 1.
+    dropped, notes, fields :
+        Further fields of the model.
     """
-    usable = prune(moments, feature_map, options)
-    moments, feature_map, baseline = usable.moments, usable.feature_map, 0.0
+    usable = _usable(moments, features, options, log_odds, start.name)
+    moments, features = usable.moments, usable.features
+    past = Past(
+        moments=moments,
+        baseline=usable.baseline,
+        noise_scale=max(usable.noise_scale, 1e-12),
+        confidence=start.confidence,
+        horizon=start.horizon,
+        suggested_window=max(moments.rounds // moments.windows, 1),
+        offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
+        decomposition=usable.fit,
+        arm_statistics=usable.arm_statistics,
+    )
+    return Model(
+        policy=start.make(past),
+        policy_name=start.name,
+        feature_map=features,
+        moments=moments,
+        baseline=usable.baseline,
+        dropped=(*dropped, *usable.dropped),
+        notes=tuple(dict.fromkeys([*notes, *usable.notes])),
+        fit=usable.fit,
+        log_odds=log_odds,
+        **fields,
+    )
+
+
+class _Usable(NamedTuple):
+    """What of a log a policy can start from."""
+
+    moments: WindowedMoments
+    features: FeatureMap | ArmFeatures
+    noise_scale: float
+    notes: tuple[str, ...]
+    baseline: float = 0.0
+    dropped: tuple[Dropped, ...] = ()
+    fit: InvariantSubspaceDecomposition | None = None
+    arm_statistics: Callable[[], ArmStatistics] | None = None
+
+
+def _usable(
+    moments: WindowedMoments,
+    features: FeatureMap | ArmFeatures,
+    options: FeatureOptions | None,
+    log_odds: LogOdds | None,
+    policy: str,
+) -> _Usable:
+    """Prune and decompose features of rows; labelled arms have levels of their own and no baseline to take off."""
+    if isinstance(features, ArmFeatures):
+        linear = ArmStatistics.from_moments(features, moments)
+        of_arms = (
+            partial(ArmStatistics.from_moments, features, moments, log_odds) if log_odds else lambda: linear
+        )
+        notes = exactness_findings(linear.noise_variance, moments, levels=True)
+        noise = float(np.sqrt(linear.noise_variance))
+        return _Usable(moments, features, noise, tuple(notes), arm_statistics=of_arms)
+    pruned = prune(moments, features, options)
+    moments, features, baseline = pruned.moments, pruned.feature_map, 0.0
     if not keeps_baseline(policy):  # features and rewards count from the means of the log
         baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
         mean = moments.counts @ moments.feature_mean / moments.rounds
         moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
-        feature_map = feature_map.shifted(mean)
-    fit = decomposed(moments, feature_map.names)
-    past = Past(
-        moments=moments,
-        baseline=baseline,
-        noise_scale=max(fit.noise_scale_, 1e-12),
-        confidence=confidence,
-        horizon=horizon,
-        suggested_window=max(moments.rounds // moments.windows, 1),
-        offered=lambda: read_offered(source, schema, feature_map, MOST_SETS) or None,
-        decomposition=fit,
-    )
-    return Model(
-        policy=contender(past),
-        policy_name=policy,
-        feature_map=feature_map,
-        schema=schema,
-        moments=moments,
-        quality=quality,
-        baseline=baseline,
-        dropped=usable.dropped,
-        notes=(*notes, *usable.notes),
-        fit=fit,
-    )
+        features = features.shifted(mean)
+    fit = decomposed(moments, features.names)
+    return _Usable(moments, features, fit.noise_scale_, pruned.notes, baseline, pruned.dropped, fit)
 
 
 def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
@@ -244,88 +296,6 @@ def fitted_contender(policy: str, exploration: float | str | None, confidence: f
 def keeps_baseline(policy: str) -> bool:
     """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
     return find_policy(policy).keeps_baseline
-
-
-def _fitted_arms(
-    log: Log, read: LogMoments, contender: Contender, asked: Settings, how: Mapping[str, Any]
-) -> Model:
-    of_arms = read.of_arms
-    assert of_arms is not None
-    odds = read_log_odds(log, of_arms.features, **how) if of_arms.moments.rewards_are_binary else None
-    return model_of_arms(
-        of_arms.features,
-        read.moments,
-        odds,
-        contender,
-        asked,
-        log=log,
-        schema=read.schema,
-        quality=read.quality,
-        dropped=read.dropped,
-        notes=(
-            *log.notes,
-            f"coefficients: {of_arms.features.coding}, {of_arms.coding_reason}",
-            SOURCES[of_arms.arms.source],
-        ),
-        arms=of_arms.arms,
-    )
-
-
-class Settings(NamedTuple):
-    """What a policy is fitted with."""
-
-    policy: str
-    confidence: float
-    horizon: int | None
-
-
-def model_of_arms(
-    features: ArmFeatures,
-    moments: WindowedMoments,
-    odds: LogOdds | None,
-    contender: Contender,
-    asked: Settings,
-    *,
-    log: Log,
-    **others: Any,
-) -> Model:
-    """A model of labelled arms. Their features have levels of their own: there is no baseline to take off.
-
-    Parameters
-    ----------
-    features, moments : ArmFeatures, WindowedMoments
-        What context and label become, and moments of that.
-    odds : LogOdds or None
-        If rewards are 0 or 1.
-    contender, asked : Contender, Settings
-        What makes the policy, and with what.
-    log : Log
-        Where the offered arms of a rehearsal can be read, if the policy asks for them.
-    others :
-        Further fields of the model.
-    """
-    linear = ArmStatistics.from_moments(features, moments)
-    past = Past(
-        moments=moments,
-        noise_scale=max(float(np.sqrt(linear.noise_variance)), 1e-12),
-        confidence=asked.confidence,
-        horizon=asked.horizon,
-        suggested_window=max(moments.rounds // moments.windows, 1),
-        offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
-        arm_statistics=lambda: (
-            linear if odds is None else ArmStatistics.from_moments(features, moments, odds)
-        ),
-    )
-    exact = exactness_findings(linear.noise_variance, moments, levels=True)
-    others["notes"] = tuple(dict.fromkeys([*others.get("notes", ()), *exact]))
-    return Model(
-        policy=contender(past),
-        policy_name=asked.policy,
-        feature_map=features,
-        moments=moments,
-        log_odds=odds,
-        **others,
-    )
 
 
 def arm_prior(model: Model) -> DriftPrior:

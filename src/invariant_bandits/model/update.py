@@ -5,8 +5,9 @@ Moments add, so the result is that of all logs at once with the same windows; no
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,24 +25,16 @@ from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.read import Progress, read_moments
 from invariant_bandits.logs.schema import SchemaLike
 from invariant_bandits.logs.windows import continued_edges
-from invariant_bandits.model.fit import (
-    Settings,
-    arm_prior,
-    fitted_contender,
-    logistic_start,
-    model_of,
-    model_of_arms,
-    read_log_odds,
-)
+from invariant_bandits.model.fit import PolicyStart, arm_prior, logistic_start, model_of, read_log_odds
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.randomised import unwrapped
-from invariant_bandits.policies.registry import Contender, find_policy
+from invariant_bandits.policies.registry import find_policy
 
 SILENT = 1e-9
 """Share of a feature's variance before below which the new rounds do not vary it."""
-TOLD = 0.01
-"""How far from 1 the share may be that the new rounds tell of a coefficient."""
+UNESTIMATED = 0.01
+"""Share of a coefficient that the new rounds may leave unestimated."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covarianc
 
 
 def moved_arms(
-    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics, now: Sequence[str]
+    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics | None, now: Sequence[str]
 ) -> tuple[tuple[Move, ...], float | None]:
     """The same for labelled arms, effect by effect, on the scale of the link.
 
@@ -125,22 +118,24 @@ def moved_arms(
     prior, before : DriftPrior, names (p,)
         What was known, and the names of its coordinates.
     statistics, now : ArmStatistics, names (q,)
-        What the new rounds say alone, and the names of its coordinates.
+        What the new rounds say alone, if they are enough, and the names of its coordinates.
     """
+    if statistics is None:
+        return (), None
     information, scores = statistics.information.sum(axis=0), statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
-    told = np.abs(np.diagonal(inverse @ information) - 1.0) < TOLD
+    estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
     estimate, place = inverse @ scores, {name: j for j, name in enumerate(now)}
     moves, p_values = [], []
-    for one in prior.effects:
-        name = before[one.arm * prior.layout.own + one.coefficient]
+    for effect in prior.effects:
+        name = before[effect.arm * prior.layout.own + effect.coefficient]
         j = place[name]
-        if not told[j]:
+        if not estimable[j]:
             continue
-        move = Move(name, one.estimate, one.error, float(estimate[j]), float(np.sqrt(inverse[j, j])))
+        move = Move(name, effect.estimate, effect.error, float(estimate[j]), float(np.sqrt(inverse[j, j])))
         moves.append(move)
-        if not one.drifts:
-            allowed = np.sqrt(one.error**2 + inverse[j, j] + one.drift**2)
+        if not effect.drifts:
+            allowed = np.sqrt(effect.error**2 + inverse[j, j] + effect.drift**2)
             p_values.append(2.0 * float(stats.norm.sf(abs(move.now - move.before) / allowed)))
     p_value = min(1.0, len(p_values) * min(p_values)) if p_values else None
     return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
@@ -253,113 +248,85 @@ def update_model(
     (10, 5000, False)
     """
     log = open_log(source, model.schema if schema is None else schema)
-    old = model.moments
+    start = _start_of(model, exploration, horizon)
     edges, count = _windows(model, log, windows, every)
-    if not isinstance(model.feature_map, FeatureMap):
-        how = {"windows": count, "edges": edges, "engine": engine, "address": address}
-        return _update_arms(model, log, contender_of(model, exploration), horizon, strict, how, progress)
-    read = read_moments(
-        log,
-        windows=count,
-        edges=edges,
-        features=model.feature_map,
-        engine=engine,
-        address=address,
-        strict=strict,
-        progress=progress,
-    )
+    features, table = model.feature_map, model.arms
+    if table is not None and isinstance(
+        features, ArmFeatures
+    ):  # new labels become arms, retired ones stay retired
+        for label in log.arms.labels:
+            if label not in table.labels:
+                table, features = table.with_arm(label), features.with_arm(label)
+        log = open_log(log.source, log.schema, arms=table.labels)
+        table = table.followed_by(log.arms)
+    how = {"windows": count, "edges": edges, "engine": engine, "address": address}
+    read = read_moments(log, features=features, strict=strict, progress=progress, **how)
+    places = _new_places(model, features)
+    old = model.moments.padded(places) if len(places) else model.moments
     _require_new(old, read.moments, read.quality)
-    quality = QualityReport.from_dict(model.quality.to_dict())
+    odds, new_odds = _log_odds(model, log, features, places, how)
+    quality = copy.deepcopy(model.quality)
     quality.merge(read.quality)
-    contender, confidence = contender_of(model, exploration)
     after = model_of(
         _joined(old, read.moments),
-        model.feature_map,
-        None,
+        features,
+        start,
+        log,
+        log_odds=odds,
+        dropped=model.dropped,
+        notes=model.notes,
         schema=model.schema,
         quality=quality,
-        policy=model.policy_name,
-        contender=contender,
-        confidence=confidence,
-        horizon=horizon,
-        source=log,
+        arms=table,
+        ledger=model.ledger,
     )
-    after = replace(after, dropped=(*model.dropped, *after.dropped), ledger=model.ledger)
-    moves, p_value = moved(model, read.moments)
+    if isinstance(features, ArmFeatures):
+        enough = new_odds is not None or read.moments.rounds > read.moments.windows * features.dim
+        new = ArmStatistics.from_moments(features, read.moments, new_odds) if enough else None
+        moves, p_value = moved_arms(arm_prior(model), model.names, new, features.names)
+    else:
+        moves, p_value = moved(model, read.moments)
     return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 
 
-def contender_of(model: Model, exploration: float | str | None) -> tuple[Contender, float]:
-    """What makes the policy of a model anew, and its confidence; the exploration is the model's if not given."""
+def _start_of(model: Model, exploration: float | str | None, horizon: int | None) -> PolicyStart:
+    """What makes the policy of a model anew; the exploration is the model's if not given."""
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    confidence = float(settings.get("confidence", 0.01))
     if (
         exploration is None
         and getattr(model.policy, "rehearsal", None) is None
         and named.takes("exploration")
     ):
         exploration = settings.get("exploration")
-    return fitted_contender(model.policy_name, exploration, confidence), confidence
+    return PolicyStart.of(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
 
 
-def _update_arms(
-    model: Model,
-    log: Log,
-    contender: tuple[Contender, float],
-    horizon: int | None,
-    strict: bool,
-    how: dict[str, Any],
-    progress: Progress | None,
-) -> Update:
-    """The same for a model of labelled arms: new labels become arms, retired ones stay retired."""
-    assert model.arms is not None
-    assert isinstance(model.feature_map, ArmFeatures)
-    table, features = model.arms, model.feature_map
-    for label in log.arms.labels:
-        if label not in table.labels:
-            table, features = table.with_arm(label), features.with_arm(label)
-    log = open_log(log.source, log.schema, arms=table.labels)
-    read = read_moments(log, features=features, strict=strict, progress=progress, **how)
+def _new_places(model: Model, features: FeatureMap | ArmFeatures) -> Array:
+    """Where, in the features of the model's moments, those of arms that it did not know come in."""
+    if not isinstance(features, ArmFeatures):
+        return np.zeros(0, dtype=np.int64)
     own = features.width if features.coding == "own" else 1
-    end = (features.dim - model.moments.dim) // own  # arms that the moments of the model do not know yet
-    places = np.full(end * own, (len(features.labels) - end) * own)
-    old = model.moments.padded(places) if end else model.moments
-    _require_new(old, read.moments, read.quality)
-    odds, told = None, None
-    if model.log_odds is not None:
-        before, theta = model.log_odds, model.log_odds.theta
-        if (
-            end
-        ):  # nothing was said about these arms so far: any point of expansion will do for the old windows
-            before, of_new = before.padded(places), places[0] + np.arange(len(places))
-            theta = before.theta.copy()
-            theta[of_new] = logistic_start(log, features)[of_new]
-        new = read_log_odds(log, features, theta, **how)
-        told = ArmStatistics.from_moments(features, read.moments, new)
-        odds = LogOdds(theta, _joined(before.moments, new.moments))
-    quality = QualityReport.from_dict(model.quality.to_dict())
-    quality.merge(read.quality)
-    maker, confidence = contender
-    after = model_of_arms(
-        features,
-        _joined(old, read.moments),
-        odds,
-        maker,
-        Settings(model.policy_name, confidence, horizon),
-        log=log,
-        schema=model.schema,
-        quality=quality,
-        dropped=model.dropped,
-        notes=model.notes,
-        arms=table.followed_by(log.arms),
-        ledger=model.ledger,
-    )
-    if told is None and read.moments.rounds > read.moments.windows * features.dim:
-        told = ArmStatistics.from_moments(features, read.moments)
-    nothing: tuple[tuple[Move, ...], float | None] = ((), None)
-    prior = arm_prior(model)
-    moves, p_value = nothing if told is None else moved_arms(prior, model.names, told, features.names)
-    return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
+    arms = (features.dim - model.moments.dim) // own
+    return np.full(arms * own, (len(features.labels) - arms) * own)
+
+
+def _log_odds(
+    model: Model, log: Log, features: Any, places: Array, how: dict[str, Any]
+) -> tuple[LogOdds | None, LogOdds | None]:
+    """Log-odds of all windows and of the new ones, where the model has them.
+
+    Old windows say nothing of new arms: any point of expansion will do for these.
+    """
+    before = model.log_odds
+    if before is None:
+        return None, None
+    theta = before.theta
+    if len(places):
+        before, of_new = before.padded(places), places[0] + np.arange(len(places))
+        theta = before.theta.copy()
+        theta[of_new] = logistic_start(log, features)[of_new]
+    new = read_log_odds(log, features, theta, **how)
+    return LogOdds(theta, _joined(before.moments, new.moments)), new
 
 
 def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[Array | None, int | None]:
