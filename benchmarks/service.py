@@ -166,10 +166,10 @@ def serve(path: str | None, ready: Any, computing: Any) -> None:
     import uvicorn
 
     from invariant_bandits.service import commands
-    from invariant_bandits.service.application import Service
     from invariant_bandits.service.engine import Engine
     from invariant_bandits.service.learners.fitted import FittedLearner
     from invariant_bandits.service.learners.open import OpenLearner
+    from invariant_bandits.service.operations import Service
     from invariant_bandits.service.serve import application
     from invariant_bandits.service.store.open_store import open_store
 

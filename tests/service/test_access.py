@@ -23,7 +23,7 @@ from started_service import PATIENCE, service
 TOKENS = {role: f"{role}-0123456789abcdef" for role in ("read", "decide", "admin")}
 WRONG = "wrong-0123456789abcdef"
 RANKS = {"anyone": 0, "no token": 0, "wrong token": 0, "read": 1, "decide": 2, "admin": 3}
-PERSONALIZER = "/{door:personalizer}"
+PERSONALIZER = "/{endpoint:personalizer}"
 NEEDED = {
     "anyone": {"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /", "GET /page/{name}"},
     "read": {
@@ -90,7 +90,7 @@ NEEDED = {
 }
 """The role that each route needs, by hand."""
 ROLES = {call: role for role, calls in NEEDED.items() for call in calls}
-DOORS = ("personalizer/v1.0", "personalizer/v1.1-preview.3", "personalizer", "models/default/personalizer/v1.0")
+ENDPOINTS = ("personalizer/v1.0", "personalizer/v1.1-preview.3", "personalizer", "models/default/personalizer/v1.0")
 
 
 def token_file(folder: Path, text: str) -> None:
@@ -117,7 +117,9 @@ def addresses(path: str) -> list[str]:
     """Addresses that lead to a route."""
     for name in ("id:path", "key:path", "label:path", "model", "version", "name"):
         path = path.replace(f"{{{name}}}", {"model": "default", "name": "page.js"}.get(name, "x"))
-    return [path.replace("{door:personalizer}", door) for door in DOORS] if "{door" in path else [path]
+    return (
+        [path.replace("{endpoint:personalizer}", endpoint) for endpoint in ENDPOINTS] if "{endpoint" in path else [path]
+    )
 
 
 @pytest.fixture(scope="module")

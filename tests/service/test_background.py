@@ -21,7 +21,6 @@ from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.service import commands
 from invariant_bandits.service import serve as serving
 from invariant_bandits.service.app import make_app
-from invariant_bandits.service.application import Service
 from invariant_bandits.service.background import schedule
 from invariant_bandits.service.background.refit import (
     Judge,
@@ -37,6 +36,7 @@ from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.operations import Service
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
@@ -96,9 +96,7 @@ def learning_of(engine: Engine, path: Path | str, plan: RefitSchedule | None = N
         learning.stop()
 
 
-def waited(
-    learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None
-) -> dict[str, Any]:
+def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None) -> dict[str, Any]:
     """What became of learning, at the latest after two minutes."""
     for _ in range(12_000):
         if learning.told(model)["status"] != "running":
@@ -329,9 +327,7 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         schema: Any = {"features": ["time", "x"], "time": None}
     elif form == "row per action":
         rows = {"time": x[:, :, 0].ravel(), "x": x[:, :, 1].ravel(), "event": np.repeat(np.arange(2_000), 3)}
-        log = pa.table(
-            {**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)}
-        )
+        log = pa.table({**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)})
         schema = {"features": ["time", "x"], "time": None, "round": "event", "chosen": "shown"}
     else:
         log = pa.table({"reward": reward, "offered": x.tolist(), "action": np.zeros(2_000, dtype=int)})
@@ -342,8 +338,7 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         rows = rng.normal(size=(3, 2)).tolist()
         return DecisionCommand(
             actions=[
-                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True))
-                for row in rows
+                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True)) for row in rows
             ]
         )
 
@@ -436,10 +431,7 @@ def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.Mon
     settings = serving.ServiceSettings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
     service = serving.open_service(settings)
     assert list(service.engine.state.models) == ["shop"]
-    assert (
-        service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin
-        == "logs"
-    )
+    assert service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin == "logs"
     assert service.engine.call(DecisionCommand("shop", {"age": 0.0})).labels == ["a", "b"]
     stopped(service)
     (tmp_path / "clicks.csv").unlink()  # it is not needed again

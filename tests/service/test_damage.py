@@ -42,9 +42,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for n in range(40):
         connection.execute("BEGIN")
-        connection.executemany(
-            "INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)]
-        )
+        connection.executemany("INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)])
         connection.execute("COMMIT")
     for end in ("", "-wal"):
         shutil.copy(folder / f"live.db{end}", folder / f"left.db{end}")
@@ -66,9 +64,7 @@ def rows_with(left: Path, folder: Path, log: bytes) -> int:
         connection.close()
 
 
-def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(
-    journal: tuple[Path, int], tmp_path: Path
-) -> None:
+def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(journal: tuple[Path, int], tmp_path: Path) -> None:
     """SQLite takes each of these for the end of the log, and would forget the transactions after it."""
     left, count = journal
     whole = left.with_name("left.db-wal").read_bytes()
@@ -158,9 +154,7 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
         engine.call(DecisionCommand(id="gone"))
-        engine.call(
-            commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True
-        )
+        engine.call(commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
         engine.call(DecisionCommand(id="waits"))
         engine.call(DecisionCommand(id="later"))
     store = SqliteStore(tmp_path / "d.db")

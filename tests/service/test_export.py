@@ -79,9 +79,7 @@ def vowpal() -> Iterator[Any]:
         yield workspace
 
 
-def test_labelled_arms_are_fitted_with_no_schema_by_hand(
-    tmp_path: Path, served: tuple[Path, list[Decided]]
-) -> None:
+def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
     path, decided = served
     told = CliRunner().invoke(app, ["store", "export", str(path), str(tmp_path / "log.parquet")])
     assert told.exit_code == 0, told.output
@@ -155,9 +153,7 @@ def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
-def test_our_reader_fits_dsjson_as_it_fits_parquet(
-    tmp_path: Path, served: tuple[Path, list[Decided]]
-) -> None:
+def test_our_reader_fits_dsjson_as_it_fits_parquet(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
     for suffix in ("parquet", "jsonl"):
         export(served[0], tmp_path / f"log.{suffix}")
     one, other = ib.fit_logs(tmp_path / "log.parquet"), ib.fit_logs(tmp_path / "log.jsonl")
@@ -193,9 +189,7 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
         clock.now += 3_600.0
         engine.call(DecisionCommand(id="later"))
         engine.call(RewardCommand("later", 0.5))
-        engine.call(
-            commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True
-        )
+        engine.call(commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
         engine.call(DecisionCommand(id="logged"))
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:

@@ -43,9 +43,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def fleet(
-    address: str, deciders: int = 2, clock: Clock | None = None
-) -> Iterator[tuple[Engine, list[Decider]]]:
+def fleet(address: str, deciders: int = 2, clock: Clock | None = None) -> Iterator[tuple[Engine, list[Decider]]]:
     """A learner with an empty model of three arms, and processes that decide."""
     more = {} if clock is None else {"clock": clock}
     learner = Engine(PostgresStore(address), publish_every=0.1, **more)

@@ -41,9 +41,7 @@ def missing(path: Path, ids: list[str]) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 def hard_link(folder: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from invariant_bandits.service.dashboard import MOST_STRETCHES, Stretches, Sums
+from invariant_bandits.service.dashboard import MOST_SEGMENTS, RewardSums, Segments
 from invariant_bandits.service.events import Decided
 from invariant_bandits.service.learners.base import logged_reward
 
@@ -16,13 +16,13 @@ def decided(place: int, propensities: list[float]) -> Decided:
     return Decided(0.0, "x", "m", "1", 0, None, [], [1, 2, 3], place, propensities)
 
 
-def played(rounds: int, rng: np.random.Generator) -> Stretches:
+def played(rounds: int, rng: np.random.Generator) -> Segments:
     """The best of three actions is played but for a floor of 0.3; the reward is its worth with noise of 1."""
     propensities = [FLOOR / 3, FLOOR / 3, 1.0 - 2 * FLOOR / 3]
-    found = Stretches()
+    segments = Segments()
     for place in rng.choice(3, rounds, p=propensities):
-        found.add(decided(int(place), propensities), float(WORTH[place] + rng.normal()))
-    return found
+        segments.add(decided(int(place), propensities), float(WORTH[place] + rng.normal()))
+    return segments
 
 
 def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned() -> None:
@@ -31,17 +31,17 @@ def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned()
     mean = 0.7 * 4.0 + FLOOR * WORTH.mean()
     for _ in range(200):
         whole = played(200, rng).all
-        told = (whole.mean(), whole.uniform(), whole.cost())
+        estimates = (whole.mean(), whole.uniform(), whole.cost())
         for place, truth in enumerate((mean, WORTH.mean(), 4.0 - mean)):
-            estimate = told[place]
+            estimate = estimates[place]
             assert estimate is not None
-            hits[place] += abs(estimate.value - truth) < 1.96 * estimate.error
+            hits[place] += abs(estimate["value"] - truth) < 1.96 * estimate["error"]
     assert (hits >= 180).all()
     assert (hits < 200).any()  # intervals that always hold would be too wide
 
 
-def test_nothing_is_told_of_actions_that_had_no_chance_nor_by_a_handful_of_decisions() -> None:
-    certain = Sums()
+def test_nothing_is_shown_of_actions_that_had_no_chance_nor_by_a_handful_of_decisions() -> None:
+    certain = RewardSums()
     for _ in range(100):
         certain.add(decided(0, [1.0, 0.0, 0.0]), 1.0)
     assert certain.uniform() is None
@@ -49,15 +49,15 @@ def test_nothing_is_told_of_actions_that_had_no_chance_nor_by_a_handful_of_decis
     few = played(10, np.random.default_rng(0)).all
     assert few.uniform() is None
     assert few.cost() is None
-    assert Sums().mean() is None
+    assert RewardSums().mean() is None
 
 
-def test_stretches_stay_few_and_tell_everything() -> None:
-    found = played(5_003, np.random.default_rng(1))
-    told = np.array(found.told())
-    assert len(told) <= MOST_STRETCHES + 1
-    assert len(set(told[:-1, 0])) == 1
-    np.testing.assert_allclose(told.sum(axis=0), found.all.values[:3])
+def test_segments_stay_few_and_cover_everything() -> None:
+    segments = played(5_003, np.random.default_rng(1))
+    sums = np.array(segments.sums())
+    assert len(sums) <= MOST_SEGMENTS + 1
+    assert len(set(sums[:-1, 0])) == 1
+    np.testing.assert_allclose(sums.sum(axis=0), segments.all.values[:3])
 
 
 def test_the_interval_of_the_logs_policy_comes_from_its_windows() -> None:

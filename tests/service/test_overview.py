@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.app import make_app
-from invariant_bandits.service.application import Service
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.dashboard import Story, arms_of
+from invariant_bandits.service.dashboard import Dashboard, arms_of
 from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.operations import Service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
 from served_models import fitted, running, serve
@@ -105,12 +105,12 @@ def test_models_to_which_nothing_happened_are_not_told_again(tmp_path: Path) -> 
 def test_a_state_that_was_taken_over_whole_is_told(tmp_path: Path) -> None:
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        story = Story()
-        before = story(engine.state)["models"]["default"]
-        assert story(engine.state)["models"]["default"] is before
+        dashboard = Dashboard()
+        before = dashboard(engine.state)["models"]["default"]
+        assert dashboard(engine.state)["models"]["default"] is before
         engine.call(DecisionCommand())
         taken = State.from_bytes(engine.state.to_bytes(), engine.store)
-        assert story(taken)["models"]["default"]["counts"]["decisions"] == 1
+        assert dashboard(taken)["models"]["default"]["counts"]["decisions"] == 1
 
 
 def test_listeners_hear_of_every_event_once_and_after_the_state(tmp_path: Path) -> None:

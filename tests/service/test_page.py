@@ -12,8 +12,8 @@ import pytest
 from browsers import Watched, chromium, demonstration, free_port, listening, opened, until
 from invariant_bandits.cli.demonstration import Visitors
 from invariant_bandits.service.access import Access
-from invariant_bandits.service.application import Service
 from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.operations import Service
 from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import serve
 

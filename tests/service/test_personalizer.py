@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.protocols.personalizer.routes import CALLS
+from invariant_bandits.service.protocols.personalizer.routes import ROWS
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.store.sqlite import SqliteStore
@@ -157,6 +157,14 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None
     refused(loops.post(path, json=asked), 400, "InvalidRankRequest")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_feature_that_several_parts_name_keeps_all_its_values_in_one_list(loops: TestClient, count: int) -> None:
+    tags = ["new", "dry", "red", "old"][:count]
+    ranked = rank(loops, contextFeatures=[{"hour": 9}, *({"tags": tag} for tag in tags)])
+    expected = tags[0] if count == 1 else tags
+    assert decision(loops, ranked["eventId"])["context"] == {"hour": 9, "tags": expected}
+
+
 def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
     with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
         loops.put(f"{V1}/configurations/service", json=RULES | {"rewardWaitTime": "PT0S"})
@@ -183,7 +191,7 @@ NASTY = (b"", b"null", b"[]", b"{", b'"text"', b"\xff\xfe", b'{"value": 1e999}',
 def test_no_call_answers_nonsense_with_500(loops: TestClient) -> None:
     asked = [
         (method, prefix + path.replace("{id:path}", id), body)
-        for method, path, _ in CALLS
+        for method, path, *_ in ROWS
         for prefix in (V1, NEW)
         for body in (NASTY if method in ("PUT", "POST") else (b"",))
         for id in (("x", "a%2Fb", "%00", "%F0%9F%98%80" * 100) if "{id" in path else ("",))

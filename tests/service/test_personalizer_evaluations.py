@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.protocols.evaluations import TooManyError, stretch
+from invariant_bandits.service.protocols.personalizer.evaluations import LogSpan, TooManyError
 from invariant_bandits.service.settings import Configuration
 from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward
 from served_models import Clock, running, serve
@@ -73,7 +73,7 @@ def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
     refused(loops.put(f"{NEW}/evaluations/e2", json=asked | theirs), 400, "OperationNotAllowed")
 
 
-def test_a_stretch_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:
+def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: Path) -> None:
     """Ten decisions a minute apart, the last five of which were only logged."""
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
@@ -86,17 +86,17 @@ def test_a_stretch_is_what_lies_in_it_also_where_nothing_was_learned(tmp_path: P
             engine.call(DecisionCommand(id=f"d{n}"))
             engine.call(RewardCommand(f"d{n}", float(n)))
         events, store = engine.state.seq, engine.store
-        whole = stretch(store, events, "default", rules, 0.0, 2e6)
-        assert whole.rewards.tolist() == [float(n) for n in range(10)]
+        whole = LogSpan.read(store, events, "default", rules, 0.0, 2e6)
+        assert whole.feedback.rewards.tolist() == [float(n) for n in range(10)]
         assert whole.weights("Online").tolist() == [1.0] * 10
         assert whole.weights("Baseline")[5:].tolist() == [1.0] * 5
-        part = stretch(store, events, "default", rules, 1_000_060.0, 1_000_360.0)
-        assert part.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+        part = LogSpan.read(store, events, "default", rules, 1_000_060.0, 1_000_360.0)
+        assert part.feedback.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
         assert part.times[0] == pytest.approx(1_000_060.0, abs=1e-3)
         with pytest.raises(TooManyError, match="more than 9 decisions"):
-            stretch(store, events, "default", rules, 0.0, 2e6, most=9)
+            LogSpan.read(store, events, "default", rules, 0.0, 2e6, most=9)
         with pytest.raises(InputError, match="no settled decisions"):
-            stretch(store, events, "default", rules, 1_500_000.0, 2e6)
+            LogSpan.read(store, events, "default", rules, 1_500_000.0, 2e6)
 
 
 def test_important_features_come_first(loops: TestClient) -> None:

@@ -94,10 +94,7 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
     clock.now -= 3_600.0
     with running(tmp_path / "d.db", clock) as engine:
         decide(engine, "after")
-        look = [
-            commands.inspect(lambda state, id=id: state.record(id, "default", {}))
-            for id in ("before", "after")
-        ]
+        look = [commands.inspect(lambda state, id=id: state.record(id, "default", {})) for id in ("before", "after")]
         times = [engine.call(command).decided.time for command in look]
         assert times[0] <= times[1] < times[0] + 60.0
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from invariant_bandits.cli.demonstration import DemonstrationPlan, Visitors, free_port, prepared
 from invariant_bandits.client import Client
-from invariant_bandits.service.application import Service
+from invariant_bandits.service.operations import Service
 from invariant_bandits.service.serve import application
 from invariant_bandits.simulation.shop import Shop
 

@@ -99,8 +99,8 @@ class Access:
     limits: Limits = field(default_factory=Limits)
     _buckets: dict[str, Bucket] = field(default_factory=dict)
 
-    def who(self, request: Request, needed: Role) -> str:
-        """A short name of who asks, for the audit; a refusal if that is nobody who may."""
+    def check(self, request: Request, needed: Role) -> str:
+        """Return a short name of the caller for the audit, or refuse a caller who may not ask this."""
         if not self.tokens:
             _refuse_other_sites(request)
             self._slow_down("everybody")

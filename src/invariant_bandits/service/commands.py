@@ -221,9 +221,7 @@ class DecisionCommand:
     def _decide(self, state: State, served: ServedModel, now: float, drawn: int) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
         id = self.id or _new_id(now)
-        draw = (
-            served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
-        )
+        draw = served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
         round, choice = served.choose(self.context, self.labels, self.actions, draw)
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if self.scores or measured else None
@@ -444,9 +442,7 @@ def configure(model: str, configuration: Configuration, *, by: str = "") -> Comm
     return command
 
 
-def change_arms(
-    model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = ""
-) -> Command:
+def change_arms(model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = "") -> Command:
     """Add an arm or retire one, tried on a copy first; to be done alone."""
 
     def command(state: State, batch: EventBatch) -> dict[str, bool]:

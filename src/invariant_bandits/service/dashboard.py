@@ -1,4 +1,5 @@
-"""What pages and metrics see: plain values made by the engine's thread now and then, so that looking costs no lock."""
+"""What the page and the metrics show: plain values that the engine's thread makes now and then, so reading them needs
+no lock."""
 
 from __future__ import annotations
 
@@ -7,33 +8,35 @@ import time
 from collections import deque
 from heapq import nlargest
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from invariant_bandits.service.events import AnyEvent, Closed, Decided, VersionActivated, decision_key
-from invariant_bandits.service.state import Record, ServedModel, State
+from invariant_bandits.service.state import ServedModel, State
 
-MOST_STRETCHES = 160
+MOST_SEGMENTS = 160
 FIRST_LENGTH = 5
-"""Decisions per stretch at the beginning; neighbours are joined as the story gets longer."""
+"""Decisions per segment at the beginning; neighbours are joined as there get to be more."""
 FEWEST = 30
-"""Decisions, and effective decisions of the other policy, before a value is told."""
+"""Decisions, and effective decisions of the other policy, before a value is shown."""
 LEAST_CHANCE = 1e-12
 TERMS = 15
+MOST_POINTS = 240
+"""Points of the curve of beliefs; every other one is dropped when there are more."""
+MOST_MARKS = 20
+MOST_ARMS = 50
+LATEST = 12
+"""Decisions, and settled decisions, that are shown."""
+
+Shown = dict[str, Any]
 
 
-class Estimate(NamedTuple):
-    """A value and its standard error."""
-
-    value: float
-    error: float
-
-
-class Sums:
+class RewardSums:
     """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), g·(1, r, r²), g²·(1, r, r²), and unsupported ones.
 
-    Plain numbers: they are added up in the engine's thread, a dozen at a time, which arrays would take longer for.
+    w is the importance weight of uniform play, g that of always playing the most probable action. They are plain
+    numbers: the engine's thread adds a dozen at a time, which arrays would take longer for.
 
     Parameters
     ----------
@@ -44,45 +47,42 @@ class Sums:
         self.values = [0.0] * TERMS if values is None else values
 
     def add(self, decided: Decided, reward: float) -> None:
-        """One more settled decision."""
-        self.values = list(map(add, self.values, _terms(decided.propensities, decided.place, reward)))
+        """Add a settled decision."""
+        propensities, square = decided.propensities, reward * reward
+        chance = max(propensities[decided.place], LEAST_CHANCE)
+        w = 1.0 / (len(propensities) * chance)
+        g = 1.0 / chance if chance >= max(propensities) else 0.0
+        w2, g2, unsupported = w * w, g * g, float(min(propensities) <= 0.0)
+        of_uniform = (w, w * reward, w2, w2 * reward, w2 * square)
+        of_best = (g, g * reward, g * square, g2, g2 * reward, g2 * square)
+        self.values = list(map(add, self.values, (1.0, reward, square, *of_uniform, *of_best, unsupported)))
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(list(map(add, self.values, other.values)))
+    def __add__(self, other: RewardSums) -> RewardSums:
+        return RewardSums(list(map(add, self.values, other.values)))
 
     @property
     def count(self) -> int:
         """Decisions."""
         return int(self.values[0])
 
-    @property
-    def total(self) -> float:
-        """Sum of rewards."""
-        return self.values[1]
-
-    @property
-    def squares(self) -> float:
-        """Sum of squared rewards."""
-        return self.values[2]
-
-    def mean(self) -> Estimate | None:
-        """Mean reward per decision."""
+    def mean(self) -> Shown | None:
+        """Return the mean reward per decision, and its standard error."""
         n, r, r2 = self.values[:3]
         if n < 2:
             return None
-        return Estimate(r / n, math.sqrt(max(r2 - r * r / n, 0.0) / (n - 1.0) / n))
+        return {"value": r / n, "error": math.sqrt(max(r2 - r * r / n, 0.0) / (n - 1.0) / n)}
 
-    def uniform(self) -> Estimate | None:
-        """What uniform play among the same offers would have earned; None if too little tells of it."""
+    def uniform(self) -> Shown | None:
+        """Return what uniform play among the same offers would have earned by SNIPS; None if there is too little."""
         n, w, wr, w2, w2r, w2r2 = self.values[0], *self.values[3:8]
         if self.values[14] or n < FEWEST or w * w < FEWEST * w2:
             return None
         value, effective = wr / w, w * w / w2
         spread = max(w2r2 - 2.0 * value * w2r + value * value * w2, 0.0) * effective / (effective - 2.0)
-        return Estimate(value, math.sqrt(spread) / w)
+        return {"value": value, "error": math.sqrt(spread) / w}
 
-    def cost(self) -> Estimate | None:
-        """Reward per decision that is given up because chance chooses now and then; negative if chance did better."""
+    def cost(self) -> Shown | None:
+        """Return the reward per decision that exploration costs; it is negative if chance did better."""
         n, r, r2 = self.values[:3]
         g, gr, gr2, g2, g2r, g2r2 = self.values[8:14]
         if n < FEWEST or g * g < FEWEST * g2:
@@ -91,84 +91,66 @@ class Sums:
         own = (g2r2 - 2.0 * best * g2r + best * best * g2) / scale**2
         both = (gr2 - (best + mean) * gr + best * mean * g) / scale
         spread = max(own - 2.0 * both + r2 - n * mean * mean, 0.0)
-        return Estimate(best - mean, math.sqrt(spread) / n)
+        return {"value": best - mean, "error": math.sqrt(spread) / n}
 
 
-def _terms(propensities: list[float], place: int, reward: float) -> tuple[float, ...]:
-    chance, most, square = max(propensities[place], LEAST_CHANCE), max(propensities), reward * reward
-    w = 1.0 / (len(propensities) * chance)
-    g = 1.0 / chance if chance >= most else 0.0
-    w2, g2, unsupported = w * w, g * g, float(min(propensities) <= 0.0)
-    of_uniform = (w, w * reward, w2, w2 * reward, w2 * square)
-    of_best = (g, g * reward, g * square, g2, g2 * reward, g2 * square)
-    return (1.0, reward, square, *of_uniform, *of_best, unsupported)
-
-
-class Stretches:
-    """Sums over stretches of decisions, at most 160 of equal length, that together tell everything since the start."""
+class Segments:
+    """Sums over segments of decisions, at most 160 of equal length, that together cover everything since the start."""
 
     def __init__(self) -> None:
         self.length = FIRST_LENGTH
-        self.done: list[Sums] = []
-        self.last = Sums()
-        self._whole = Sums()
+        self._complete: list[RewardSums] = []
+        self._last, self._whole = RewardSums(), RewardSums()
 
     @property
-    def all(self) -> Sums:
-        """Of all stretches together."""
-        return self._whole + self.last
+    def all(self) -> RewardSums:
+        """Of all segments together."""
+        return self._whole + self._last
 
     @property
     def count(self) -> int:
-        """SettledDecision decisions."""
-        return self._whole.count + self.last.count
+        """Settled decisions."""
+        return self._whole.count + self._last.count
 
     def add(self, decided: Decided, reward: float) -> None:
-        """One more settled decision."""
-        self.last.add(decided, reward)
-        if self.last.count >= self.length:
-            self.done.append(self.last)
-            self._whole += self.last
-            self.last = Sums()
-        if len(self.done) >= MOST_STRETCHES:
-            self.done = [one + other for one, other in zip(self.done[::2], self.done[1::2], strict=True)]
+        """Add a settled decision."""
+        self._last.add(decided, reward)
+        if self._last.count >= self.length:
+            self._complete.append(self._last)
+            self._whole += self._last
+            self._last = RewardSums()
+        if len(self._complete) >= MOST_SEGMENTS:
+            pairs = zip(self._complete[::2], self._complete[1::2], strict=True)
+            self._complete = [left + right for left, right in pairs]
             self.length *= 2
 
-    def told(self) -> list[tuple[int, float, float]]:
-        """Number, sum and sum of squares of the rewards of every stretch, the one under way last."""
-        return [(one.count, one.total, one.squares) for one in (*self.done, self.last) if one.count]
+    def sums(self) -> list[tuple[int, float, float]]:
+        """Return number, sum and sum of squares of the rewards of every segment, the incomplete one last."""
+        return [(sums.count, sums.values[1], sums.values[2]) for sums in (*self._complete, self._last) if sums.count]
 
 
-MOST_POINTS = 240
-"""Points of the story of beliefs; every other one is dropped when there are more."""
-MOST_MARKS = 20
-MOST_ARMS = 50
-LATEST = 12
-"""Decisions, and settled decisions, that are shown."""
-
-
-def versions_of(served: ServedModel) -> list[dict[str, Any]]:
-    """All versions of a model, the active one marked."""
+def versions_of(served: ServedModel) -> list[Shown]:
+    """Return all versions of a model, the active one marked."""
     before = served.activations[-2] if len(served.activations) > 1 else None
     return [
         {
-            "version": one.version,
-            "time": one.time,
-            "origin": one.origin,
-            "note": one.note,
-            "evaluation": one.evaluation,
-            "active": one.version == served.version,
-            "previous": one.version == before,
-            "rounds": served.learners[one.version].rounds,
+            "version": added.version,
+            "time": added.time,
+            "origin": added.origin,
+            "note": added.note,
+            "evaluation": added.evaluation,
+            "active": added.version == served.version,
+            "previous": added.version == before,
+            "rounds": served.learners[added.version].rounds,
         }
-        for one in served.versions.values()
+        for added in served.versions.values()
     ]
 
 
-def exploration_of(served: ServedModel) -> dict[str, Any]:
-    """What chance does and costs: the share of uniform chance, of other actions, and the reward it is expected to cost.
+def exploration_of(served: ServedModel) -> Shown:
+    """Return the share of uniform chance, the share of other actions than the best, and their expected cost.
 
-    `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was worked out for.
+    `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was computed for.
     """
     counts, rules = served.counts, served.configuration
     return {
@@ -179,8 +161,8 @@ def exploration_of(served: ServedModel) -> dict[str, Any]:
     }
 
 
-def arms_of(served: ServedModel) -> dict[str, Any]:
-    """The arms that were chosen most, whether the registered ones are active, and how many there are."""
+def arms_of(served: ServedModel) -> Shown:
+    """Return the arms that were chosen most, whether the registered ones are active, and how many there are."""
     registered = served.learner.arms
     known = registered or served.plays
     most = nlargest(MOST_ARMS, known, key=lambda label: served.plays.get(label, 0))
@@ -191,103 +173,51 @@ def arms_of(served: ServedModel) -> dict[str, Any]:
     }
 
 
-class Chapter:
+class ModelHistory:
     """What happened to one model since the service was started.
 
     Attributes
     ----------
-    changed : bool
-        Whether anything happened since it was last told.
+    has_changed : bool
+        Whether anything happened since it was last shown.
     served : ServedModel or None
-        The model that was last told of; another one of its name where a whole state was taken over.
+        The model that was last shown; another one of its name where a whole state was taken over.
     """
 
     def __init__(self) -> None:
-        self.changed = True
+        self.has_changed = True
         self.served: ServedModel | None = None
-        self.stretches = Stretches()
-        self.latest: deque[Decided] = deque(maxlen=LATEST)
-        self.settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
-        self.marks: deque[dict[str, Any]] = deque(maxlen=MOST_MARKS)
-        self.points: list[dict[str, Any]] = []
-        self._rung = False
+        self._segments = Segments()
+        self._latest: deque[Decided] = deque(maxlen=LATEST)
+        self._settlements: deque[tuple[Decided, Closed]] = deque(maxlen=LATEST)
+        self._marks: deque[Shown] = deque(maxlen=MOST_MARKS)
+        self._points: list[Shown] = []
+        self._in_alarm = False
+        self._beliefs: tuple[tuple[str, int], Shown] = (("", -1), {})
 
     def take(self, event: AnyEvent, state: State) -> None:
         """Follow an event that the state has followed."""
-        self.changed = True
+        self.has_changed = True
         if isinstance(event, Decided):
-            self.latest.append(event)
-        elif isinstance(event, Closed):
-            self._settle(event, state.records.find(decision_key(event.id, event.model)))
+            self._latest.append(event)
         elif isinstance(event, VersionActivated):
             self._mark("version", event.version)
-
-    def _settle(self, event: Closed, record: Record | None) -> None:
-        if record is None or record.decided is None:
-            return
-        self.settlements.append((record.decided, event))
-        if event.value is not None:
-            self.stretches.add(record.decided, event.value)
+        elif isinstance(event, Closed):
+            record = state.records.find(decision_key(event.id, event.model))
+            if record is not None and record.decided is not None:
+                self._settlements.append((record.decided, event))
+                if event.value is not None:
+                    self._segments.add(record.decided, event.value)
 
     def _mark(self, kind: str, words: str) -> None:
-        self.marks.append({"kind": kind, "words": words, "settled": self.stretches.count, "time": time.time()})
+        self._marks.append({"kind": kind, "words": words, "settled": self._segments.count, "time": time.time()})
 
-    def believe(self, about: dict[str, Any]) -> None:
-        """Add what the model believes now to the story."""
-        rings = bool(about.get("alarm"))
-        if rings and not self._rung:
-            self._mark("alarm", "alarm")
-        self._rung = rings
-        settled = self.stretches.count
-        point = {"settled": settled, "beliefs": about.get("beliefs")}
-        if point["beliefs"] and (not self.points or self.points[-1] != point):
-            self.points.append(point)
-        if len(self.points) > MOST_POINTS:
-            self.points = self.points[::2]  # an odd number: the first and the last one stay
-
-    def told(self) -> dict[str, Any]:
-        """All of it, plain values."""
-        whole = self.stretches.all
-        return {
-            "settled": whole.count,
-            "mean": _plain(whole.mean()),
-            "uniform": _plain(whole.uniform()),
-            "exploration_cost": _plain(whole.cost()),
-            "stretches": self.stretches.told(),
-            "points": list(self.points),
-            "marks": [dict(one) for one in self.marks],
-            "latest": [_shown(one) for one in reversed(self.latest)],
-            "settlements": [_settled(one, closed) for one, closed in reversed(self.settlements)],
-        }
-
-
-class Story:
-    """What every model believed over time, and how it fared, since the service was started."""
-
-    def __init__(self) -> None:
-        self.since = time.time()
-        self._chapters: dict[str, Chapter] = {}
-        self._about: dict[str, tuple[tuple[str, int], dict[str, Any]]] = {}
-        self._told: dict[str, dict[str, Any]] = {}
-
-    def take(self, event: AnyEvent, state: State) -> None:
-        """Follow an event that the state has followed."""
-        model = getattr(event, "model", None)
-        if model is not None:
-            self._chapters.setdefault(model, Chapter()).take(event, state)
-
-    def __call__(self, state: State) -> dict[str, Any]:
-        """The part of a view that tells of models; models to which nothing happened are as they were told before."""
-        for name, served in state.models.items():
-            chapter = self._chapters.setdefault(name, Chapter())
-            if (chapter.changed or chapter.served is not served) and served.activations:
-                chapter.changed, chapter.served = False, served
-                self._told[name] = self._tell(served, chapter)
-        return {"since": self.since, "models": dict(self._told)}
-
-    def _tell(self, served: ServedModel, chapter: Chapter) -> dict[str, Any]:
-        about = self._about_of(served)
-        chapter.believe(about)
+    def show(self, served: ServedModel) -> Shown:
+        """Return everything that is shown of a model, plain values."""
+        self.has_changed, self.served = False, served
+        about = self._about(served)
+        self._follow_beliefs(about)
+        whole = self._segments.all
         return {
             "version": served.version,
             "versions": versions_of(served),
@@ -297,18 +227,66 @@ class Story:
             "exploration": exploration_of(served),
             "arms": arms_of(served),
             "about": about,
-            "story": chapter.told(),
+            "story": {
+                "settled": whole.count,
+                "mean": whole.mean(),
+                "uniform": whole.uniform(),
+                "exploration_cost": whole.cost(),
+                "stretches": self._segments.sums(),
+                "points": list(self._points),
+                "marks": [dict(mark) for mark in self._marks],
+                "latest": [_shown(event) for event in reversed(self._latest)],
+                "settlements": [
+                    {**_shown(event), "value": closed.value, "why": closed.why, "after": closed.time - event.time}
+                    for event, closed in reversed(self._settlements)
+                ],
+            },
         }
 
-    def _about_of(self, served: ServedModel) -> dict[str, Any]:
-        """What the learner tells, asked again only when it has changed."""
-        now = (served.version, served.learner.rounds)
-        if served.name not in self._about or self._about[served.name][0] != now:
-            self._about[served.name] = (now, served.learner.about())
-        return self._about[served.name][1]
+    def _about(self, served: ServedModel) -> Shown:
+        """Return what the learner says about itself, computed again only when it has learned."""
+        learned = served.version, served.learner.rounds
+        if self._beliefs[0] != learned:
+            self._beliefs = learned, served.learner.about()
+        return self._beliefs[1]
+
+    def _follow_beliefs(self, about: Shown) -> None:
+        """Add what the model believes to the curve, and a mark if its alarm begins."""
+        in_alarm = bool(about.get("alarm"))
+        if in_alarm and not self._in_alarm:
+            self._mark("alarm", "alarm")
+        self._in_alarm = in_alarm
+        point = {"settled": self._segments.count, "beliefs": about.get("beliefs")}
+        if point["beliefs"] and (not self._points or self._points[-1] != point):
+            self._points.append(point)
+        if len(self._points) > MOST_POINTS:
+            self._points = self._points[::2]  # an odd number: the first and the last one stay
 
 
-def _shown(event: Decided) -> dict[str, Any]:
+class Dashboard:
+    """What every model believed over time, and how it fared, since the service was started."""
+
+    def __init__(self) -> None:
+        self.since = time.time()
+        self._histories: dict[str, ModelHistory] = {}
+        self._shown: dict[str, Shown] = {}
+
+    def take(self, event: AnyEvent, state: State) -> None:
+        """Follow an event that the state has followed."""
+        model = getattr(event, "model", None)
+        if model is not None:
+            self._histories.setdefault(model, ModelHistory()).take(event, state)
+
+    def __call__(self, state: State) -> Shown:
+        """Return the part of a view that shows models; a model to which nothing happened is shown as before."""
+        for name, served in state.models.items():
+            history = self._histories.setdefault(name, ModelHistory())
+            if (history.has_changed or history.served is not served) and served.activations:
+                self._shown[name] = history.show(served)
+        return {"since": self.since, "models": dict(self._shown)}
+
+
+def _shown(event: Decided) -> Shown:
     return {
         "id": event.id,
         "time": event.time,
@@ -317,11 +295,3 @@ def _shown(event: Decided) -> dict[str, Any]:
         "propensity": event.propensities[event.place],
         "explored": event.explored,
     }
-
-
-def _settled(one: Decided, closed: Closed) -> dict[str, Any]:
-    return {**_shown(one), "value": closed.value, "why": closed.why, "after": closed.time - one.time}
-
-
-def _plain(estimate: Estimate | None) -> dict[str, float] | None:
-    return None if estimate is None else {"value": estimate.value, "error": estimate.error}

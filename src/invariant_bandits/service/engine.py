@@ -249,9 +249,7 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except (
-            UnavailableError
-        ) as error:  # what was stored and not applied is followed when it is there again
+        except UnavailableError as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
@@ -271,9 +269,7 @@ class Engine:
                 self.state.apply(event)
             except UnappliableError as error:
                 self._take_back(batch, first, error)
-                events = [
-                    late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside
-                ]
+                events = [late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside]
                 break
             self._notify(event)
         else:
@@ -305,9 +301,7 @@ class Engine:
         state = replay.restore(self.store, self._doubtful)
         more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
         if more:
-            raise UnavailableError(
-                f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}"
-            )
+            raise UnavailableError(f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}")
         self.state = state
 
     def _set_aside_for_good(self) -> None:

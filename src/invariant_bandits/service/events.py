@@ -13,9 +13,7 @@ from invariant_bandits.service.settings import Configuration
 LONGEST_SLOT = 128
 ASIDE = "\x01set aside"
 """Key of events that set others aside; ids have printable characters only."""
-ClosedBecause = Literal[
-    "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
-]
+ClosedBecause = Literal["reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 

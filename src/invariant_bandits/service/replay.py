@@ -57,9 +57,7 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
     if not least <= state.seq <= store.head().seq:  # others may go on adding events
-        raise StoreError(
-            f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost"
-        )
+        raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
     return state
 
 
@@ -95,9 +93,7 @@ def repair(store: Any) -> dict[int, str]:
 
 def last_time(store: Any) -> float:
     """When the last event happened; 0 without any."""
-    return max(
-        (decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0
-    )
+    return max((decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0)
 
 
 def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
@@ -157,9 +153,7 @@ class Published:
         """
         self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= now.seq}
         if seq not in self._kept and seq >= self._first:
-            raise StoreError(
-                f"event {now.seq}: a decision was made from {seq} events, which is no state before it"
-            )
+            raise StoreError(f"event {now.seq}: a decision was made from {seq} events, which is no state before it")
         return self._kept.get(seq)
 
 
@@ -174,11 +168,7 @@ def check(state: State, event: Decided) -> None:
     if state.aside and event.version not in served.versions:
         return
     _, choice = served.choose(event.context, event.labels, event.actions, event.draw)
-    if (
-        choice.place != event.place
-        or choice.propensities != event.propensities
-        or served.version != event.version
-    ):
+    if choice.place != event.place or choice.propensities != event.propensities or served.version != event.version:
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 

@@ -1,11 +1,11 @@
-"""Between HTTP and the engine: bodies with limits, answers and errors as JSON, one place that maps errors to codes."""
+"""Between HTTP and the engine: bodies with limits, JSON responses, and one function that maps errors to statuses."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,15 +54,47 @@ class Limits:
     magnitude: float = 1e12
     rate: float = 0.0
 
-    def for_upload(self) -> Limits:
-        """The same for a request that brings a model."""
-        return replace(self, body=self.upload)
+    def check_count(self, count: int, most: int, field: str, verb: str = "sent at once") -> None:
+        """Refuse a list that is too long."""
+        if count > most:
+            raise RefusedError(422, f"{field}: at most {most} can be {verb}, got {count}")
+
+    def check_values(self, value: Any, field: str, depth: int = 0) -> int:
+        """Return how many values there are; refuse one that is too large, too long or nested too deep, by its place."""
+        if depth > self.nesting:
+            raise RefusedError(422, f"{field}: nested deeper than {self.nesting} levels", field)
+        count = 1
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                self._check_text(name, field)
+                count += self.check_values(inner, f"{field}.{name[:80]}", depth + 1)
+        elif isinstance(value, list) and self._are_numbers(value):
+            count += len(value)
+        elif isinstance(value, list):
+            for place, inner in enumerate(value):
+                count += self.check_values(inner, f"{field}[{place}]", depth + 1)
+        elif isinstance(value, str):
+            self._check_text(value, field)
+        elif isinstance(value, int | float) and not (abs(value) <= self.magnitude and math.isfinite(value)):
+            bound = f"must be a number of at most {self.magnitude:g}"
+            raise RefusedError(422, f"{field}: {bound}, got {str(value)[:40]}", field)
+        if count > self.values:
+            raise RefusedError(422, f"{field}: at most {self.values:,} values can be taken", field)
+        return count
+
+    def _are_numbers(self, values: list[Any]) -> bool:
+        """Whether a list holds only numbers within the bounds: checked together, which is faster than one by one."""
+        if not values or not set(map(type, values)) <= {float, int}:
+            return False
+        return -self.magnitude <= min(values) and max(values) <= self.magnitude and math.isfinite(sum(values))
+
+    def _check_text(self, text: str, field: str) -> None:
+        if len(text) > self.text:
+            raise RefusedError(422, f"{field}: texts have at most {self.text:,} characters", field)
 
 
 log = logging.getLogger("invariant_bandits.service")
 Body = TypeVar("Body")
-NUMBERS = {float, int}
-Handler = Callable[[Request], Awaitable[Response]]
 
 CODES = {400: "malformed", 401: "no token", 403: "not allowed", 404: "not found", 405: "method", 409: "conflict"}
 CODES |= {413: "too large", 415: "media type", 422: "invalid", 429: "too many", 500: "internal", 503: "unavailable"}
@@ -78,27 +110,39 @@ class RefusedError(Exception):
     message : str
         One line that names what is wrong.
     field : str or None
-        The part of the request that is meant.
-    differences : list of str
+        The part of the request that is meant; if not given, the word before the message's first colon.
+    headers : dict of str to str, optional
+        Headers of the response.
+    name : str
+        What the protocol calls the error, if it has a name for it.
+    differences : sequence of str
         From the active version, if that is why.
     """
 
-    differences: Sequence[str] = ()
-
     def __init__(
-        self, status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        message: str,
+        field: str | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        name: str = "",
+        differences: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.field, self.headers = status, message, field, headers
+        head, colon, _ = message.partition(":")
+        self.status, self.message, self.name, self.differences = status, message, name, differences
+        self.field = field or (head if colon and " " not in head else None)
+        self.headers = headers or {}
 
 
-def answer(value: Any, status: int = 200) -> Response:
-    """A JSON response."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON response."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
 def refusal(error: BaseException) -> RefusedError:
-    """The refusal that an error means."""
+    """Return the refusal that an error means."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, UnavailableError):
@@ -108,57 +152,52 @@ def refusal(error: BaseException) -> RefusedError:
     if isinstance(error, InputError):
         field = str(error).partition(":")[0].partition(" ")[0]
         status = 409 if isinstance(error, ConflictError) else 404 if isinstance(error, NotFoundError) else 422
-        refused = RefusedError(status, str(error), field or None)
-        refused.differences = getattr(error, "differences", ())
-        return refused
+        return RefusedError(status, str(error), field, differences=getattr(error, "differences", ()))
     log.error("a request failed", exc_info=error)
     return RefusedError(500, "something went wrong; it was logged")
 
 
-def error_response(error: BaseException) -> Response:
-    """The answer to a request that failed: {"error": {code, message, field}}."""
-    refused = refusal(error)
-    told: dict[str, Any] = {"code": CODES.get(refused.status, "error"), "message": printable(refused.message)}
+def error_answer(refused: RefusedError) -> dict[str, Any]:
+    """Return the JSON body of a refusal: {"error": {code, message, field}}."""
+    about: dict[str, Any] = {"code": CODES.get(refused.status, "error"), "message": printable(refused.message)}
     if refused.field:
-        told["field"] = printable(refused.field)
+        about["field"] = printable(refused.field)
     if refused.differences:
-        told["differences"] = [printable(one) for one in refused.differences]
-    response = answer({"error": told}, refused.status)
-    for name, value in (refused.headers or {}).items():
-        response.headers[name] = value
-    return response
+        about["differences"] = [printable(words) for words in refused.differences]
+    return {"error": about}
 
 
 def printable(text: str, longest: int = 500) -> str:
-    """A text without control characters, cut to a bearable length."""
-    shown = "".join(one if one.isprintable() else "\ufffd" for one in text)
+    """Return a text without control characters, cut to a bearable length."""
+    shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
     return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body, refused as soon as it is longer than allowed, whether its length was announced or not."""
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body; refuse it as soon as it is longer than `most` bytes, whether its length was announced or not."""
+    too_long = RefusedError(413, f"the body must have at most {most:,} bytes", "body")
     announced = request.headers.get("content-length")
-    if announced is not None and (not announced.isdigit() or int(announced) > limits.body):
-        raise RefusedError(413, f"the body must have at most {limits.body:,} bytes", "body")
+    if announced is not None and (not announced.isdigit() or int(announced) > most):
+        raise too_long
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > limits.body:
-            raise RefusedError(413, f"the body must have at most {limits.body:,} bytes", "body")
+        if size > most:
+            raise too_long
         parts.append(part)
     return b"".join(parts)
 
 
-def parsed(body: bytes, kind: type[Body]) -> Body:
-    """The body as what is expected, or a refusal that names the field."""
+def decode(body: bytes, kind: type[Body]) -> Body:
+    """Return the body as a struct, or a refusal that names the field."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `")
-        field = place.rstrip("`").removeprefix("$").removeprefix(".") or None
-        raise RefusedError(422, f"{field or 'body'}: {message}", field or "body") from None
+        field = place.rstrip("`").removeprefix("$").removeprefix(".") or "body"
+        raise RefusedError(422, f"{field}: {message}", field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"body: not valid JSON ({error})", "body") from None
+        raise RefusedError(400, f"body: not valid JSON ({error})") from None
 
 
 def has_field(body: bytes, name: str) -> bool:
@@ -171,54 +210,8 @@ def has_field(body: bytes, name: str) -> bool:
         return False
 
 
-async def read(request: Request, kind: type[Body], limits: Limits) -> Body:
-    """The body of a request as what is expected."""
-    return parsed(await read_body(request, limits), kind)
-
-
-def check_values(value: Any, limits: Limits, field: str, depth: int = 0) -> int:
-    """How many values there are, or a refusal that names the one that is too large, too long or too deep."""
-    if depth > limits.nesting:
-        raise RefusedError(422, f"{field}: nested deeper than {limits.nesting} levels", field)
-    count = 1
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            _check_text(name, limits, field)
-            count += check_values(inner, limits, f"{field}.{name[:80]}", depth + 1)
-    elif isinstance(value, list) and _are_bearable(value, limits):
-        count += len(value)
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            count += check_values(inner, limits, f"{field}[{place}]", depth + 1)
-    elif isinstance(value, str):
-        _check_text(value, limits, field)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and not _is_bearable(value, limits):
-        raise RefusedError(
-            422, f"{field}: must be a number of at most {limits.magnitude:g}, got {str(value)[:40]}", field
-        )
-    if count > limits.values:
-        raise RefusedError(422, f"{field}: at most {limits.values:,} values can be taken", field)
-    return count
-
-
-def _are_bearable(values: list[Any], limits: Limits) -> bool:
-    """Whether a list is numbers that can be taken, all looked at together; if not, each is looked at by itself."""
-    if not values or not set(map(type, values)) <= NUMBERS:
-        return False
-    return -limits.magnitude <= min(values) and max(values) <= limits.magnitude and math.isfinite(sum(values))
-
-
-def _is_bearable(value: float, limits: Limits) -> bool:
-    return abs(value) <= limits.magnitude and math.isfinite(value)
-
-
-def _check_text(text: str, limits: Limits, field: str) -> None:
-    if len(text) > limits.text:
-        raise RefusedError(422, f"{field}: texts have at most {limits.text:,} characters", field)
-
-
 def check_id(id: str, field: str = "id", longest: int = 256) -> str:
-    """An id that can be kept, or a refusal."""
+    """Return an id that can be kept, or refuse it."""
     if not 0 < len(id) <= longest or not id.isprintable():
-        raise RefusedError(422, f"{field}: must have 1 to {longest} printable characters", field)
+        raise RefusedError(422, f"{field}: must have 1 to {longest} printable characters")
     return id

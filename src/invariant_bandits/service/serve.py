@@ -21,13 +21,13 @@ from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.app import make_app
-from invariant_bandits.service.application import Service
 from invariant_bandits.service.background.schedule import Learning, RefitSchedule
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
+from invariant_bandits.service.operations import Service
 from invariant_bandits.service.responses import Limits
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.base import EmptyStoreError, Row, UnavailableError
@@ -269,9 +269,7 @@ def open_service(
     Where there is no model at all, an empty one is made if that is wanted. A store may be begun already.
     """
     if not settings.tokens and not is_loopback(settings.host):
-        raise InputError(
-            f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)"
-        )
+        raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
     engine = engine_for(settings.role, settings.store, say, begun)
@@ -279,9 +277,7 @@ def open_service(
     engine.start()
     try:
         if empty_model and not settings.models and not settings.logs and not engine.state.models:
-            engine.call(
-                commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True
-            )
+            engine.call(commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
@@ -308,9 +304,7 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Callable[[str]
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)
-            version = engine.call(
-                commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True
-            )
+            version = engine.call(commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
             say(f"{name}: version {version}")
 
 

@@ -216,16 +216,12 @@ class ServedModel:
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        content.update(
-            msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations])
-        )
+        content.update(msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations]))
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
         return content.hexdigest()
 
-    def choose(
-        self, context: Context, labels: Sequence[str], actions: Actions, draw: int
-    ) -> tuple[Round, Choice]:
+    def choose(self, context: Context, labels: Sequence[str], actions: Actions, draw: int) -> tuple[Round, Choice]:
         """Return the round, and what is chosen in it in the present state."""
         round = self.learner.round_of(context, labels, actions)
         if self.configuration.mode == "online":
@@ -445,9 +441,7 @@ class UnappliableError(StoreError):
     """
 
     def __init__(self, seq: int, why: str) -> None:
-        super().__init__(
-            f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside"
-        )
+        super().__init__(f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside")
         self.seq, self.why = seq, why
 
 
@@ -486,16 +480,12 @@ class State:
     def _rows_of(self, key: str) -> list[Row]:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
         rows: list[Row] = self._store.of_key(key)
-        return [
-            row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
-        ]
+        return [row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)]
 
     def model(self, name: str) -> ServedModel:
         """A model by its name."""
         if name not in self.models:
-            raise NotFoundError(
-                f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}"
-            )
+            raise NotFoundError(f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}")
         return self.models[name]
 
     # -- what follows from an event --
@@ -527,9 +517,7 @@ class State:
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
-        served.learners[event.version] = learner_from_bytes(
-            event.learner, self.contents.content(event.content), name
-        )
+        served.learners[event.version] = learner_from_bytes(event.learner, self.contents.content(event.content), name)
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
@@ -561,9 +549,7 @@ class State:
             served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
         served.count_play(label)
-        with contextlib.suppress(
-            *UNLEARNABLE
-        ):  # it is stored: what a learner cannot note must not stop a replay
+        with contextlib.suppress(*UNLEARNABLE):  # it is stored: what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
@@ -640,14 +626,8 @@ class State:
             return self.model(model or next(iter(self.models), "default"))
         keys = self._store.keys_from(decision_key(id))
         named = {name: decision_key(id, name) for name in self.models}
-        records = {
-            name: self.record(id, name, pending)
-            for name, key in named.items()
-            if key in keys or key in pending
-        }
-        names = [
-            name for name, record in records.items() if record is not None and record.decided is not None
-        ]
+        records = {name: self.record(id, name, pending) for name, key in named.items() if key in keys or key in pending}
+        names = [name for name, record in records.items() if record is not None and record.decided is not None]
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:

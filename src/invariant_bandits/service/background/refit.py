@@ -175,9 +175,7 @@ class Watcher(Protocol):
         """It is about to be learned."""
 
 
-def follow(
-    learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None
-) -> None:
+def follow(learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None) -> None:
     """Teach a learner the events of a model from number `first` to before `last`.
 
     It then stands where it would if it had been the active version in between, with the same bits.
@@ -268,9 +266,7 @@ class Judge:
             return
         logged = event.propensities
         difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
-        self._waiting[event.id] = Seen(
-            mine[event.place] / logged[event.place], difference, means[event.place]
-        )
+        self._waiting[event.id] = Seen(mine[event.place] / logged[event.place], difference, means[event.place])
 
     def settled(self, id: str, reward: float) -> None:
         """What the running version earned with a decision."""

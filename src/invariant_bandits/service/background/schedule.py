@@ -154,11 +154,7 @@ class Learning:
         began = self.clock()
         try:
             told = self._answer(model)
-            told = (
-                {"status": "not learned", "why": told["error"]}
-                if "error" in told
-                else self._added(model, by, told)
-            )
+            told = {"status": "not learned", "why": told["error"]} if "error" in told else self._added(model, by, told)
         except Exception as error:  # whatever happens to a fit must not end the service
             told = {"status": "failed", "why": str(error) or type(error).__name__}
         log.info("learning %s: %s", model, told.get("why") or told.get("note"))
@@ -198,9 +194,7 @@ class Learning:
         return {"status": "learned", **added}
 
 
-def _adding(
-    model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str
-) -> Command:
+def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> Command:
     """Add a version that has learned everything up to this moment: its content is the whole of what it learned."""
 
     def adding(state: State, batch: EventBatch) -> dict[str, Any]:
@@ -208,9 +202,7 @@ def _adding(
         follow(learner, state.contents, model, upto, state.seq)
         upto = state.seq  # if it has to be proposed again, it goes on from here
         evaluation, running = told["evaluation"], state.model(model).version
-        active = activate == "always" or (
-            activate == "better" and _is_good_enough(evaluation, told["first_fit"])
-        )
+        active = activate == "always" or (activate == "better" and _is_good_enough(evaluation, told["first_fit"]))
         active = active and running == told["base"]
         version = commands.add_version(
             model,

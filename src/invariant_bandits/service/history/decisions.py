@@ -185,11 +185,7 @@ class Layout:
         told = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
         if self.chosen_only:
             return told
-        return (
-            replace(told, round=roles.round, chosen=roles.chosen)
-            if self.rows
-            else replace(told, arm=roles.arm)
-        )
+        return replace(told, round=roles.round, chosen=roles.chosen) if self.rows else replace(told, arm=roles.arm)
 
     def rows_of(self, one: SettledDecision) -> Iterator[dict[str, Any]]:
         """Rows of a decision: features by name."""

@@ -50,9 +50,7 @@ class Choice(NamedTuple):
     def cost(self, means: Sequence[float]) -> float:
         """By how much less is expected of a draw than of the most probable action, given expected rewards (K,)."""
         likeliest = max(range(len(means)), key=self.propensities.__getitem__)
-        return means[likeliest] - math.fsum(
-            p * mean for p, mean in zip(self.propensities, means, strict=True)
-        )
+        return means[likeliest] - math.fsum(p * mean for p, mean in zip(self.propensities, means, strict=True))
 
 
 class Learner(ABC):
@@ -102,9 +100,7 @@ class Learner(ABC):
         """Take note of a round that was decided, before its reward is known."""
 
     @abstractmethod
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`; a round that was seen before can be learned."""
 
     # -- arms --
@@ -165,9 +161,7 @@ class Learner(ABC):
 def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
     """A learner from its stored state."""
     if kind not in Learner.kinds:
-        raise FileError(
-            f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}"
-        )
+        raise FileError(f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}")
     return Learner.kinds[kind].from_bytes(content, name)
 
 

@@ -47,9 +47,7 @@ class FittedLearner(Learner, kind="model"):
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
-                raise InputError(
-                    "arms: this model takes feature rows, one mapping per offered action, not labels"
-                )
+                raise InputError("arms: this model takes feature rows, one mapping per offered action, not labels")
             rows = None if actions is None else [self._row(place, one) for place, one in enumerate(actions)]
             if rows is not None and not rows:
                 raise InputError("arms: at least one action must be offered, got none")
@@ -61,9 +59,7 @@ class FittedLearner(Learner, kind="model"):
     def _are_numbers(self, rows: Sequence[Any]) -> bool:
         """Whether a round is rows of numbers, one per column, which can be read at once."""
         columns = len(self.model.feature_map.columns)
-        return all(
-            type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows
-        )
+        return all(type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows)
 
     def _row(self, place: int, given: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
@@ -74,9 +70,7 @@ class FittedLearner(Learner, kind="model"):
             row = {column.name: value for column, value in zip(columns, given, strict=True)}
         else:
             size = f"{len(given)} values" if isinstance(given, Sequence) else type(given).__name__
-            raise InputError(
-                f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}"
-            )
+            raise InputError(f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}")
         self._check_numbers(f"arms[{place}]", row)
         return row
 
@@ -110,9 +104,7 @@ class FittedLearner(Learner, kind="model"):
         expected: list[float] = (self.model.policy.scores(round.features).mean + self.model.baseline).tolist()
         return expected
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from, too."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features

@@ -82,9 +82,7 @@ def _compressed(value: float, name: str, what: str) -> float:
     return number if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
 
 
-def action_numbers(
-    context: Mapping[str, float], label: str | None, own: Mapping[str, float]
-) -> dict[str, float]:
+def action_numbers(context: Mapping[str, float], label: str | None, own: Mapping[str, float]) -> dict[str, float]:
     """Named numbers of one action: a constant, what it is, and that crossed with the context.
 
     An action with features is what these say; one without is its label.
@@ -127,9 +125,7 @@ def _label(name: str, value: Any) -> str:
 def _arms(name: str, value: Any) -> dict[str, bool]:
     if not isinstance(value, Mapping):
         raise InputError(f"{name} must be labels and whether they are active, got {type(value).__name__}")
-    return {
-        _label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()
-    }
+    return {_label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()}
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -158,9 +154,7 @@ def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
     """What a file of an open model must hold."""
     settings = json.loads(about["said"])
     if set(about) != {"said"} or not isinstance(settings, dict) or set(settings) != set(SETTINGS):
-        raise InputError(
-            f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}"
-        )
+        raise InputError(f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}")
     StateSchema(settings=SETTINGS).check_settings(settings)
     return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
 
@@ -272,9 +266,7 @@ class OpenLearner(Learner, kind="open"):
             if name not in places and len(places) < self.limit:
                 places[name] = len(places)
 
-    def _matrix(
-        self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]
-    ) -> np.ndarray[Any, Any]:
+    def _matrix(self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]) -> np.ndarray[Any, Any]:
         """Features (K, p), p the room that these places need."""
         features = np.zeros((len(numbers), self._room(len(places))))
         for row, one in enumerate(numbers):
@@ -345,9 +337,7 @@ class OpenLearner(Learner, kind="open"):
         finally:
             self._arms, self.columns = arms, columns
 
-    def learn(
-        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
-    ) -> None:
+    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
         """Learn the reward of the action at `place`."""
         self.seen(context, labels, actions)
         _, numbers = self._numbers_again(context, labels, actions)
@@ -371,9 +361,7 @@ class OpenLearner(Learner, kind="open"):
         if _label("label", label) in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
-            raise InputError(
-                "features: arms of a model that began empty have none of their own; send them as actions"
-            )
+            raise InputError("features: arms of a model that began empty have none of their own; send them as actions")
         self._arms[label] = True
 
     def retire_arm(self, label: str) -> None:

@@ -1,174 +1,206 @@
-"""Decisions and rewards."""
+"""Decisions and rewards: bodies, answers and handlers of version 1."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+import msgspec
 
-from invariant_bandits.service import commands
-from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.commands import DecisionCommand, RewardCommand
+from invariant_bandits.service.commands import (
+    DecisionCommand,
+    RewardCommand,
+    all_or_none,
+)
+from invariant_bandits.service.commands import (
+    activate as activate_command,
+)
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
-from invariant_bandits.service.responses import (
-    RefusedError,
-    answer,
-    check_id,
-    check_values,
-    has_field,
-    parsed,
-    read_body,
-)
-from invariant_bandits.service.routes.shapes import (
-    Arm,
-    DecisionAnswer,
-    DecisionBatch,
-    DecisionRequest,
-    RewardAnswer,
-    RewardBatch,
-    RewardRequest,
-)
+from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.responses import Limits, RefusedError, check_id
 from invariant_bandits.service.state import Record, record_of
 
-
-async def decide(request: Request) -> Response:
-    """One decision, or several under "decisions"."""
-    service = service_of(request, "decide")
-    body = await read_body(request, service.limits)
-    if has_field(body, "decisions"):
-        many = parsed(body, DecisionBatch)
-        _check_batch(len(many.decisions), service, "decisions")
-        asked = [_asked(one, service) for one in many.decisions]
-        decided = await service.engine.submit(commands.all_or_none(asked))
-        return answer({"decisions": [_told(one) for one in decided]})
-    decision = await service.engine.submit(_asked(parsed(body, DecisionRequest), service))
-    return answer(_told(decision))
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Arm = str | dict[str, Any] | list[float]
+"""A label, {"label": ..., "features": {...}}, or a row of features by name or by place."""
 
 
-async def reward(request: Request) -> Response:
-    """One reward, or several under "rewards"."""
-    service = service_of(request, "decide")
-    body = await read_body(request, service.limits)
-    if has_field(body, "rewards"):
-        many = parsed(body, RewardBatch)
-        _check_batch(len(many.rewards), service, "rewards")
-        given = [_given(one) for one in many.rewards]
-        statuses = await service.engine.submit(commands.all_or_none(given))
-        return answer({"rewards": [RewardAnswer(one.id, how) for one, how in zip(given, statuses, strict=True)]})
-    one = _given(parsed(body, RewardRequest))
-    return answer(RewardAnswer(one.id, await service.engine.submit(one)))
+class DecisionRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A context and what is offered; without arms, all registered ones are."""
+
+    context: dict[str, Any] | None = None
+    arms: Annotated[list[Arm], msgspec.Meta(min_length=1)] | None = None
+    id: Id | None = None
+    model: Name = "default"
+    scores: bool = False
+    defer: bool = False
+
+    def command(self, limits: Limits) -> DecisionCommand:
+        """Return the command, within the limits."""
+        if self.id is not None:
+            check_id(self.id)
+        limits.check_values(self.context, "context")
+        labels, actions = offer(self.arms, limits)
+        return DecisionCommand(self.model, self.context, labels, actions, self.id, self.scores, self.defer)
 
 
-async def activate(request: Request) -> Response:
-    """A deferred decision was shown."""
-    service = service_of(request, "decide")
-    id = check_id(request.path_params["id"])
-    first = await service.engine.submit(commands.activate(id, request.query_params.get("model")))
-    return answer({"id": id, "status": "activated" if first else "unchanged"})
+class DecisionBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Several of them, all or none."""
+
+    decisions: Annotated[list[DecisionRequest], msgspec.Meta(min_length=1)]
 
 
-async def look_up(request: Request) -> Response:
-    """A decision and everything that became of it."""
-    service = service_of(request, "read")
-    id = check_id(request.path_params["id"])
-    model = request.query_params.get("model")
+class DecisionAnswer(msgspec.Struct, omit_defaults=True):
+    """What was decided: `action` is the label of an arm, or the place of a row."""
+
+    id: str
+    action: str | int
+    propensity: float
+    version: str
+    model: str
+    scores: dict[str, float] | None = None
+    deferred: bool = False
+
+    @classmethod
+    def of(cls, event: Decided) -> DecisionAnswer:
+        """Return the answer about a decision."""
+        names = event.labels or [str(place) for place in range(len(event.propensities))]
+        scores = None if event.means is None else dict(zip(names, event.means, strict=True))
+        chance = event.propensities[event.place]
+        return cls(event.id, action_of(event), chance, event.version, event.model, scores, event.deferred)
+
+
+class RewardRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The reward of a decision; `key` tells a repeated call from a further reward where several are added up.
+
+    Without a model, the only one that has decided under the id is meant.
+    """
+
+    id: Id
+    value: float
+    key: Id | None = None
+    model: Name | None = None
+
+    def command(self) -> RewardCommand:
+        """Return the command."""
+        return RewardCommand(check_id(self.id), self.value, self.key, self.model)
+
+
+class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Several rewards, all or none."""
+
+    rewards: Annotated[list[RewardRequest], msgspec.Meta(min_length=1)]
+
+
+class RewardAnswer(msgspec.Struct):
+    """What became of it: learned, waiting, unchanged, late, unknown, kept or ignored."""
+
+    id: str
+    status: str
+
+
+def offer(arms: list[Arm] | None, limits: Limits) -> tuple[list[str], list[Any] | None]:
+    """Return labels of offered arms, and what is known of each; arms are all named or all rows."""
+    if arms is None:
+        return [], None
+    limits.check_count(len(arms), limits.arms, "arms", "offered")
+    limits.check_values(arms, "arms")
+    if all(isinstance(arm, str) for arm in arms):
+        return [str(arm) for arm in arms], None
+    if all(isinstance(arm, dict) and "label" in arm and set(arm) <= {"label", "features"} for arm in arms):
+        named = [arm for arm in arms if isinstance(arm, dict)]
+        labels = [arm["label"] for arm in named]
+        if not all(isinstance(label, str) for label in labels):
+            raise RefusedError(422, "arms: a label must be a text")
+        rows = [arm.get("features") for arm in named]
+        return labels, rows if any(row is not None for row in rows) else None
+    if any(isinstance(arm, str) for arm in arms):
+        raise RefusedError(422, "arms: must be all labels, or all rows of features")
+    return [], list(arms)
+
+
+def action_of(event: Decided) -> str | int:
+    """Return the label of the chosen arm, or the place of the chosen row."""
+    return event.labels[event.place] if event.labels else event.place
+
+
+async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
+    """Decide, once or many times."""
+    if isinstance(body, DecisionRequest):
+        return DecisionAnswer.of(await call.submit(body.command(call.limits)))
+    call.limits.check_count(len(body.decisions), call.limits.batch, "decisions")
+    events = await call.submit(all_or_none([request.command(call.limits) for request in body.decisions]))
+    return {"decisions": [DecisionAnswer.of(event) for event in events]}
+
+
+async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
+    """Report rewards."""
+    if isinstance(body, RewardRequest):
+        return RewardAnswer(body.id, await call.submit(body.command()))
+    call.limits.check_count(len(body.rewards), call.limits.batch, "rewards")
+    statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
+    answers = [RewardAnswer(request.id, status) for request, status in zip(body.rewards, statuses, strict=True)]
+    return {"rewards": answers}
+
+
+async def activate(call: Call) -> dict[str, str]:
+    """Say that a deferred decision was shown."""
+    id = check_id(call.path["id"])
+    is_first = await call.submit(activate_command(id, call.query.get("model")))
+    return {"id": id, "status": "activated" if is_first else "unchanged"}
+
+
+async def look_up(call: Call) -> dict[str, Any]:
+    """Show a decision and what became of it."""
+    id, model = check_id(call.path["id"]), call.query.get("model")
     if model is not None:
-        service.engine.state.model(model)
-    found = await service.aside(_decisions, service.engine, id, model)
-    if len(found) > 1:
-        names = ", ".join(sorted(one["model"] for one in found))
-        raise RefusedError(409, f"model: the id {id!r} could be one of {names}; name the model", "model")
-    if not found:
-        raise RefusedError(404, f"id: decision {id!r} is not known", "id")
-    return answer(found[0])
+        call.service.engine.state.model(model)
+    decisions = await call.in_thread(_decisions, call.service.engine, id, model)
+    if len(decisions) > 1:
+        names = ", ".join(sorted(decision["model"] for decision in decisions))
+        raise RefusedError(409, f"model: the id {id!r} could be one of {names}; name the model")
+    if not decisions:
+        raise RefusedError(404, f"id: decision {id!r} is not known")
+    return decisions[0]
 
 
 def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any]]:
-    """What the store tells of decisions under an id: that of a model, or those of all."""
+    """Return what the store knows of decisions under an id: that of a model, or those of all."""
     store, aside = engine.store, engine.state.aside
     keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
     rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
     records = [record_of(decode_event(row.event) for row in those) for those in rows]
-    return [_whole(one, one.decided) for one in records if one is not None and one.decided is not None]
+    return [_whole(record, record.decided) for record in records if record is not None and record.decided is not None]
 
 
-def _asked(one: DecisionRequest, service: Service) -> DecisionCommand:
-    if one.id is not None:
-        check_id(one.id)
-    check_values(one.context, service.limits, "context")
-    labels, actions = offered(one.arms, service)
-    return DecisionCommand(one.model, one.context, labels, actions, one.id, one.scores, one.defer)
-
-
-def offered(arms: list[Arm] | None, service: Service) -> tuple[list[str], list[Any] | None]:
-    """Labels of offered arms, and what is known of each; arms are all named or all rows."""
-    if arms is None:
-        return [], None
-    if len(arms) > service.limits.arms:
-        raise RefusedError(422, f"arms: at most {service.limits.arms} can be offered, got {len(arms)}", "arms")
-    check_values(arms, service.limits, "arms")
-    if all(isinstance(one, str) for one in arms):
-        return [str(one) for one in arms], None
-    if all(isinstance(one, dict) and set(one) <= {"label", "features"} and "label" in one for one in arms):
-        named = [one for one in arms if isinstance(one, dict)]
-        labels = [one["label"] for one in named]
-        if not all(isinstance(label, str) for label in labels):
-            raise RefusedError(422, "arms: a label must be a text", "arms")
-        rows = [one.get("features") for one in named]
-        return labels, rows if any(row is not None for row in rows) else None
-    if any(isinstance(one, str) for one in arms):
-        raise RefusedError(422, "arms: must be all labels, or all rows of features", "arms")
-    return [], list(arms)
-
-
-def _given(one: RewardRequest) -> RewardCommand:
-    return RewardCommand(check_id(one.id), one.value, one.key, one.model)
-
-
-def _check_batch(count: int, service: Service, field: str) -> None:
-    if count > service.limits.batch:
-        raise RefusedError(422, f"{field}: at most {service.limits.batch} can be sent at once, got {count}", field)
-
-
-def _told(one: Decided) -> DecisionAnswer:
-    names = one.labels or [str(place) for place in range(len(one.propensities))]
-    return DecisionAnswer(
-        one.id,
-        one.labels[one.place] if one.labels else one.place,
-        one.propensities[one.place],
-        one.version,
-        one.model,
-        None if one.means is None else dict(zip(names, one.means, strict=True)),
-        one.deferred,
-    )
-
-
-def _whole(record: Record, one: Decided) -> dict[str, Any]:
+def _whole(record: Record, event: Decided) -> dict[str, Any]:
     closed = record.closed
-    told: dict[str, Any] = {
-        "id": one.id,
-        "action": one.labels[one.place] if one.labels else one.place,
-        "propensity": one.propensities[one.place],
-        "version": one.version,
-        "model": one.model,
-        "time": one.time,
-        "context": one.context,
-        "arms": one.labels or one.actions,
-        "propensities": one.propensities,
-        "deferred": one.deferred,
+    return {
+        "id": event.id,
+        "action": action_of(event),
+        "propensity": event.propensities[event.place],
+        "version": event.version,
+        "model": event.model,
+        "time": event.time,
+        "context": event.context,
+        "arms": event.labels or event.actions,
+        "propensities": event.propensities,
+        "deferred": event.deferred,
         "activated": record.activated,
-        "rewards": [{"value": each.value, "time": each.time, "fate": each.fate} for each in record.rewards],
+        "rewards": [{"value": reward.value, "time": reward.time, "fate": reward.fate} for reward in record.rewards],
         "settled": None if closed is None else {"value": closed.value, "why": closed.why, "time": closed.time},
     }
-    return told
 
 
-ROUTES = [
-    Route("/v1/decisions", decide, methods=["POST"]),
-    Route("/v1/rewards", reward, methods=["POST"]),
-    Route("/v1/decisions/{id:path}/activate", activate, methods=["POST"]),
-    Route("/v1/decisions/{id:path}", look_up, methods=["GET"]),
-]
+OPERATIONS = (
+    Operation(
+        *("POST", "/v1/decisions", "decide", decide, (DecisionRequest, DecisionBatch)),
+        answer=(DecisionAnswer, "decisions"),
+    ),
+    Operation(
+        *("POST", "/v1/rewards", "decide", reward, (RewardRequest, RewardBatch)), answer=(RewardAnswer, "rewards")
+    ),
+    Operation("POST", "/v1/decisions/{id:path}/activate", "decide", activate, query=("model",)),
+    Operation("GET", "/v1/decisions/{id:path}", "read", look_up, query=("model",)),
+)

@@ -1,45 +1,15 @@
-"""Is it there, can it serve, what are its figures."""
+"""Whether the service lives and can serve, its metrics, its page, and what the page shows."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from invariant_bandits import __version__
-from invariant_bandits.service.application import Service, service_of
-from invariant_bandits.service.responses import RefusedError, answer
-
-
-async def healthy(request: Request) -> Response:
-    """200 as soon as it serves."""
-    return answer({"status": "ok"})
-
-
-async def ready(request: Request) -> Response:
-    """200 if decisions can be made and stored, else 503."""
-    service: Service = request.app.state.service
-    engine = service.engine
-    if engine.failure is not None or not engine.available:
-        return answer({"status": "unavailable", "why": str(engine.failure or "the store cannot take events")}, 503)
-    return answer({"status": "ready", "set_aside": len(engine.state.aside)})
-
-
-async def metrics(request: Request) -> Response:
-    """Figures in the text form of Prometheus."""
-    service = service_of(request, "read")
-    return Response(service.metrics.page(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-
-ROUTES = [
-    Route("/healthz", healthy, methods=["GET"]),
-    Route("/readyz", ready, methods=["GET"]),
-    Route("/metrics", metrics, methods=["GET"]),
-]
-
+from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.responses import RefusedError, json_response
 
 KINDS = {
     "html": "text/html; charset=utf-8",
@@ -48,56 +18,75 @@ KINDS = {
     "svg": "image/svg+xml",
 }
 FILES = {
-    one.name: (one.read_bytes(), KINDS[one.name.rpartition(".")[2]])
-    for one in files("invariant_bandits.service").joinpath("page").iterdir()
-    if one.name.rpartition(".")[2] in KINDS
+    file.name: (file.read_bytes(), KINDS[file.name.rpartition(".")[2]])
+    for file in files("invariant_bandits.service").joinpath("page").iterdir()
+    if file.name.rpartition(".")[2] in KINDS
 }
 """Everything the page is made of, read once: no path of a request reaches the file system."""
 
 
-async def page(request: Request) -> Response:
-    """The page; it asks for a token itself if one is needed."""
-    body, kind = FILES["index.html"]
-    return Response(body, media_type=kind)
+async def healthy(call: Call) -> dict[str, str]:
+    """Say that the service lives."""
+    return {"status": "ok"}
 
 
-async def part(request: Request) -> Response:
-    """A file that the page is made of."""
-    if request.path_params["name"] not in FILES:
+async def ready(call: Call) -> Any:
+    """Say whether decisions can be made and stored."""
+    engine = call.service.engine
+    if engine.failure is not None or not engine.available:
+        why = str(engine.failure or "the store cannot take events")
+        return json_response({"status": "unavailable", "why": why}, 503)
+    return {"status": "ready", "set_aside": len(engine.state.aside)}
+
+
+async def metrics(call: Call) -> Response:
+    """Show metrics in the text format of Prometheus."""
+    return Response(call.service.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def page(call: Call) -> Response:
+    """Show the page, or a file that it is made of; the page asks for a token itself if one is needed."""
+    name = call.path.get("name", "index.html")
+    if name not in FILES:
         raise RefusedError(404, "there is no such file")
-    body, kind = FILES[request.path_params["name"]]
-    return Response(body, media_type=kind)
+    content, kind = FILES[name]
+    return Response(content, media_type=kind)
 
 
-async def overview(request: Request) -> Response:
-    """What was last seen of the service and of one model, the first one if none is named."""
-    service = service_of(request, "read")
+async def overview(call: Call) -> dict[str, Any]:
+    """Show what the page shows, as it was last seen."""
+    service = call.service
     view, failure = service.engine.view, service.engine.failure
     models: dict[str, Any] = view.get("models", {})
-    name = request.query_params.get("model") or ("default" if "default" in models else next(iter(models), None))
+    first = "default" if "default" in models else next(iter(models), None)
+    name = call.query.get("model") or first
     if name is not None and name not in models:
-        raise RefusedError(404, f"model: {name!r} is not served", "model")
-    return answer(
-        {
-            "service": {
-                "version": __version__,
-                "time": view.get("time"),
-                "since": view.get("since"),
-                "events": view.get("seq", 0),
-                "available": bool(view.get("available", True)) and failure is None,
-                "failure": None if failure is None else str(failure),
-                "latencies": service.metrics.latencies(),
-                "may_change": not service.access.tokens or request.state.who.startswith("admin"),
-            },
-            "models": {one: {"alarm": bool(told["about"].get("alarm"))} for one, told in models.items()},
-            "name": name,
-            "model": None if name is None else models[name],
-        }
-    )
+        raise RefusedError(404, f"model: {name!r} is not served")
+    return {
+        "service": {
+            "version": __version__,
+            "time": view.get("time"),
+            "since": view.get("since"),
+            "events": view.get("seq", 0),
+            "available": bool(view.get("available", True)) and failure is None,
+            "failure": None if failure is None else str(failure),
+            "latencies": service.metrics.latencies(),
+            "may_change": not service.access.tokens or call.caller.startswith("admin"),
+        },
+        "models": {model: {"alarm": bool(shown["about"].get("alarm"))} for model, shown in models.items()},
+        "name": name,
+        "model": None if name is None else models[name],
+    }
 
 
-PAGE_ROUTES = [
-    Route("/", page, methods=["GET"]),
-    Route("/page/{name}", part, methods=["GET"]),
-    Route("/v1/overview", overview, methods=["GET"]),
-]
+OPERATIONS = (
+    Operation("GET", "/healthz", None, healthy),
+    Operation("GET", "/readyz", None, ready),
+    Operation("GET", "/v1/overview", "read", overview, query=("model",)),
+)
+PAGE_OPERATIONS = (
+    Operation("GET", "/metrics", "read", metrics),
+    Operation("GET", "/", None, page),
+    Operation("GET", "/page/{name}", None, page),
+)
+"""What browsers and Prometheus ask for."""

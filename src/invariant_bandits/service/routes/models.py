@@ -5,39 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from invariant_bandits.model.model import Model
 from invariant_bandits.service import commands
-from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.background.schedule import Learning
 from invariant_bandits.service.dashboard import exploration_of, versions_of
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.responses import RefusedError, answer, check_values, read, read_body
-from invariant_bandits.service.routes.shapes import ArmRequest, ModelRequest
+from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.responses import RefusedError
+from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
+"""Events that could not be applied, the latest, that a model shows."""
 
 
-def _name(request: Request) -> str:
-    """Which model is meant: in the path, in the query, or the default one."""
-    return str(request.path_params.get("model") or request.query_params.get("model") or "default")
+class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A new arm, described by the columns of the catalogue where there is one."""
+
+    label: Id
+    features: dict[str, Any] | None = None
 
 
-async def show(request: Request) -> Response:
-    """What a model is, believes and has seen, as of now, with a hash over its whole state."""
-    service, name = service_of(request, "read"), _name(request)
+class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A new empty model: its arms, and the columns its contexts have; without columns it takes what comes."""
 
-    def look(state: State) -> dict[str, Any]:
-        served = state.model(name)
+    name: Name
+    arms: list[Id] = []
+    columns: list[Id] | None = None
+
+
+async def show(call: Call) -> dict[str, Any]:
+    """Show what a model is, believes and has seen, with a hash over its whole state."""
+
+    def about(state: State) -> dict[str, Any]:
+        served = state.model(call.model)
         return {
-            "model": name,
+            "model": served.name,
             "version": served.version,
             "state_hash": served.state_hash(),
             "rounds": served.learner.rounds,
@@ -49,186 +56,156 @@ async def show(request: Request) -> Response:
             **served.learner.about(),
         }
 
-    return answer(await service.engine.submit(commands.inspect(look)))
+    return await call.look(about)
 
 
-async def list_models(request: Request) -> Response:
-    """Names of all models and their active versions."""
-    service = service_of(request, "read")
-    found = await service.engine.submit(
-        commands.inspect(lambda state: {n: one.version for n, one in state.models.items()})
-    )
-    return answer({"models": [{"model": name, "version": version} for name, version in found.items()]})
+async def list_models(call: Call) -> dict[str, Any]:
+    """List all models and their active versions."""
+    versions = await call.look(lambda state: {name: served.version for name, served in state.models.items()})
+    return {"models": [{"model": name, "version": version} for name, version in versions.items()]}
 
 
-async def make(request: Request) -> Response:
-    """A new empty model, or (with any other content type than JSON) one from an uploaded model file."""
-    service = service_of(request, "admin")
-    if _is_json(request):
-        asked = await read(request, ModelRequest, service.limits)
-        learner = OpenLearner(dict.fromkeys(asked.arms, True), asked.columns, seed=service.engine.store.seed)
-        task = commands.add_version(asked.name, learner, "empty", by=request.state.who, first=True)
-        version = await service.engine.submit(task, alone=True)
-        service.audit(request.state.who, f"made the empty model {asked.name}")
-        return answer({"model": asked.name, "version": version}, 201)
-    name = _name(request)
-    version = await _uploaded(request, service, name, first=True, active=True)
-    return answer({"model": name, "version": version}, 201)
+async def make(call: Call, body: ModelRequest | bytes) -> dict[str, str]:
+    """Make an empty model, or one from a model file."""
+    if isinstance(body, bytes):
+        return {"model": call.model, "version": await _add(call, body, first=True, active=True)}
+    learner = OpenLearner(dict.fromkeys(body.arms, True), body.columns, seed=call.service.engine.store.seed)
+    command = commands.add_version(body.name, learner, "empty", by=call.caller, first=True)
+    return {"model": body.name, "version": await call.change(command, f"made the empty model {body.name}")}
 
 
-async def add_version(request: Request) -> Response:
-    """A new version from an uploaded model file; it decides with activate=true, or once it is activated."""
-    service, name = service_of(request, "admin"), _name(request)
-    active = _flag(request, "activate")
-    version = await _uploaded(request, service, name, first=False, active=active)
-    return answer({"model": name, "version": version, "active": active}, 201)
+async def add_version(call: Call, body: bytes) -> dict[str, Any]:
+    """Upload a model file as a new version; it decides with activate=true, or once it is activated."""
+    active = _flag(call, "activate")
+    version = await _add(call, body, active=active, alike=not _flag(call, "allow_differences"))
+    return {"model": call.model, "version": version, "active": active}
 
 
-def _flag(request: Request, name: str) -> bool:
-    """A query parameter that is true or false; false if it is not given."""
-    given = request.query_params.get(name, "false")
-    if given not in ("true", "false"):
-        raise RefusedError(422, f"{name}: must be true or false, got {given[:80]!r}", name)
-    return given == "true"
+def _flag(call: Call, name: str) -> bool:
+    """Return a query parameter that is true or false; false if it is not given."""
+    value = call.query.get(name, "false")
+    if value not in ("true", "false"):
+        raise RefusedError(422, f"{name}: must be true or false, got {value[:80]!r}")
+    return value == "true"
 
 
-async def _uploaded(request: Request, service: Service, name: str, *, first: bool, active: bool) -> str:
-    alike = not first and not _flag(request, "allow_differences")
-    content = await read_body(request, service.limits.for_upload())
+async def _add(call: Call, content: bytes, *, active: bool, first: bool = False, alike: bool = False) -> str:
+    """Add a version from a model file, the first one of a new model or a further one of a model that exists."""
     try:
-        model = await service.aside(Model.from_bytes, content, "the uploaded file")
+        model = await call.in_thread(Model.from_bytes, content, "the uploaded file")
     except FileError as error:
-        raise RefusedError(422, f"body: {error}", "body") from None
-    learner = FittedLearner(model, service.engine.store.seed)
-    note, by = request.query_params.get("note", "")[:200], request.state.who
-    task = commands.add_version(name, learner, "given", note=note, by=by, active=active, first=first, alike=alike)
+        raise RefusedError(422, f"body: {error}") from None
+    name, note = call.model, call.query.get("note", "")[:200]
+    learner = FittedLearner(model, call.service.engine.store.seed)
     if not first:
-        await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
-    version: str = await service.engine.submit(task, alone=True)
-    service.audit(request.state.who, f"added version {version} of {name}{', active' if active else ''}")
+        await _check_model(call)
+    command = commands.add_version(
+        name, learner, "given", note=note, by=call.caller, active=active, first=first, alike=alike
+    )
+    version: str = await call.change(command, f"added version {{}} of {name}{', active' if active else ''}")
     return version
 
 
-async def list_versions(request: Request) -> Response:
-    """All versions, the active one marked."""
-    service, name = service_of(request, "read"), _name(request)
-    return answer(
-        await service.engine.submit(commands.inspect(lambda state: {"versions": versions_of(state.model(name))}))
-    )
+async def _check_model(call: Call) -> None:
+    """Refuse the name of a model that does not exist."""
+    await call.look(lambda state: state.model(call.model).name)
 
 
-async def activate(request: Request) -> Response:
-    """Have another version decide."""
-    service, name = service_of(request, "admin"), _name(request)
-    task = commands.activate_version(name, request.path_params["version"], why="by hand", by=request.state.who)
-    version = await service.engine.submit(task, alone=True)
-    service.audit(request.state.who, f"activated version {version} of {name}")
-    return answer({"model": name, "version": version})
+async def list_versions(call: Call) -> dict[str, Any]:
+    """List all versions, the active one marked."""
+    return await call.look(lambda state: {"versions": versions_of(state.model(call.model))})
 
 
-async def roll_back(request: Request) -> Response:
+async def activate(call: Call) -> dict[str, str]:
+    """Activate a version."""
+    command = commands.activate_version(call.model, call.path["version"], why="by hand", by=call.caller)
+    version = await call.change(command, f"activated version {{}} of {call.model}")
+    return {"model": call.model, "version": version}
+
+
+async def roll_back(call: Call) -> dict[str, str]:
     """Return to the version before."""
-    service, name = service_of(request, "admin"), _name(request)
-    version = await service.engine.submit(commands.roll_back(name, by=request.state.who), alone=True)
-    service.audit(request.state.who, f"rolled {name} back to version {version}")
-    return answer({"model": name, "version": version})
+    command = commands.roll_back(call.model, by=call.caller)
+    return {"model": call.model, "version": await call.change(command, f"rolled {call.model} back to version {{}}")}
 
 
-async def learn(request: Request) -> Response:
-    """Fit a new version to the model's own history, in the background."""
-    service, name = service_of(request, "admin"), _name(request)
-    learning = _learning(service)
-    await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
-    learning.begin(name, request.state.who)
-    service.audit(request.state.who, f"began to learn {name} from its history")
-    return answer({"model": name, **learning.told(name)}, 202)
+async def learn(call: Call) -> dict[str, Any]:
+    """Learn from the model's own history, in the background."""
+    learning = await _learning(call)
+    learning.begin(call.model, call.caller)
+    call.audit(f"began to learn {call.model} from its history")
+    return {"model": call.model, **learning.told(call.model)}
 
 
-async def show_learning(request: Request) -> Response:
-    """What became of learning from the model's own history."""
-    service, name = service_of(request, "read"), _name(request)
-    learning = _learning(service)
-    await service.engine.submit(commands.inspect(lambda state: state.model(name).name))
-    return answer({"model": name, **learning.told(name)})
+async def show_learning(call: Call) -> dict[str, Any]:
+    """Show what became of learning from the model's own history."""
+    return {"model": call.model, **(await _learning(call)).told(call.model)}
 
 
-def _learning(service: Service) -> Learning:
-    if service.learning is None:
+async def _learning(call: Call) -> Learning:
+    if call.service.learning is None:
         raise RefusedError(503, "this service does not learn in the background")
-    return service.learning
+    await _check_model(call)
+    return call.service.learning
 
 
-async def list_arms(request: Request) -> Response:
-    """Registered arms, whether they are active, and how often each was chosen."""
-    service, name = service_of(request, "read"), _name(request)
+async def list_arms(call: Call) -> dict[str, Any]:
+    """List registered arms, whether they are active, and how often each was chosen."""
 
-    def look(state: State) -> list[dict[str, Any]]:
-        served = state.model(name)
+    def about(state: State) -> list[dict[str, Any]]:
+        served = state.model(call.model)
         labels = served.learner.arms or dict.fromkeys(served.plays, True)
-        return [{"label": one, "active": active, "plays": served.plays.get(one, 0)} for one, active in labels.items()]
+        plays = served.plays
+        return [{"label": label, "active": labels[label], "plays": plays.get(label, 0)} for label in labels]
 
-    return answer({"arms": await service.engine.submit(commands.inspect(look))})
-
-
-async def add_arm(request: Request) -> Response:
-    """Register an arm."""
-    service, name = service_of(request, "admin"), _name(request)
-    asked = await read(request, ArmRequest, service.limits)
-    check_values(asked.features, service.limits, "features")
-    task = commands.change_arms(name, asked.label, add=True, features=asked.features, by=request.state.who)
-    arms = await service.engine.submit(task, alone=True)
-    service.audit(request.state.who, f"added an arm to {name}")
-    return answer({"label": asked.label, "active": arms[asked.label]}, 201)
+    return {"arms": await call.look(about)}
 
 
-async def retire_arm(request: Request) -> Response:
-    """Never choose an arm again."""
-    service, name, label = service_of(request, "admin"), _name(request), request.path_params["label"]
-    await service.engine.submit(commands.change_arms(name, label, add=False, by=request.state.who), alone=True)
-    service.audit(request.state.who, f"retired an arm of {name}")
-    return answer({"label": label, "active": False})
+async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
+    """Add an arm."""
+    call.limits.check_values(body.features, "features")
+    command = commands.change_arms(call.model, body.label, add=True, features=body.features, by=call.caller)
+    arms = await call.change(command, f"added an arm to {call.model}")
+    return {"label": body.label, "active": arms[body.label]}
 
 
-async def show_rules(request: Request) -> Response:
-    """The configuration of a model."""
-    service, name = service_of(request, "read"), _name(request)
-    return answer(await service.engine.submit(commands.inspect(lambda state: state.model(name).configuration)))
+async def retire_arm(call: Call) -> dict[str, Any]:
+    """Retire an arm: it is never chosen again."""
+    label = call.path["label"]
+    command = commands.change_arms(call.model, label, add=False, by=call.caller)
+    await call.change(command, f"retired an arm of {call.model}")
+    return {"label": label, "active": False}
 
 
-async def change_rules(request: Request) -> Response:
-    """Set the configuration of a model; what is not said gets its default."""
-    service, name = service_of(request, "admin"), _name(request)
-    asked = await read(request, Configuration, service.limits)
-    told = await service.engine.submit(commands.configure(name, asked, by=request.state.who), alone=True)
-    service.audit(request.state.who, f"configured {name}")
-    return answer(told)
+async def show_rules(call: Call) -> Configuration:
+    """Show the rules of a model."""
+    return await call.look(lambda state: state.model(call.model).configuration)
 
 
-def _is_json(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+async def change_rules(call: Call, body: Configuration) -> Any:
+    """Set the rules of a model; a rule that is not named gets its default."""
+    return await call.change(commands.configure(call.model, body, by=call.caller), f"configured {call.model}")
 
 
-def _both(path: str, endpoint: Any, method: str) -> list[Route]:
-    """A route for the default model (or ?model=), and one for a model by name."""
-    return [
-        Route(f"/v1/model{path}", endpoint, methods=[method]),
-        Route(f"/v1/models/{{model}}{path}", endpoint, methods=[method]),
-    ]
-
-
-ROUTES = [
-    Route("/v1/models", list_models, methods=["GET"]),
-    Route("/v1/models", make, methods=["POST"]),
-    *_both("", show, "GET"),
-    *_both("/versions", list_versions, "GET"),
-    *_both("/versions", add_version, "POST"),
-    *_both("/versions/{version}/activate", activate, "POST"),
-    *_both("/rollback", roll_back, "POST"),
-    *_both("/learn", learn, "POST"),
-    *_both("/learn", show_learning, "GET"),
-    *_both("/arms", list_arms, "GET"),
-    *_both("/arms", add_arm, "POST"),
-    *_both("/arms/{label:path}", retire_arm, "DELETE"),
-    *_both("/configuration", show_rules, "GET"),
-    *_both("/configuration", change_rules, "PUT"),
-]
+BY_MODEL = ("model",)
+UPLOAD = ("model", "note", "activate", "allow_differences")
+OPERATIONS = (
+    Operation("GET", "/v1/models", "read", list_models),
+    Operation("POST", "/v1/models", "admin", make, (ModelRequest, bytes), status=201),
+    Operation("GET", "/v1/model", "read", show, query=BY_MODEL),
+    Operation("GET", "/v1/model/versions", "read", list_versions, query=BY_MODEL),
+    Operation("POST", "/v1/model/versions", "admin", add_version, (bytes,), status=201, query=UPLOAD),
+    Operation("POST", "/v1/model/versions/{version}/activate", "admin", activate, query=BY_MODEL),
+    Operation("POST", "/v1/model/rollback", "admin", roll_back, query=BY_MODEL),
+    Operation("POST", "/v1/model/learn", "admin", learn, status=202, query=BY_MODEL),
+    Operation("GET", "/v1/model/learn", "read", show_learning, query=BY_MODEL),
+    Operation("GET", "/v1/model/arms", "read", list_arms, query=BY_MODEL),
+    Operation("POST", "/v1/model/arms", "admin", add_arm, (ArmRequest,), status=201, query=BY_MODEL),
+    Operation("DELETE", "/v1/model/arms/{label:path}", "admin", retire_arm, query=BY_MODEL),
+    Operation("GET", "/v1/model/configuration", "read", show_rules, answer=Configuration, query=BY_MODEL),
+    Operation(
+        *("PUT", "/v1/model/configuration", "admin", change_rules, (Configuration,)),
+        answer=Configuration,
+        query=BY_MODEL,
+    ),
+)

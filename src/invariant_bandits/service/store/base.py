@@ -248,11 +248,7 @@ def hidden(connection: Any) -> str:
     rows = "SELECT seq, key FROM events {} WHERE key IS NOT NULL"
     asked = f"{rows.format('NOT INDEXED')} EXCEPT {rows.format('INDEXED BY events_by_key')} LIMIT 1"
     found = connection.execute(asked).fetchone()
-    lost = (
-        "its index has entries of no event"
-        if found is None
-        else f"event {found[0]} is not found by its decision"
-    )
+    lost = "its index has entries of no event" if found is None else f"event {found[0]} is not found by its decision"
     return f"{lost}: the index does not match the events"
 
 
@@ -282,9 +278,7 @@ def check_parts(connection: Any, path: str) -> tuple[int, bytes, int]:
     ((end, digest),) = heads
     ((last,),) = connection.execute("SELECT max(seq) FROM events").fetchall()
     if (first if last is None else last + 1) != end:
-        raise StoreError(
-            f"event {end if last is not None and last >= end else end - 1} is missing or one too many"
-        )
+        raise StoreError(f"event {end if last is not None and last >= end else end - 1} is missing or one too many")
     if last is not None:
         ((body,),) = connection.execute("SELECT body FROM events WHERE seq = ?", (last,)).fetchall()
         if not isinstance(body, bytes) or body[-SIZE:] != digest:
@@ -306,31 +300,19 @@ def _beginning(connection: Any, path: str) -> tuple[int, bytes]:
 
 
 def _check_contents(connection: Any, path: str) -> None:
-    for number, (digest, size) in enumerate(
-        connection.execute("SELECT digest, length(body) FROM contents").fetchall()
-    ):
-        ((body,),) = connection.execute(
-            "SELECT body FROM contents WHERE digest = ?", (digest,)
-        ).fetchall() or [(b"",)]
+    for number, (digest, size) in enumerate(connection.execute("SELECT digest, length(body) FROM contents").fetchall()):
+        ((body,),) = connection.execute("SELECT body FROM contents WHERE digest = ?", (digest,)).fetchall() or [(b"",)]
         if not isinstance(body, bytes) or hashlib.sha256(body).hexdigest() != digest:
-            raise StoreError(
-                f"{path} is damaged: content {number + 1} ({size} bytes) does not match its checksum"
-            )
+            raise StoreError(f"{path} is damaged: content {number + 1} ({size} bytes) does not match its checksum")
 
 
 def _check_snapshots(connection: Any, path: str, end: int) -> None:
     for (seq,) in connection.execute("SELECT seq FROM snapshots").fetchall():
-        ((body, digest),) = connection.execute(
-            "SELECT body, digest FROM snapshots WHERE seq = ?", (seq,)
-        ).fetchall()
+        ((body, digest),) = connection.execute("SELECT body, digest FROM snapshots WHERE seq = ?", (seq,)).fetchall()
         if seq > end:
-            raise StoreError(
-                f"{path} is damaged: events {end} to {seq - 1}, which a snapshot holds, are missing"
-            )
+            raise StoreError(f"{path} is damaged: events {end} to {seq - 1}, which a snapshot holds, are missing")
         if not isinstance(body, bytes) or snapshot_digest(seq, body) != digest:
-            raise StoreError(
-                f"{path} is damaged: the snapshot after event {seq - 1} does not match its checksum"
-            )
+            raise StoreError(f"{path} is damaged: the snapshot after event {seq - 1} does not match its checksum")
 
 
 def snapshot_digest(seq: int, body: bytes) -> bytes:

@@ -195,9 +195,7 @@ class PostgresReading:
             return None
         seq, body, digest = found[0]
         if snapshot_digest(seq, body) != digest:
-            raise StoreError(
-                f"{self.name} is damaged: the snapshot after event {seq} does not match its checksum"
-            )
+            raise StoreError(f"{self.name} is damaged: the snapshot after event {seq} does not match its checksum")
         return seq, bytes(body)
 
     def _read(self, asked: str, *given: Any) -> list[Any]:
@@ -283,16 +281,12 @@ def version(connection: Any, name: str) -> int:
     tables = {str(one) for (one,) in connection.execute(PRESENT)}
     if RECORD not in tables:
         if tables:
-            raise StoreError(
-                f"{name} holds tables of something else: a store needs a database or schema of its own"
-            )
+            raise StoreError(f"{name} holds tables of something else: a store needs a database or schema of its own")
         return 0
     (taken,) = connection.execute(f"SELECT coalesce(max(step), 0) FROM {RECORD}").fetchone()
     if taken != VERSION:
         release = "a newer" if taken > VERSION else "an earlier"
-        raise StoreError(
-            f"{name} was written by {release} release (tables {taken}, this release needs {VERSION})"
-        )
+        raise StoreError(f"{name} was written by {release} release (tables {taken}, this release needs {VERSION})")
     return int(taken)
 
 
@@ -381,14 +375,10 @@ class PostgresStore(PostgresReading):
                 raise StoreError(f"{self.name} is in use by another process")
             (wait or _shortly)()
         make(self._connection, self.name)
-        (self._epoch,) = self._connection.execute(
-            "UPDATE head SET epoch = epoch + 1 RETURNING epoch"
-        ).fetchone()
+        (self._epoch,) = self._connection.execute("UPDATE head SET epoch = epoch + 1 RETURNING epoch").fetchone()
 
     def _locked(self) -> bool:
-        found = self._connection.execute(
-            f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
-        ).fetchone()
+        found = self._connection.execute(f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))").fetchone()
         return bool(found[0])
 
     def _check_epoch(self, found: int) -> None:
@@ -491,14 +481,10 @@ class PostgresStore(PostgresReading):
     def cut(self, first: int, seq: int, snapshot: bytes) -> None:
         """Remove all events before number `first` for good; a replay begins with the state after `seq` events."""
         with self._changing():
-            (before,) = self._connection.execute(
-                "SELECT body FROM events WHERE seq = %s", (first - 1,)
-            ).fetchone()
+            (before,) = self._connection.execute("SELECT body FROM events WHERE seq = %s", (first - 1,)).fetchone()
             self._connection.execute(SNAPSHOT, (seq, snapshot, snapshot_digest(seq, snapshot)))
             self._connection.execute("DELETE FROM cut")
-            self._connection.execute(
-                "INSERT INTO cut VALUES (%s, %b, %s)", (first, before[-len(START) :], seq)
-            )
+            self._connection.execute("INSERT INTO cut VALUES (%s, %b, %s)", (first, before[-len(START) :], seq))
             for table, column, kept in (
                 ("events", "seq", first),
                 ("seals", "first", first),

@@ -84,15 +84,11 @@ class _Log:
         frames = (len(self.content) - HEADER) // self.step
         bad, before = self._whole(frames, stored)
         if bad < frames and (self._is_flipped(bad, before) or self._is_followed(bad + 1, frames)):
-            raise StoreError(
-                f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it"
-            )
+            raise StoreError(f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it")
 
     def _frames(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
         """Headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
-        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(
-            last - first, self.step
-        )
+        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(last - first, self.step)
         headers = np.ascontiguousarray(part[:, :FRAME_HEADER]).view(">u4").astype(np.uint32)
         covered = np.concatenate([part[:, :8], part[:, FRAME_HEADER:]], axis=1)
         return headers, _sums(_words(covered, self.order), self.coefficients)
@@ -150,9 +146,7 @@ class Coefficients:
     """
 
     def __init__(self, words: int) -> None:
-        step = np.array(
-            [[1, 1], [1, 2]], dtype=np.uint32
-        )  # (s0, s1) before a pair of words -> after it, transposed
+        step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it, transposed
         after = np.eye(2, dtype=np.uint32)
         rows = []
         for _ in range(words // 2):
@@ -307,9 +301,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         raise StoreError(f"{path} is a database of something else")
     if version not in (0, VERSION):
         release = "a newer" if version > VERSION else "an earlier"
-        raise StoreError(
-            f"{path} was written by {release} release (tables {version}, this release needs {VERSION})"
-        )
+        raise StoreError(f"{path} was written by {release} release (tables {version}, this release needs {VERSION})")
     return int(version)
 
 
@@ -416,9 +408,7 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         if self.writing:
-            connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=10.0
-            )
+            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
@@ -588,9 +578,7 @@ class SqliteStore:
         if found is None:
             return None
         if snapshot_digest(found[0], found[1]) != found[2]:
-            raise StoreError(
-                f"{self.path} is damaged: the snapshot after event {found[0]} does not match its checksum"
-            )
+            raise StoreError(f"{self.path} is damaged: the snapshot after event {found[0]} does not match its checksum")
         return found[0], found[1]
 
     def cut(self, first: int, seq: int, snapshot: bytes) -> None:

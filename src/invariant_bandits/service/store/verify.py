@@ -63,9 +63,7 @@ def verify(path: Path | str, *, every_row: bool = False, progress: Progress | No
             ends = check_parts(connection, _shown(path))
             if every_row:
                 keys = _rest(connection, path, ends, [], progress)
-                _check_index(
-                    connection, path, keys, None if isinstance(path, str) else index_trace(connection, True)
-                )
+                _check_index(connection, path, keys, None if isinstance(path, str) else index_trace(connection, True))
                 return ends[2]
             stretches = _stretches(connection, path, ends)
         found = _sealed_and_indexed(path, stretches)  # while nothing is open here: it forks
@@ -102,9 +100,7 @@ def _rest(
     for start, stop in _unsealed(first, stretches, end):
         for part in range(start, stop, SEALED):
             last = min(part + SEALED, stop)
-            keys += _followed(
-                connection, path, part, last, before if part == first else _digest(connection, part - 1)
-            )
+            keys += _followed(connection, path, part, last, before if part == first else _digest(connection, part - 1))
             if progress is not None:
                 progress(last - first, end - first)
     return keys
@@ -176,9 +172,7 @@ def _sealed_and_indexed(path: Path | str, stretches: list[int]) -> Found:
         index = pool.apply_async(_indexed, (path,))
         found = pool.starmap(_sealed, [(path, part) for part in parts], chunksize=1)
         damaged = min((one.damaged for one in found if one.damaged is not None), default=None)
-        return Found(
-            damaged, sum((one.keys for one in found), NOTHING), index.get() if damaged is None else None
-        )
+        return Found(damaged, sum((one.keys for one in found), NOTHING), index.get() if damaged is None else None)
 
 
 def _indexed(path: Path | str) -> Trace | None:

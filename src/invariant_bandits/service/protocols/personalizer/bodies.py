@@ -1,18 +1,16 @@
-"""Bodies of requests, as the protocol has them; what is not named here is ignored, as it was there."""
+"""Bodies, errors and times as Personalizer's protocol has them; fields that are not named here are ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import wraps
 from typing import Annotated, Any, Literal
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.service.responses import CODES, Handler, RefusedError, answer, printable, refusal
+from invariant_bandits.service.responses import CODES, RefusedError, json_response, printable
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 EventId = Annotated[str, msgspec.Meta(max_length=256)]
@@ -56,7 +54,7 @@ class SlotsRequest(msgspec.Struct, rename="camel"):
     defer_activation: bool | None = None
 
 
-class RewardRequest(msgspec.Struct):
+class EventReward(msgspec.Struct):
     """What an event earned."""
 
     value: Reward
@@ -94,32 +92,29 @@ class ServiceConfiguration(msgspec.Struct, rename="camel"):
 
 
 class LearningSettings(msgspec.Struct):
-    """How is learned, as a name and a text of arguments."""
+    """How a loop learns, as a name and a text of arguments."""
 
     name: Id
     arguments: Annotated[str, msgspec.Meta(max_length=1_024)]
 
 
-class EvaluationRequest(msgspec.Struct, rename="camel"):
-    """What is to be evaluated: a stretch of the log."""
+class ImportanceRequest(msgspec.Struct, rename="camel"):
+    """A span of the log whose features are to be weighed."""
 
     name: Id
     start_time: datetime
     end_time: datetime
+
+
+class EvaluationRequest(ImportanceRequest, rename="camel"):
+    """A span of the log that is to be evaluated."""
+
     policies: list[LearningSettings] = []
     enable_policy_optimization: bool = False
     enable_offline_experimentation: bool = False
 
 
-class ImportanceRequest(msgspec.Struct, rename="camel"):
-    """A stretch of the log whose features are to be weighed."""
-
-    name: Id
-    start_time: datetime
-    end_time: datetime
-
-
-class Reference(msgspec.Struct, rename="camel"):
+class PolicyReference(msgspec.Struct, rename="camel"):
     """Learning settings of an evaluation."""
 
     evaluation_id: Id
@@ -138,59 +133,29 @@ NAMES = {
     500: "InternalServerError",
     503: "ServiceUnavailable",
 }
-"""What the protocol calls an error, where a call has no name of its own for it."""
-INVALID = (400, 409, 422)
+"""What the protocol calls an error, where an operation has no name of its own for it."""
 
 
-class ProtocolError(RefusedError):
-    """A refusal with the protocol's name for it."""
-
-    def __init__(self, status: int, name: str, message: str, field: str | None = None) -> None:
-        super().__init__(status, message, field)
-        self.name = name
+def not_supported(message: str) -> RefusedError:
+    """Return a refusal of something that this service cannot honour."""
+    return RefusedError(400, message, name="OperationNotAllowed")
 
 
-def not_here(message: str) -> ProtocolError:
-    """Something that cannot be honoured by this service."""
-    return ProtocolError(400, "OperationNotAllowed", message)
-
-
-def error_body(error: BaseException) -> Response:
-    """The answer to a request that failed."""
-    refused = refusal(error)
+def error_response(refused: RefusedError, scope: Scope) -> Response:
+    """Return the response to a request that failed, under the operation's own name for invalid requests."""
     status = 400 if refused.status == 422 else refused.status
-    name = refused.name if isinstance(refused, ProtocolError) else NAMES.get(status, "BadRequest")
-    told: dict[str, Any] = {"code": name, "message": printable(refused.message)}
+    operation = getattr(scope.get("endpoint"), "__self__", None)
+    invalid = operation.invalid if operation is not None and status in (400, 409) and not refused.name else ""
+    name = refused.name or invalid or NAMES.get(status, "BadRequest")
+    about: dict[str, Any] = {"code": name, "message": printable(refused.message)}
     if refused.field:
-        told["target"] = printable(refused.field)
-    told["innerError"] = {"code": CODES.get(refused.status, "error")}
-    response = answer({"error": told}, status)
-    response.headers.update(refused.headers or {})
-    return response
-
-
-def invalid_as(name: str) -> Callable[[Handler], Handler]:
-    """Have invalid requests of a call answered under the protocol's name for them."""
-
-    def wrapping(endpoint: Handler) -> Handler:
-        @wraps(endpoint)
-        async def told(request: Request) -> Response:
-            try:
-                return await endpoint(request)
-            except (RefusedError, InputError) as error:
-                refused = refusal(error)
-                if isinstance(refused, ProtocolError) or refused.status not in INVALID:
-                    raise
-                status = 409 if refused.status == 409 else 400
-                raise ProtocolError(status, name, refused.message, refused.field) from None
-
-        return told
-
-    return wrapping
+        about["target"] = printable(refused.field)
+    about["innerError"] = {"code": CODES.get(status if invalid else refused.status, "error")}
+    return json_response({"error": about}, status, refused.headers)
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time.
+    """Return a span of time in the protocol's form.
 
     >>> duration(0.0), duration(600.0)
     ('PT0S', 'PT600S')
@@ -199,7 +164,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A moment, from seconds since 1970.
+    """Return a moment in the protocol's form, from seconds since 1970.
 
     >>> moment(0.5)
     '1970-01-01T00:00:00.500Z'
@@ -207,8 +172,8 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def seconds(given: datetime) -> float:
-    """Seconds since 1970; a time without a zone is meant in UTC."""
-    if not 1970 <= given.year <= 9000:
-        raise InputError(f"startTime, endTime: must be of the years 1970 to 9000, got {given.year}")
-    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+def seconds(time: datetime) -> float:
+    """Return seconds since 1970; a time without a zone is meant in UTC."""
+    if not 1970 <= time.year <= 9000:
+        raise InputError(f"startTime, endTime: must be of the years 1970 to 9000, got {time.year}")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""Configuration of a learning loop and its learning settings."""
+"""A learning loop: its configuration, its learning settings, its model as a file, and its logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from starlette.requests import Request
 from starlette.responses import Response
 
 from invariant_bandits import storage
@@ -17,98 +16,100 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.service import commands
-from invariant_bandits.service.application import Service, service_of
 from invariant_bandits.service.commands import Command, EventBatch
 from invariant_bandits.service.events import DocumentSaved, decode_event
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import START, OpenLearner
+from invariant_bandits.service.operations import Call
 from invariant_bandits.service.protocols.personalizer.bodies import (
     LearningSettings,
-    ProtocolError,
     ServiceConfiguration,
     duration,
-    invalid_as,
     moment,
-    not_here,
+    not_supported,
 )
-from invariant_bandits.service.protocols.personalizer.events import door_of, loop_of
-from invariant_bandits.service.responses import answer, read, read_body
+from invariant_bandits.service.protocols.personalizer.events import is_versioned, model_of
+from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import NotFoundError, ServedModel, State
 from invariant_bandits.storage import FileError
 
 RULES, SETTINGS = "personalizer rules", "personalizer settings"
-"""Names under which a model keeps what only this protocol knows."""
+"""Names of the documents of a model that only this protocol knows."""
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
 AGGREGATIONS = ("earliest", "average", "median", "sum", "min", "max")
 SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(days=2)
 DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
 """Rewards are learned as they come, from a log that is kept."""
-BESIDE = (*DEFAULTS, "isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
-"""Told again as they were set; nothing here depends on them."""
+WITHOUT_EFFECT = (*DEFAULTS, "isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
+"""Shown again as they were set; the service does not depend on them."""
+KIND = "served model"
+"""Kind of the file that holds an exported model."""
+MOST_DOCUMENTS = 1_000
+"""So many documents a model may have."""
+
+# -- configuration --
 
 
-async def show(request: Request) -> Response:
-    """The rules of the loop."""
-    service, model = service_of(request, "read"), loop_of(request)
-    return answer(await service.engine.submit(commands.inspect(lambda state: told(state.model(model)))))
+async def show(call: Call) -> dict[str, Any]:
+    """Show the rules of the loop."""
+    model = model_of(call)
+
+    def rules(state: State) -> dict[str, Any]:
+        served = state.model(model)
+        return rules_of(served.configuration, served.documents.get(RULES, {}))
+
+    return await call.look(rules)
 
 
-@invalid_as("InvalidServiceConfiguration")
-async def change(request: Request) -> Response:
+async def change(call: Call, body: ServiceConfiguration) -> Any:
     """Set the rules of the loop."""
-    service, model = service_of(request, "admin"), loop_of(request)
-    asked = await read(request, ServiceConfiguration, service.limits)
-    _check(asked)
+    _check(body)
+    model = model_of(call)
 
     def changed(state: State, batch: EventBatch) -> dict[str, Any]:
-        served = state.model(model)
-        commands.configure(model, _configuration(asked, served.configuration), by=request.state.who)(state, batch)
-        named = msgspec.to_builtins(asked)
-        kept = {name: named[name] for name in BESIDE if named[name] is not None}
-        kept["lastConfigurationEditDate"] = moment(batch.now)
-        batch.add(state, [DocumentSaved(batch.tick(), model, RULES, kept, request.state.who)])
-        return told(served, _configuration(asked, served.configuration), kept)
+        configuration = _configuration(body, state.model(model).configuration)
+        commands.configure(model, configuration, by=call.caller)(state, batch)
+        fields = msgspec.to_builtins(body)
+        document = {name: fields[name] for name in WITHOUT_EFFECT if fields[name] is not None}
+        document["lastConfigurationEditDate"] = moment(batch.now)
+        batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
+        return rules_of(configuration, document)
 
-    answered = await service.engine.submit(changed, alone=True)
-    service.audit(request.state.who, f"configured {model}")
-    return answer(answered)
+    return await call.change(changed, f"configured {model}")
 
 
-def _check(asked: ServiceConfiguration) -> None:
-    wait = asked.reward_wait_time
+def _check(body: ServiceConfiguration) -> None:
+    wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
-        raise ProtocolError(400, "InvalidRewardWaitTime", message, "rewardWaitTime")
-    if asked.log_retention_days is not None and (asked.log_retention_days < -1 or asked.log_retention_days == 0):
-        message = f"logRetentionDays: must be -1 or at least 1, got {asked.log_retention_days}"
-        raise ProtocolError(400, "InvalidLogRetentionDays", message, "logRetentionDays")
-    if asked.reward_aggregation.lower() not in AGGREGATIONS:
-        message = f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {asked.reward_aggregation!r}"
-        raise ProtocolError(400, "InvalidServiceConfiguration", message, "rewardAggregation")
-    if asked.log_mirror_enabled:
-        message = "logMirrorEnabled: logs are not mirrored from here; `invariant-bandits store export` writes them"
-        raise ProtocolError(400, "InvalidServiceConfiguration", message, "logMirrorEnabled")
+        raise RefusedError(400, message, name="InvalidRewardWaitTime")
+    if days is not None and (days < -1 or days == 0):
+        message = f"logRetentionDays: must be -1 or at least 1, got {days}"
+        raise RefusedError(400, message, name="InvalidLogRetentionDays")
+    if how.lower() not in AGGREGATIONS:
+        raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {how!r}")
+    if body.log_mirror_enabled:
+        raise RefusedError(
+            400, "logMirrorEnabled: logs are not mirrored from here; `invariant-bandits store export` writes them"
+        )
 
 
-def _configuration(asked: ServiceConfiguration, present: Configuration) -> Configuration:
-    """The same in our words; what this protocol cannot say stays as it is."""
+def _configuration(body: ServiceConfiguration, present: Configuration) -> Configuration:
+    """Return the same in our words; what this protocol cannot say stays as it is."""
     return msgspec.structs.replace(
         present,
-        floor=asked.exploration_percentage,
-        reward_wait=asked.reward_wait_time.total_seconds() or None,
-        default_reward=asked.default_reward,
-        aggregation=asked.reward_aggregation.lower(),
-        mode=MODES[asked.learning_mode] if asked.learning_mode else present.mode,
+        floor=body.exploration_percentage,
+        reward_wait=body.reward_wait_time.total_seconds() or None,
+        default_reward=body.default_reward,
+        aggregation=body.reward_aggregation.lower(),
+        mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
     )
 
 
-def told(
-    served: ServedModel, configuration: Configuration | None = None, kept: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Rules in the protocol's words. Without a wait, PT0S, no default reward is ever given."""
-    rules = served.configuration if configuration is None else configuration
+def rules_of(rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
+    """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
     no_default = 0.0 if rules.reward_wait is None else None
     return {
         "rewardWaitTime": duration(rules.reward_wait or 0.0),
@@ -118,68 +119,60 @@ def told(
         "learningMode": next(name for name, mode in MODES.items() if mode == rules.mode),
         "logMirrorEnabled": False,
         **DEFAULTS,
-        **(served.documents.get(RULES, {}) if kept is None else kept),
+        **document,
     }
 
 
 # -- learning settings --
 
 
-async def show_settings(request: Request) -> Response:
-    """How the loop learns."""
-    service, model = service_of(request, "read"), loop_of(request)
-    return answer(await service.engine.submit(commands.inspect(lambda state: settings_of(state.model(model)))))
+async def show_settings(call: Call) -> dict[str, str]:
+    """Show how the loop learns."""
+    model = model_of(call)
+    return await call.look(lambda state: settings_of(state.model(model)))
 
 
-@invalid_as("InvalidPolicyConfiguration")
-async def change_settings(request: Request) -> Response:
-    """Have the loop learn in another way: what is learned stays, how much is tried because it is unsure changes."""
-    service = service_of(request, "admin")
-    asked = await read(request, LearningSettings, service.limits)
-    return await _set(service, request, _exploration(asked.arguments), asked.name)
+async def change_settings(call: Call, body: LearningSettings) -> Any:
+    """Have the loop learn in another way: it keeps what it learned and explores more or less."""
+    return await _set(call, _exploration(body.arguments), body.name)
 
 
-async def reset_settings(request: Request) -> Response:
+async def reset_settings(call: Call) -> Any:
     """Have the loop learn as a new one would."""
-    return await _set(service_of(request, "admin"), request, START["exploration"], None)
+    return await _set(call, START["exploration"], None)
 
 
-async def _set(service: Service, request: Request, exploration: float, name: str | None) -> Response:
-    model = loop_of(request)
+async def _set(call: Call, exploration: float, name: str | None) -> Any:
+    model = model_of(call)
 
     def changed(state: State, batch: EventBatch) -> dict[str, str]:
-        served = state.model(model)
-        learner = served.learner
+        learner = state.model(model).learner
         if not isinstance(learner, OpenLearner) or not isinstance(learner.policy, LinUCB):
             if name is None:
-                return settings_of(served)
+                return settings_of(state.model(model))
             raise InputError("arguments: this model was fitted and learns as it does")
         if exploration != learner.policy.exploration:
             other = OpenLearner.from_bytes(learner.to_bytes(), "this model")
             settings = {**learner.policy.settings(), "exploration": exploration}
             other.policy = LinUCB.from_state(settings, learner.policy.arrays())
-            note = f"learning settings {arguments_of(exploration)}"
-            commands.add_version(model, other, "given", note=note, by=request.state.who)(state, batch)
-        batch.add(
-            state, [DocumentSaved(batch.tick(), model, SETTINGS, {"name": name} if name else None, request.state.who)]
-        )
-        return {"name": name or "linucb", "arguments": arguments_of(exploration)}
+            note = f"learning settings {_arguments(exploration)}"
+            commands.add_version(model, other, "given", note=note, by=call.caller)(state, batch)
+        document = {"name": name} if name else None
+        batch.add(state, [DocumentSaved(batch.tick(), model, SETTINGS, document, call.caller)])
+        return {"name": name or "linucb", "arguments": _arguments(exploration)}
 
-    answered = await service.engine.submit(changed, alone=True)
-    service.audit(request.state.who, f"set learning settings of {model}")
-    return answer(answered)
+    return await call.change(changed, f"set learning settings of {model}")
 
 
 def settings_of(served: ServedModel) -> dict[str, str]:
-    """Name and arguments of how a model learns."""
+    """Return the name and the arguments of how a model learns."""
     policy = str(served.learner.about().get("policy", "policy"))
     inner = served.learner.policy if isinstance(served.learner, OpenLearner) else None
-    arguments = arguments_of(inner.exploration) if isinstance(inner, LinUCB) else f"--policy {policy}"
+    arguments = _arguments(inner.exploration) if isinstance(inner, LinUCB) else f"--policy {policy}"
     return {"name": str(served.documents.get(SETTINGS, {}).get("name", policy)), "arguments": arguments}
 
 
-def arguments_of(exploration: float) -> str:
-    """The one argument there is."""
+def _arguments(exploration: float) -> str:
     return f"--exploration {exploration:g}"
 
 
@@ -190,65 +183,61 @@ def _exploration(arguments: str) -> float:
     except ValueError:
         name, exploration = "", -1.0
     if name != "--exploration" or not 0.0 <= exploration <= 100.0:
-        message = "arguments: '--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
-        raise ProtocolError(400, "InvalidPolicyConfiguration", message, "arguments")
+        raise InputError(
+            "arguments: '--exploration NUMBER', 0 to 100, is all that can be set; Vowpal's mean nothing here"
+        )
     return exploration
 
 
-KIND = "served model"
+# -- the model as a file --
 
 
-async def export(request: Request) -> Response:
-    """The active version as it is now."""
-    service, model = service_of(request, "admin"), loop_of(request)
-    kind, content = await service.engine.submit(commands.inspect(lambda state: state_of(state, model)))
-    return Response(await service.aside(as_octets, kind, content), media_type="application/octet-stream")
+async def export(call: Call) -> Response:
+    """Download the active version as it is now."""
+    kind, content = await learner_state(call)
+    octets = await call.in_thread(as_octets, kind, content)
+    return Response(octets, media_type="application/octet-stream")
 
 
-def state_of(state: State, model: str) -> tuple[str, bytes]:
-    """Kind and content of the active version's learner."""
-    learner = state.model(model).learner
-    return learner.kind, learner.to_bytes()
+async def learner_state(call: Call) -> tuple[str, bytes]:
+    """Return kind and content of the active version's learner."""
+    model = model_of(call)
+
+    def state_of(state: State) -> tuple[str, bytes]:
+        learner = state.model(model).learner
+        return learner.kind, learner.to_bytes()
+
+    return await call.look(state_of)
 
 
-async def replace(request: Request) -> Response:
+async def replace(call: Call, body: bytes) -> None:
     """Go on with a model that was exported before, here or from another loop, or that was fitted to logs."""
-    service, model = service_of(request, "admin"), loop_of(request)
-    content = await read_body(request, service.limits.for_upload())
+    model = model_of(call)
     try:
-        learner = await service.aside(from_octets, content, service.engine.store.seed)
+        learner = await call.in_thread(from_octets, body, call.service.engine.store.seed)
     except FileError as error:
-        raise ProtocolError(400, "InvalidModelImportFormat", f"body: {error}", "body") from None
+        raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
 
-    def replaced(state: State, batch: EventBatch) -> str:
+    def replaced(state: State, batch: EventBatch) -> Any:
         state.model(model)
-        version: str = commands.add_version(model, learner, "given", note="imported", by=request.state.who)(
-            state, batch
-        )
-        return version
+        return commands.add_version(model, learner, "given", note="imported", by=call.caller)(state, batch)
 
-    version = await service.engine.submit(replaced, alone=True)
-    service.audit(request.state.who, f"imported version {version} of {model}")
-    return Response(status_code=204)
+    await call.change(replaced, f"imported version {{}} of {model}")
 
 
-async def reset(request: Request) -> Response:
-    """Forget what was learned from events; the version before can be returned to."""
-    service, model = service_of(request, "admin"), loop_of(request)
+async def reset(call: Call) -> None:
+    """Forget what was learned from events; a roll back returns to the version before."""
+    model = model_of(call)
 
-    def made(state: State, batch: EventBatch) -> str:
-        learner = _as_it_began(state, model)
-        version: str = commands.add_version(model, learner, "empty", note="reset", by=request.state.who)(state, batch)
-        return version
+    def made(state: State, batch: EventBatch) -> Any:
+        learner = _first_learner(state, state.model(model))
+        return commands.add_version(model, learner, "empty", note="reset", by=call.caller)(state, batch)
 
-    version = await service.engine.submit(made, alone=True)
-    service.audit(request.state.who, f"reset {model} to version {version}")
-    return Response(status_code=204)
+    await call.change(made, f"reset {model} to version {{}}")
 
 
-def _as_it_began(state: State, model: str) -> Learner:
-    """An empty model with the arms and columns that it has; one that was fitted is as it was then."""
-    served = state.model(model)
+def _first_learner(state: State, served: ServedModel) -> Learner:
+    """Return an empty model with the arms and columns that it has; one that was fitted is as it was then."""
     learner = served.learner
     if isinstance(learner, OpenLearner):
         return OpenLearner(learner.arms, learner.columns, limit=learner.limit, seed=learner.seed)
@@ -257,12 +246,12 @@ def _as_it_began(state: State, model: str) -> Learner:
 
 
 def as_octets(kind: str, content: bytes) -> bytes:
-    """A file that holds the state of a learner of a kind, with its checksum."""
+    """Return a file that holds the state of a learner of a kind, with its checksum."""
     return storage.encode(KIND, {"state": np.frombuffer(content, dtype=np.uint8)}, {"learner": kind})
 
 
 def from_octets(content: bytes, seed: int) -> Learner:
-    """The learner in such a file, or in one that `fit` has written; FileError if it is neither."""
+    """Return the learner in such a file, or in one that `fit` has written; FileError if it is neither."""
     name = "the imported file"
     try:
         arrays, about = storage.decode(content, KIND, name)
@@ -276,89 +265,111 @@ def from_octets(content: bytes, seed: int) -> Learner:
     return learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
 
 
-async def properties(request: Request) -> Response:
-    """When the active version was made, and when the last event came that it has taken in."""
-    service, model = service_of(request, "read"), loop_of(request)
-    made, events = await service.engine.submit(commands.inspect(lambda state: (_added(state, model), state.seq)))
-    _, last = await service.aside(times, service.engine.store, events)
-    return answer({"creationTime": moment(made), "lastModifiedTime": moment(max(made, last))})
+async def properties(call: Call) -> dict[str, str]:
+    """Show when the active version was made, and when the last event came that it has taken in."""
+    added, _, last = await _times(call)
+    return {"creationTime": moment(added), "lastModifiedTime": moment(max(added, last))}
 
 
-def _added(state: State, model: str) -> float:
-    served = state.model(model)
-    return served.versions[served.version].time
+# -- logs --
 
 
-async def log_properties(request: Request) -> Response:
-    """From when to when there are logs."""
-    service, model = service_of(request, "read"), loop_of(request)
-    _, events = await service.engine.submit(commands.inspect(lambda state: (_added(state, model), state.seq)))
-    first, last = await service.aside(times, service.engine.store, events)
-    return answer({"dateRange": {"from": moment(first), "to": moment(last)}})
+async def log_properties(call: Call) -> dict[str, Any]:
+    """Show from when to when there are logs."""
+    _, first, last = await _times(call)
+    return {"dateRange": {"from": moment(first), "to": moment(last)}}
 
 
-async def delete_logs(request: Request) -> Response:
-    """Logs are not deleted by a request."""
-    service_of(request, "admin")
-    raise not_here("logs are the state's own record and are cut by `invariant-bandits store compact`, not by a request")
+async def _times(call: Call) -> tuple[float, float, float]:
+    """Return the times of the active version, of the first event that is kept, and of the last one."""
+    model, store = model_of(call), call.service.engine.store
+
+    def of_version(state: State) -> tuple[float, int]:
+        served = state.model(model)
+        return served.versions[served.version].time, state.seq
+
+    def of_events(count: int) -> tuple[float, float]:
+        first, last = next(iter(store.rows())), next(iter(store.rows(count - 1)))
+        return decode_event(first.event).time, decode_event(last.event).time
+
+    added, events = await call.look(of_version)
+    return added, *await call.in_thread(of_events, events)
 
 
-def times(store: Any, events: int) -> tuple[float, float]:
-    """Of the first event that is kept, and of the last of so many."""
-    first, last = next(iter(store.rows())), next(iter(store.rows(events - 1)))
-    return decode_event(first.event).time, decode_event(last.event).time
+async def delete_logs(call: Call) -> None:
+    """Refuse: logs are not deleted by a request."""
+    raise not_supported(
+        "logs are the state's own record and are cut by `invariant-bandits store compact`, not by a request"
+    )
 
 
-MOST_KEPT = 1_000
-"""So many notes may a model have."""
+# -- documents --
 
 
 def save_document(model: str, name: str, value: dict[str, Any] | None, by: str) -> Command:
-    """Keep something under a name, or (None) no longer; to be done alone."""
+    """Return the command to save a document of a model under a name, or (None) to delete it; to be run alone."""
 
-    def kept(state: State, batch: EventBatch) -> None:
-        notes = state.model(model).documents
-        if value is None and name not in notes:
+    def saved(state: State, batch: EventBatch) -> None:
+        documents = state.model(model).documents
+        if value is None and name not in documents:
             raise NotFoundError(f"id: {name!r} is not known")
-        if value is not None and name not in notes and len(notes) >= MOST_KEPT:
-            raise InputError(f"id: at most {MOST_KEPT:,} can be kept; delete some")
+        if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
+            raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
         batch.add(state, [DocumentSaved(batch.tick(), model, name, value, by)])
 
-    return kept
+    return saved
 
 
-async def found(service: Service, model: str, kind: str, id: str, missing: str) -> dict[str, Any]:
-    """What is kept of this kind under an id, or the protocol's name for what is missing."""
-    told = await service.engine.submit(commands.inspect(lambda state: state.model(model).documents.get(kind + id)))
-    if told is None:
-        raise ProtocolError(404, missing, f"id: {id!r} is not known", "id")
-    return dict(told)
+class Documents:
+    """Documents of one kind.
+
+    Parameters
+    ----------
+    kind : str
+        What their names begin with.
+    missing : str
+        What the protocol calls an id without a document.
+    """
+
+    def __init__(self, kind: str, missing: str) -> None:
+        self.kind, self.missing = kind, missing
+
+    async def save(self, call: Call, id: str, value: dict[str, Any], done: str) -> None:
+        """Save a document under an id."""
+        model = model_of(call)
+        await call.change(save_document(model, self.kind + id, value, call.caller), f"{done} {model}")
+
+    async def get(self, call: Call, id: str) -> dict[str, Any]:
+        """Return the document under an id."""
+        model = model_of(call)
+        document = await call.look(lambda state: state.model(model).documents.get(self.kind + id))
+        if document is None:
+            raise self._not_found(id)
+        return dict(document)
+
+    async def list(self, call: Call, about: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+        """Return all documents, as `skip` and `top` ask; a plain list where the version is in the path."""
+        model = model_of(call)
+        documents = await call.look(lambda state: dict(state.model(model).documents))
+        shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
+        skip = _count(call.query.get("skip", "0"))
+        shown = shown[skip : skip + _count(call.query.get("top", str(len(shown))))]
+        return shown if is_versioned(call) else {"value": shown}
+
+    async def delete(self, call: Call) -> None:
+        """Delete the document under the id in the path."""
+        model, id = model_of(call), call.path["id"]
+        try:
+            command = save_document(model, self.kind + id, None, call.caller)
+            await call.change(command, f"deleted {self.kind}{id!r} of {model}")
+        except NotFoundError:
+            raise self._not_found(id) from None
+
+    def _not_found(self, id: str) -> RefusedError:
+        return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
 
 
-async def listed(
-    service: Service, model: str, kind: str, request: Request, about: Callable[[dict[str, Any]], dict[str, Any]]
-) -> Response:
-    """All that is kept of this kind, as `skip` and `top` ask; plain lists where the version is in the path."""
-    kept = await service.engine.submit(commands.inspect(lambda state: dict(state.model(model).documents)))
-    told = [about(value) for name, value in kept.items() if name.startswith(kind)]
-    skip, top = (_count(request.query_params.get(name), other) for name, other in (("skip", 0), ("top", len(told))))
-    told = told[skip : skip + top]
-    return answer(told if door_of(request).versioned else {"value": told})
-
-
-def _count(given: str | None, otherwise: int) -> int:
-    if given is None:
-        return otherwise
-    if not given.isdecimal() or len(given) > 9:
-        raise ProtocolError(400, "InvalidRequest", f"skip, top: must be whole numbers, got {given[:20]!r}")
-    return int(given)
-
-
-async def removed(service: Service, model: str, kind: str, request: Request, missing: str) -> None:
-    """Keep it no longer."""
-    id = request.path_params["id"]
-    try:
-        await service.engine.submit(save_document(model, kind + id, None, request.state.who), alone=True)
-    except NotFoundError:
-        raise ProtocolError(404, missing, f"id: {id!r} is not known", "id") from None
-    service.audit(request.state.who, f"deleted {kind}{id!r} of {model}")
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise RefusedError(400, f"skip, top: must be whole numbers, got {text[:20]!r}", name="InvalidRequest")
+    return int(text)

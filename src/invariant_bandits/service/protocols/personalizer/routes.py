@@ -1,39 +1,58 @@
-"""Every call of the protocol."""
+"""Every operation of the protocol: method, path, role, handler, body, status, its name for invalid requests."""
 
 from __future__ import annotations
 
-from starlette.routing import Route
+from invariant_bandits.service.access import Role
+from invariant_bandits.service.operations import Handler, Operation
+from invariant_bandits.service.protocols.personalizer import bodies, evaluations, events, loop
 
-from invariant_bandits.service.protocols.personalizer import evaluations, events, loop
-from invariant_bandits.service.responses import Handler
-
-CALLS: list[tuple[str, str, Handler]] = [
-    ("POST", "/rank", events.rank),
-    ("POST", "/multislot/rank", events.rank_slots),
-    ("POST", "/multislot/events/{id:path}/reward", events.reward_slots),
-    ("POST", "/multislot/events/{id:path}/activate", events.activate),
-    ("POST", "/events/{id:path}/reward", events.reward),
-    ("POST", "/events/{id:path}/activate", events.activate),
-    ("GET", "/configurations/service", loop.show),
-    ("PUT", "/configurations/service", loop.change),
-    ("GET", "/configurations/policy", loop.show_settings),
-    ("PUT", "/configurations/policy", loop.change_settings),
-    ("DELETE", "/configurations/policy", loop.reset_settings),
-    ("POST", "/configurations/applyFromEvaluation", evaluations.apply),
-    ("GET", "/model", loop.export),
-    ("PUT", "/model", loop.replace),
-    ("DELETE", "/model", loop.reset),
-    ("GET", "/model/properties", loop.properties),
-    ("DELETE", "/logs", loop.delete_logs),
-    ("GET", "/logs/properties", loop.log_properties),
-    ("GET", "/evaluations", evaluations.show_all),
-    ("POST", "/evaluations", evaluations.make),
-    ("PUT", "/evaluations/{id:path}", evaluations.make),
-    ("GET", "/evaluations/{id:path}", evaluations.show),
-    ("DELETE", "/evaluations/{id:path}", evaluations.delete),
-    ("GET", "/featureImportances", evaluations.show_all_importances),
-    ("PUT", "/featureImportances/{id:path}", evaluations.make_importances),
-    ("GET", "/featureImportances/{id:path}", evaluations.show_importances),
-    ("DELETE", "/featureImportances/{id:path}", evaluations.delete_importances),
-]
-ROUTES = [Route(f"/{{door:personalizer}}{path}", handler, methods=[method]) for method, path, handler in CALLS]
+Row = tuple[str, str, Role, Handler, type | None, int, str]
+CONTRACT, REWARD, RANK = "InvalidEvaluationContract", "InvalidRewardRequest", "InvalidRankRequest"
+IMPORTANCES, POLICY = "/featureImportances/{id:path}", "/configurations/policy"
+ROWS: tuple[Row, ...] = (
+    ("POST", "/rank", "decide", events.rank, bodies.RankRequest, 201, RANK),
+    ("POST", "/multislot/rank", "decide", events.rank_slots, bodies.SlotsRequest, 201, RANK),
+    ("POST", "/multislot/events/{id:path}/reward", "decide", events.reward_slots, bodies.SlotRewards, 204, REWARD),
+    ("POST", "/multislot/events/{id:path}/activate", "decide", events.activate, None, 204, ""),
+    ("POST", "/events/{id:path}/reward", "decide", events.reward, bodies.EventReward, 204, REWARD),
+    ("POST", "/events/{id:path}/activate", "decide", events.activate, None, 204, ""),
+    ("GET", "/configurations/service", "read", loop.show, None, 200, ""),
+    (
+        *("PUT", "/configurations/service", "admin", loop.change),
+        *(bodies.ServiceConfiguration, 200, "InvalidServiceConfiguration"),
+    ),
+    ("GET", POLICY, "read", loop.show_settings, None, 200, ""),
+    ("PUT", POLICY, "admin", loop.change_settings, bodies.LearningSettings, 200, "InvalidPolicyConfiguration"),
+    ("DELETE", POLICY, "admin", loop.reset_settings, None, 200, ""),
+    (
+        *("POST", "/configurations/applyFromEvaluation", "admin", evaluations.apply),
+        *(bodies.PolicyReference, 204, "InvalidPolicyContract"),
+    ),
+    ("GET", "/model", "admin", loop.export, None, 200, ""),
+    ("PUT", "/model", "admin", loop.replace, bytes, 204, ""),
+    ("DELETE", "/model", "admin", loop.reset, None, 204, ""),
+    ("GET", "/model/properties", "read", loop.properties, None, 200, ""),
+    ("DELETE", "/logs", "admin", loop.delete_logs, None, 204, ""),
+    ("GET", "/logs/properties", "read", loop.log_properties, None, 200, ""),
+    ("GET", "/evaluations", "read", evaluations.show_all, None, 200, ""),
+    ("POST", "/evaluations", "admin", evaluations.make, bodies.EvaluationRequest, 201, CONTRACT),
+    ("PUT", "/evaluations/{id:path}", "admin", evaluations.make, bodies.EvaluationRequest, 200, CONTRACT),
+    ("GET", "/evaluations/{id:path}", "read", evaluations.show, None, 200, CONTRACT),
+    ("DELETE", "/evaluations/{id:path}", "admin", evaluations.EVALUATIONS.delete, None, 204, ""),
+    ("GET", "/featureImportances", "read", evaluations.show_all_importances, None, 200, ""),
+    ("PUT", IMPORTANCES, "admin", evaluations.make_importances, bodies.ImportanceRequest, 200, "InvalidRequest"),
+    ("GET", IMPORTANCES, "read", evaluations.show_importances, None, 200, ""),
+    ("DELETE", IMPORTANCES, "admin", evaluations.IMPORTANCES.delete, None, 204, ""),
+)
+OPERATIONS = tuple(
+    Operation(
+        method,
+        f"/{{endpoint:personalizer}}{path}",
+        role,
+        handler,
+        () if body is None else (body,),
+        status=status,
+        invalid=invalid,
+    )
+    for method, path, role, handler, body, status, invalid in ROWS
+)

@@ -1,0 +1,166 @@
+"""Operations: everything that can be asked over HTTP, one row of data each, and what a handler works with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from invariant_bandits.service import commands
+from invariant_bandits.service.access import Access, Role
+from invariant_bandits.service.background.schedule import Learning
+from invariant_bandits.service.commands import Command
+from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.metrics import Metrics
+from invariant_bandits.service.responses import Limits, decode, has_field, json_response, read_body
+from invariant_bandits.service.state import State
+
+Value = TypeVar("Value")
+Handler = Callable[..., Awaitable[Any]]
+MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
+"""What paths about one model begin with: the default one or that of ?model=, and one by its name."""
+audit_log = logging.getLogger("invariant_bandits.service.audit")
+
+
+@dataclass
+class Service:
+    """The engine, who may use it, and how much.
+
+    Parameters
+    ----------
+    engine : Engine
+    access : Access
+    limits : Limits
+    metrics : Metrics
+    learning : Learning or None
+        Learns in the background, where that is wanted.
+    """
+
+    engine: Engine
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
+    metrics: Metrics = field(default_factory=Metrics)
+    learning: Learning | None = None
+
+
+class Call:
+    """A request of a caller who may make it, as handlers see it.
+
+    Parameters
+    ----------
+    request : Request
+    service : Service
+    caller : str
+        Name of the caller for the audit; empty where anyone may ask.
+    """
+
+    def __init__(self, request: Request, service: Service, caller: str) -> None:
+        self.request, self.service, self.caller = request, service, caller
+        self.path: Mapping[str, Any] = request.path_params
+        self.query, self.limits = request.query_params, service.limits
+
+    @property
+    def model(self) -> str:
+        """Name of the model that is meant: in the path, in the query, or the default one."""
+        return str(self.path.get("model") or self.query.get("model") or "default")
+
+    async def submit(self, command: Command) -> Any:
+        """Return the answer of a command, after everything it proposed is durable."""
+        return await self.service.engine.submit(command)
+
+    async def change(self, command: Command, done: str) -> Any:
+        """Return the answer of a command that is run alone; `done` is its line in the audit, `{}` the answer in it."""
+        answer = await self.service.engine.submit(command, alone=True)
+        self.audit(done.replace("{}", str(answer)))
+        return answer
+
+    def audit(self, done: str) -> None:
+        """Log one line about what the caller did."""
+        audit_log.info("%s: %s", self.caller, done)
+
+    async def look(self, function: Callable[[State], Value]) -> Value:
+        """Return what a function that changes nothing says of the state."""
+        answer: Value = await self.service.engine.submit(commands.inspect(function))
+        return answer
+
+    async def in_thread(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """Return what a function that reads the store returns, without holding up other requests."""
+        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI follow from it.
+
+    Parameters
+    ----------
+    method, path : str
+    role : Role or None
+        Role that the caller's token needs; None: anyone may ask.
+    handler : callable
+        Takes the call, and its body if it has one. Returns a response, or the value of a JSON response; None: no body.
+    bodies : tuple of types
+        Structs that the JSON body may hold. The first one is the usual one, another one is chosen by its first
+        field. `bytes` is a file that is uploaded.
+    answer : type or (type, str)
+        Struct of the JSON response, for the document; with a name, a list of such structs may be under the name.
+    status : int
+        Status of a response without error.
+    query : tuple of str
+        Parameters in the query, for the document.
+    invalid : str
+        What the protocol calls an invalid request of this operation, where it has a name for it.
+    """
+
+    method: str
+    path: str
+    role: Role | None
+    handler: Handler
+    bodies: tuple[type, ...] = ()
+    answer: Any = None
+    status: int = 200
+    query: tuple[str, ...] = ()
+    invalid: str = ""
+
+    @cached_property
+    def name(self) -> str:
+        """The label of its metrics, such as decisions.decide."""
+        return f"{self.handler.__module__.rpartition('.')[2]}.{self.handler.__name__}"
+
+    def routes(self) -> list[Route]:
+        """Return its routes; what is asked of the default model can be asked of a model by its name as well."""
+        paths = [self.path]
+        if self.path == MODEL or self.path.startswith(f"{MODEL}/"):
+            paths.append(NAMED_MODEL + self.path.removeprefix(MODEL))
+        return [Route(path, self.respond, methods=[self.method]) for path in paths]
+
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request of a caller who may make it."""
+        service: Service = request.app.state.service
+        caller = "" if self.role is None else service.access.check(request, self.role)
+        call = Call(request, service, caller)
+        answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
+        if isinstance(answer, Response):
+            return answer
+        return Response(status_code=self.status) if answer is None else json_response(answer, self.status)
+
+    async def _body(self, call: Call) -> Any:
+        if bytes in self.bodies and not (len(self.bodies) > 1 and _is_json(call.request)):
+            return await read_body(call.request, call.limits.upload)
+        body = await read_body(call.request, call.limits.body)
+        for kind in self.bodies[1:]:
+            if kind is not bytes and has_field(body, msgspec.structs.fields(kind)[0].name):
+                return decode(body, kind)
+        return decode(body, self.bodies[0])
+
+
+def _is_json(request: Request) -> bool:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
