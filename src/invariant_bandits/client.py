@@ -1,6 +1,6 @@
-"""Talk to a decision service from Python: what is sent, what comes back, and when to ask again.
+"""Clients of a decision service: what is sent, how answers are read, and when a call is retried.
 
-It knows nothing of the service but its protocol.
+They know nothing of the service but its protocol.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from functools import update_wrapper, wraps
+from itertools import count
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 from invariant_bandits.checks import InputError, whole_number
@@ -21,6 +22,8 @@ from invariant_bandits.optional import require
 
 Context = Mapping[str, Any] | None
 Arms = Sequence[Any] | None
+P = ParamSpec("P")
+T = TypeVar("T")
 WORTH_ANOTHER_TRY = frozenset({429, 502, 503, 504})
 """Statuses that say nothing was done, or that doing it again is the same."""
 
@@ -70,9 +73,12 @@ class ServedDecision:
     deferred: bool = False
 
 
+Rewards = Mapping[str, float] | Iterable[tuple[ServedDecision | str, float]]
+
+
 @dataclass(frozen=True)
-class Patience:
-    """How often a call is tried again, and how long is waited in between: twice as long every time, and by chance.
+class RetryPolicy:
+    """How often a call is retried, and how long to wait in between: up to twice as long every time, drawn at random.
 
     Parameters
     ----------
@@ -92,134 +98,207 @@ class Patience:
         whole_number("retries", self.retries, 0)
         for name in ("backoff", "longest"):
             if not 0.0 <= getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be seconds, not negative and finite, got {getattr(self, name)!r}")
+                raise InputError(
+                    f"{name} must be seconds, not negative and finite, got {getattr(self, name)!r}"
+                )
 
-    def wait(self, tried: int, told: str | None) -> float:
-        """Seconds to wait after `tried` tries; at least what the service told, up to `longest`."""
+    def wait(self, tried: int, outcome: Any) -> float | None:
+        """Seconds to wait after try number `tried` ended with a response or an error; None if it is the last.
+
+        The service's Retry-After is the least, up to `longest`.
+        """
+        failed = isinstance(outcome, Exception)
+        if tried > self.retries or (not failed and outcome.status_code not in WORTH_ANOTHER_TRY):
+            return None
+        after = "" if failed else outcome.headers.get("retry-after", "")
         wait = random.uniform(0.5, 1.0) * self.backoff * 2.0 ** (tried - 1)
-        least = float(told) if told is not None and told.isdigit() else 0.0
-        return min(max(wait, least), self.longest)
+        return min(max(wait, float(after) if after.isdigit() else 0.0), self.longest)
 
 
 @dataclass(frozen=True)
-class Call:
-    """One request."""
+class Call(Generic[T]):
+    """A request, and how its answer is read."""
 
     method: str
     path: str
+    read: Callable[[Any], T]
     body: Any = None
     content: bytes | None = None
 
-
-def base_address(url: str) -> str:
-    """The address without a slash at its end, or InputError if it is none."""
-    if not str(url).startswith(("http://", "https://")):
-        raise InputError(f"url must begin with http:// or https://, got {url!r}")
-    return url.rstrip("/")
-
-
-def headers_of(token: str | None) -> dict[str, str]:
-    """Headers that every request has."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-
-def question(
-    context: Context = None,
-    arms: Arms = None,
-    *,
-    id: str | None = None,
-    model: str = "default",
-    scores: bool = False,
-    defer: bool = False,
-) -> dict[str, Any]:
-    """The body that asks for one decision; it has an id, so that asking again is asking for the same decision."""
-    body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
-    if context is not None:
-        body["context"] = dict(context)
-    if arms is not None:
-        body["arms"] = list(arms)
-    if scores:
-        body["scores"] = True
-    if defer:
-        body["defer"] = True
-    return body
+    def result(self, outcome: Any) -> T:
+        """Return what a response says, or raise the ServiceError that the response or the exception means."""
+        if isinstance(outcome, Exception):
+            address, reason = outcome.request.url, str(outcome) or type(outcome).__name__  # type: ignore[attr-defined]
+            raise ServiceError(f"no answer from {address}: {reason}") from outcome
+        try:
+            body = outcome.json()
+        except ValueError:
+            body = None
+        if outcome.status_code < 400 and body is not None:
+            return self.read(body)
+        error = body.get("error") if isinstance(body, dict) else None
+        error = error if isinstance(error, dict) else {}
+        message = str(error.get("message") or f"the service answered with status {outcome.status_code}")
+        raise ServiceError(message, outcome.status_code, error.get("field"))
 
 
-def reward_of(
-    decision: ServedDecision | str, value: float, key: str | None = None, model: str | None = None
-) -> dict[str, Any]:
-    """The body that reports one reward, under a key of its own, so that reporting again is reporting it once."""
-    id, model = _meant(decision, model)
-    body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
-    return body if model is None else {**body, "model": model}
+class Endpoint(Generic[P, T]):
+    """A method of both clients, from the function that makes its Call: `Client` returns T, `AsyncClient` awaits it."""
+
+    def __init__(self, make: Callable[P, Call[T]]) -> None:
+        self.make = make
+        update_wrapper(self, make)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, client: Client, kind: Any = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncClient, kind: Any = None) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def __get__(self, client: None, kind: Any = None) -> Endpoint[P, T]: ...
+    def __get__(self, client: Any, kind: Any = None) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self.make)
+        def call(*arguments: P.args, **named: P.kwargs) -> Any:
+            return client._ask(self.make(*arguments, **named))
+
+        return call
 
 
-def _meant(decision: ServedDecision | str, model: str | None) -> tuple[str, str | None]:
-    """Id and model of a decision; of an id alone, the model that was named, if any."""
-    return (decision, model) if isinstance(decision, str) else (decision.id, decision.model)
+class _Calls:
+    """Every call of the protocol, once for both clients, and what they have in common."""
+
+    _http: Any
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        retries: int = 4,
+        backoff: float = 0.1,
+        transport: Any = None,
+    ) -> None:
+        kind = type(self).__name__
+        self._httpx, self._retry = require("httpx", kind), RetryPolicy(retries, backoff)
+        if not str(url).startswith(("http://", "https://")):
+            raise InputError(f"url must begin with http:// or https://, got {url!r}")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        make = self._httpx.AsyncClient if isinstance(self, AsyncClient) else self._httpx.Client
+        self._http = make(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
+
+    @Endpoint
+    @staticmethod
+    def decide(
+        context: Context = None,
+        arms: Arms = None,
+        *,
+        id: str | None = None,
+        model: str = "default",
+        scores: bool = False,
+        defer: bool = False,
+    ) -> Call[ServedDecision]:
+        """Ask for a decision.
+
+        Parameters
+        ----------
+        context : mapping, optional
+            What all offered actions share.
+        arms : sequence, optional
+            Labels, rows of features by name or by place, or {"label", "features"}; all registered arms if not given.
+        id : str, optional
+            The same id again has the same answer.
+        model : str
+            Who decides.
+        scores : bool
+            Whether expected rewards are wanted.
+        defer : bool
+            Whether it counts only once it is activated.
+        """
+        question = _question(context, arms, id=id, model=model, scores=scores, defer=defer)
+        return Call("POST", "/v1/decisions", lambda body: ServedDecision(**body), question)
+
+    @Endpoint
+    @staticmethod
+    def decide_many(questions: Iterable[Mapping[str, Any]]) -> Call[list[ServedDecision]]:
+        """Ask for several decisions at once, all or none; each question holds what `decide` takes, by name."""
+        body = {"decisions": [_question(**question) for question in questions]}
+        return Call(
+            "POST", "/v1/decisions", lambda body: [ServedDecision(**each) for each in body["decisions"]], body
+        )
+
+    @Endpoint
+    @staticmethod
+    def reward(
+        decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
+    ) -> Call[str]:
+        """Report the reward of a decision, or of its id, and return its status: "learned", "waiting", "late" and so on.
+
+        An id alone means the only model that has decided under it, or the one that is named. The same holds for
+        `activate` and `decision`.
+        """
+        return Call("POST", "/v1/rewards", _status, _reward(decision, value, key, model))
+
+    @Endpoint
+    @staticmethod
+    def reward_many(rewards: Rewards) -> Call[dict[str, str]]:
+        """Report several rewards, id -> value or pairs, all or none; return the status of each id."""
+        pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
+        body = {"rewards": [_reward(decision, value) for decision, value in pairs]}
+        return Call("POST", "/v1/rewards", lambda body: {r["id"]: r["status"] for r in body["rewards"]}, body)
+
+    @Endpoint
+    @staticmethod
+    def activate(decision: ServedDecision | str, *, model: str | None = None) -> Call[str]:
+        """Say that a deferred decision was shown: "activated", or "unchanged" if that was said before."""
+        return Call("POST", _path(decision, model, "/activate"), _status)
+
+    @Endpoint
+    @staticmethod
+    def decision(id: str, *, model: str | None = None) -> Call[dict[str, Any]]:
+        """Ask for everything that is known of a decision."""
+        return Call("GET", _path(id, model), dict)
+
+    @Endpoint
+    @staticmethod
+    def model(name: str = "default") -> Call[dict[str, Any]]:
+        """Ask what a model is, believes and has seen."""
+        return Call("GET", f"/v1/models/{quote(name, safe='')}", dict)
+
+    @Endpoint
+    @staticmethod
+    def upload(
+        content: bytes,
+        name: str = "default",
+        *,
+        activate: bool = False,
+        allow_differences: bool = False,
+        note: str = "",
+    ) -> Call[str]:
+        """Add a version from the bytes of a model file, and return its name.
+
+        Parameters
+        ----------
+        content : bytes
+            As `Model.to_bytes` gives them.
+        name : str
+            The model that gets the version.
+        activate : bool
+            Whether the version decides from now on.
+        allow_differences : bool
+            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
+        note : str
+            Kept with the version.
+        """
+        flags = {"activate": activate, "allow_differences": allow_differences}
+        query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
+        path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
+        return Call("POST", path, lambda body: str(body["version"]), content=content)
 
 
-def _about(decision: ServedDecision | str, model: str | None, call: str = "") -> str:
-    """The path of a call about one decision."""
-    id, model = _meant(decision, model)
-    query = "" if model is None else f"?model={quote(model, safe='')}"
-    return f"/v1/decisions/{quote(id, safe='')}{call}{query}"
-
-
-def asking(body: dict[str, Any]) -> Call:
-    """The call for one decision."""
-    return Call("POST", "/v1/decisions", body)
-
-
-def asking_all(questions: Iterable[Mapping[str, Any]]) -> Call:
-    """The call for several decisions, all or none."""
-    return Call("POST", "/v1/decisions", {"decisions": [question(**one) for one in questions]})
-
-
-def rewarding(body: dict[str, Any]) -> Call:
-    """The call that reports a reward."""
-    return Call("POST", "/v1/rewards", body)
-
-
-def rewarding_all(rewards: Mapping[str, float] | Iterable[tuple[ServedDecision | str, float]]) -> Call:
-    """The call that reports several, all or none."""
-    pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
-    return Call("POST", "/v1/rewards", {"rewards": [reward_of(one, value) for one, value in pairs]})
-
-
-def activating(decision: ServedDecision | str, model: str | None = None) -> Call:
-    """The call that says a deferred decision was shown."""
-    return Call("POST", _about(decision, model, "/activate"))
-
-
-def looking_up(id: str, model: str | None = None) -> Call:
-    """The call for everything that is known of a decision."""
-    return Call("GET", _about(id, model))
-
-
-def telling(model: str) -> Call:
-    """The call for what a model believes."""
-    return Call("GET", f"/v1/models/{quote(model, safe='')}")
-
-
-def uploading(content: bytes, model: str, activate: bool, allow_differences: bool, note: str) -> Call:
-    """The call that adds a version."""
-    asked = {"activate": str(activate).lower(), "allow_differences": str(allow_differences).lower(), "note": note}
-    return Call("POST", f"/v1/models/{quote(model, safe='')}/versions?{urlencode(asked)}", content=content)
-
-
-def refusal_of(status: int, body: Any) -> ServiceError:
-    """The error that an answer means."""
-    told = body.get("error") if isinstance(body, dict) else None
-    told = told if isinstance(told, dict) else {}
-    message = str(told.get("message") or f"the service answered with status {status}")
-    return ServiceError(message, status, told.get("field"))
-
-
-Rewards = Mapping[str, float] | Iterable[tuple[ServedDecision | str, float]]
-
-
-class Client:
+class Client(_Calls):
     """Asks a service for decisions and reports rewards.
 
     Every decision is asked for under an id, every reward reported under a key, both made here if none is given. So a
@@ -245,122 +324,17 @@ class Client:
     ...         return client.reward(decision, 1.0)
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 10.0,
-        retries: int = 4,
-        backoff: float = 0.1,
-        transport: Any = None,
-    ) -> None:
-        self._httpx = require("httpx", "Client")
-        self._patience = Patience(retries, backoff)
-        self._http = self._httpx.Client(
-            base_url=base_address(url), headers=headers_of(token), timeout=timeout, transport=transport
-        )
-
-    def decide(
-        self,
-        context: Context = None,
-        arms: Arms = None,
-        *,
-        id: str | None = None,
-        model: str = "default",
-        scores: bool = False,
-        defer: bool = False,
-    ) -> ServedDecision:
-        """A decision.
-
-        Parameters
-        ----------
-        context : mapping, optional
-            What all offered actions share.
-        arms : sequence, optional
-            Labels, rows of features by name or by place, or {"label", "features"}; all registered arms if not given.
-        id : str, optional
-            The same id again has the same answer.
-        model : str
-            Who decides.
-        scores : bool
-            Whether expected rewards are wanted.
-        defer : bool
-            Whether it counts only once it is activated.
-        """
-        body = question(context, arms, id=id, model=model, scores=scores, defer=defer)
-        return ServedDecision(**self._ask(asking(body)))
-
-    def decide_many(self, questions: Iterable[Mapping[str, Any]]) -> list[ServedDecision]:
-        """Several decisions at once, all or none; each question holds what `decide` takes, by name."""
-        return [ServedDecision(**one) for one in self._ask(asking_all(questions))["decisions"]]
-
-    def reward(
-        self, decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
-    ) -> str:
-        """Report the reward of a decision, or of its id; what became of it: "learned", "waiting", "late" and so on.
-
-        An id alone means the only model that has decided under it, or the one that is named. The same holds for
-        `activate` and `decision`.
-        """
-        return str(self._ask(rewarding(reward_of(decision, value, key, model)))["status"])
-
-    def reward_many(self, rewards: Rewards) -> dict[str, str]:
-        """Report several rewards, id -> value or pairs, all or none; id -> what became of it."""
-        return {one["id"]: one["status"] for one in self._ask(rewarding_all(rewards))["rewards"]}
-
-    def activate(self, decision: ServedDecision | str, *, model: str | None = None) -> str:
-        """Say that a deferred decision was shown: "activated", or "unchanged" if that was said before."""
-        return str(self._ask(activating(decision, model))["status"])
-
-    def decision(self, id: str, *, model: str | None = None) -> dict[str, Any]:
-        """Everything that is known of a decision."""
-        return dict(self._ask(looking_up(id, model)))
-
-    def model(self, name: str = "default") -> dict[str, Any]:
-        """What a model is, believes and has seen."""
-        return dict(self._ask(telling(name)))
-
-    def upload(
-        self,
-        content: bytes,
-        name: str = "default",
-        *,
-        activate: bool = False,
-        allow_differences: bool = False,
-        note: str = "",
-    ) -> str:
-        """Add a version from the bytes of a model file, and return its name.
-
-        Parameters
-        ----------
-        content : bytes
-            As `Model.to_bytes` gives them.
-        name : str
-            The model that gets the version.
-        activate : bool
-            Whether the version decides from now on.
-        allow_differences : bool
-            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
-        note : str
-            Kept with the version.
-        """
-        return str((self._ask(uploading(content, name, activate, allow_differences, note)))["version"])
-
-    def _ask(self, call: Call) -> Any:
-        tried = 0
-        while True:
-            tried += 1
+    def _ask(self, call: Call[T]) -> T:
+        for tried in count(1):
             try:
-                response = self._http.request(call.method, call.path, json=call.body, content=call.content)
+                outcome = self._http.request(call.method, call.path, json=call.body, content=call.content)
             except self._httpx.TransportError as error:
-                if tried > self._patience.retries:
-                    raise ServiceError(unreachable(self._http.base_url, error)) from error
-                time.sleep(self._patience.wait(tried, None))
-                continue
-            if response.status_code not in WORTH_ANOTHER_TRY or tried > self._patience.retries:
-                return answer_of(response)
-            time.sleep(self._patience.wait(tried, response.headers.get("retry-after")))
+                outcome = error
+            wait = self._retry.wait(tried, outcome)
+            if wait is None:
+                break
+            time.sleep(wait)
+        return call.result(outcome)
 
     def close(self) -> None:
         """Close all connections."""
@@ -369,12 +343,12 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
-class AsyncClient:
-    """The same as `Client`, to be awaited; its parameters are the same, too.
+class AsyncClient(_Calls):
+    """The same as `Client`, to be awaited; it has the same parameters.
 
     >>> async def one_round():
     ...     async with AsyncClient("http://127.0.0.1:8080") as client:
@@ -382,102 +356,19 @@ class AsyncClient:
     ...         return await client.reward(decision, 1.0)
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 10.0,
-        retries: int = 4,
-        backoff: float = 0.1,
-        transport: Any = None,
-    ) -> None:
-        self._httpx = require("httpx", "AsyncClient")
-        self._patience = Patience(retries, backoff)
-        self._http = self._httpx.AsyncClient(
-            base_url=base_address(url), headers=headers_of(token), timeout=timeout, transport=transport
-        )
-
-    async def decide(
-        self,
-        context: Context = None,
-        arms: Arms = None,
-        *,
-        id: str | None = None,
-        model: str = "default",
-        scores: bool = False,
-        defer: bool = False,
-    ) -> ServedDecision:
-        """A decision; parameters as in `Client.decide`."""
-        body = question(context, arms, id=id, model=model, scores=scores, defer=defer)
-        return ServedDecision(**await self._ask(asking(body)))
-
-    async def decide_many(self, questions: Iterable[Mapping[str, Any]]) -> list[ServedDecision]:
-        """Several decisions at once, all or none."""
-        return [ServedDecision(**one) for one in (await self._ask(asking_all(questions)))["decisions"]]
-
-    async def reward(
-        self, decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
-    ) -> str:
-        """Report the reward of a decision; what became of it."""
-        return str((await self._ask(rewarding(reward_of(decision, value, key, model))))["status"])
-
-    async def reward_many(self, rewards: Rewards) -> dict[str, str]:
-        """Report several rewards, all or none; id -> what became of it."""
-        return {one["id"]: one["status"] for one in (await self._ask(rewarding_all(rewards)))["rewards"]}
-
-    async def activate(self, decision: ServedDecision | str, *, model: str | None = None) -> str:
-        """Say that a deferred decision was shown."""
-        return str((await self._ask(activating(decision, model)))["status"])
-
-    async def decision(self, id: str, *, model: str | None = None) -> dict[str, Any]:
-        """Everything that is known of a decision."""
-        return dict(await self._ask(looking_up(id, model)))
-
-    async def model(self, name: str = "default") -> dict[str, Any]:
-        """What a model is, believes and has seen."""
-        return dict(await self._ask(telling(name)))
-
-    async def upload(
-        self,
-        content: bytes,
-        name: str = "default",
-        *,
-        activate: bool = False,
-        allow_differences: bool = False,
-        note: str = "",
-    ) -> str:
-        """Add a version from the bytes of a model file, and return its name.
-
-        Parameters
-        ----------
-        content : bytes
-            As `Model.to_bytes` gives them.
-        name : str
-            The model that gets the version.
-        activate : bool
-            Whether the version decides from now on.
-        allow_differences : bool
-            Whether kind, columns and arms may differ from the active version's; else the service answers 409.
-        note : str
-            Kept with the version.
-        """
-        return str((await self._ask(uploading(content, name, activate, allow_differences, note)))["version"])
-
-    async def _ask(self, call: Call) -> Any:
-        tried = 0
-        while True:
-            tried += 1
+    async def _ask(self, call: Call[T]) -> T:
+        for tried in count(1):
             try:
-                response = await self._http.request(call.method, call.path, json=call.body, content=call.content)
+                outcome = await self._http.request(
+                    call.method, call.path, json=call.body, content=call.content
+                )
             except self._httpx.TransportError as error:
-                if tried > self._patience.retries:
-                    raise ServiceError(unreachable(self._http.base_url, error)) from error
-                await asyncio.sleep(self._patience.wait(tried, None))
-                continue
-            if response.status_code not in WORTH_ANOTHER_TRY or tried > self._patience.retries:
-                return answer_of(response)
-            await asyncio.sleep(self._patience.wait(tried, response.headers.get("retry-after")))
+                outcome = error
+            wait = self._retry.wait(tried, outcome)
+            if wait is None:
+                break
+            await asyncio.sleep(wait)
+        return call.result(outcome)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -486,23 +377,46 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
 
-def answer_of(response: Any) -> Any:
-    """What an answer says, or the error that it means."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if response.status_code >= 400 or body is None:
-        raise refusal_of(response.status_code, body)
-    return body
+def _question(
+    context: Context = None,
+    arms: Arms = None,
+    *,
+    id: str | None = None,
+    model: str = "default",
+    scores: bool = False,
+    defer: bool = False,
+) -> dict[str, Any]:
+    """Return the body that asks for a decision; its id makes asking again the same decision."""
+    body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
+    body |= {} if context is None else {"context": dict(context)}
+    body |= {} if arms is None else {"arms": list(arms)}
+    return body | {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
 
 
-def unreachable(address: Any, error: Exception) -> str:
-    """What to say when there was no answer."""
-    return f"no answer from {address}: {str(error) or type(error).__name__}"
+def _reward(
+    decision: ServedDecision | str, value: float, key: str | None = None, model: str | None = None
+) -> dict[str, Any]:
+    """Return the body that reports a reward; its key makes reporting again the same report."""
+    id, model = _identified(decision, model)
+    body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
+    return body if model is None else {**body, "model": model}
+
+
+def _identified(decision: ServedDecision | str, model: str | None) -> tuple[str, str | None]:
+    """Return id and model of a decision; of an id alone, the model that was named, if any."""
+    return (decision, model) if isinstance(decision, str) else (decision.id, decision.model)
+
+
+def _path(decision: ServedDecision | str, model: str | None, call: str = "") -> str:
+    """Return the path of a call about one decision."""
+    id, model = _identified(decision, model)
+    query = "" if model is None else f"?model={quote(model, safe='')}"
+    return f"/v1/decisions/{quote(id, safe='')}{call}{query}"
+
+
+def _status(body: Any) -> str:
+    return str(body["status"])
