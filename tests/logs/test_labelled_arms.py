@@ -288,7 +288,7 @@ def test_the_table_survives_storing():
 
 def test_wrong_tables_are_refused():
     with pytest.raises(InputError, match="different labels"):
-        ArmTable((Arm("a"), Arm("a")), "told")
+        ArmTable((Arm("a"), Arm("a")), "caller")
     with pytest.raises(InputError, match="source must be one of lists, catalogue, told, log"):
         ArmTable((Arm("a"),), "guessed")
     with pytest.raises(InputError, match="arm 'banner_X' is not known; the arms are banner_A, banner_B"):
@@ -312,7 +312,7 @@ def test_a_label_with_too_many_values_is_named_as_what_it_could_be():
 def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered():
     """Rows sorted by the label, and no time: their order would pass for time, one arm for all that was offered."""
     table = TABLE.drop(["ts"]).sort_by("banner")
-    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same stretch of rows \(is a time"):
+    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same range of rows \(is a time"):
         read_arm_moments(table)
     assert read_arm_moments(open_log(table, arms=LABELS)).moments.rounds.sum() == 4000
     assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms

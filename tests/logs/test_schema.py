@@ -46,7 +46,7 @@ def test_what_is_told_counts_more_than_names():
     table = wide(LOG).append_column("profit", pa.array(LOG.rewards))
     schema = read_schema(table, {"reward": "profit", "time": None, "features": ["x[01]"]})
     assert schema == Schema("profit", ("x0", "x1"))
-    assert "reward      profit  as told" in schema.describe()
+    assert "reward      profit  as given" in schema.describe()
 
 
 def test_patterns_never_match_columns_that_have_a_role():

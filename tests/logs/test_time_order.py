@@ -1,4 +1,4 @@
-"""Logs whose rows are in no order of time, or whose rounds are torn apart, are read as if they were in order."""
+"""Logs whose rows are in no order of time, or whose rounds are split, are read as if they were in order."""
 
 import gc
 
@@ -13,7 +13,7 @@ from invariant_bandits import InputError, WindowedMoments
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.read import read_moments, read_rounds
 from invariant_bandits.logs.sources import Task
-from invariant_bandits.logs.survey import MOST_TIMES, TimeQuestion
+from invariant_bandits.logs.survey import MOST_TIMES, TimeProbe
 from labelled_logs import labelled_log
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide
 from worlds import assert_same_moments
@@ -63,11 +63,11 @@ def test_times_that_hardly_differ_leave_windows_to_the_places_in_the_log():
 
 def test_equal_shares_of_very_many_times_come_from_a_sample():
     """The share of a window in a draw of 131,072 or more deviates by 0.4 % with a probability below 1e-3."""
-    question = TimeQuestion("t", dates=False)
+    probe = TimeProbe("t", dates=False)
     times = np.random.default_rng(3).permutation(3 * MOST_TIMES)
     for row in range(0, len(times), 65_536):
-        question.see(Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"]))
-    seen = question.answered(ib.logs.survey.Survey((), None)).times
+        probe.add(Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"]))
+    seen = probe.results(())["times"]
     assert MOST_TIMES / 3 < len(seen.sample) <= MOST_TIMES
     assert not seen.in_order
     shares = np.diff(seen.equal_shares(8)) / len(times)
@@ -139,13 +139,13 @@ def test_feedback_of_an_unsorted_log_is_that_of_the_sorted_one(few_rows_at_once)
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_rounds_that_are_torn_apart_are_put_together(as_text, few_rows_at_once, tmp_path):
+def test_split_rounds_are_put_together(as_text, few_rows_at_once, tmp_path):
     """Rows sorted by anything but the round once lost 96 % of the rounds without a word."""
     table = rows_per_action(LOG)
-    torn = table.take(np.argsort(np.random.default_rng(7).random(table.num_rows), kind="stable"))
+    split = table.take(np.argsort(np.random.default_rng(7).random(table.num_rows), kind="stable"))
     source = tmp_path / "log.csv"
-    csv.write_csv(torn, source)
-    log = ib.open_log(source if as_text else torn)
+    csv.write_csv(split, source)
+    log = ib.open_log(source if as_text else split)
     read = read_moments(log, windows=4)
     assert read.quality.rounds == 400
     assert read.quality.left_out == 0
@@ -158,7 +158,7 @@ def test_rounds_that_are_torn_apart_are_put_together(as_text, few_rows_at_once, 
     assert ib.fit_logs(log, windows=4).notes[0] == log.notes[0]
 
 
-def test_rounds_that_were_logged_twice_are_not_taken_for_torn_ones():
+def test_rounds_that_were_logged_twice_are_not_taken_for_split_ones():
     table = rows_per_action(LOG)
     log = ib.open_log(pa.concat_tables([table, table]), {"time": None})
     read = read_moments(log, windows=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_list, is_number, is_text, is_time
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import NAMES, identifies, listed
+from invariant_bandits.logs.schema import NAMES, Schema, identifies, listed
 
 WHOLE = r"^(-?\d+)\.0+$"
 SEPARATOR = r"[|;,]"
@@ -36,8 +37,8 @@ def places(column: Any, known: Sequence[str]) -> Array:
     import pyarrow as pa
     from pyarrow import compute
 
-    found = compute.index_in(as_labels(column), value_set=pa.array(list(known), type=pa.string()))
-    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
+    codes = compute.index_in(as_labels(column), value_set=pa.array(list(known), type=pa.string()))
+    return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
 def place_of(label: Any, known: Sequence[str]) -> int:
@@ -62,7 +63,7 @@ def flattened(column: Any) -> tuple[Any, Array]:
 SOURCES = {
     "lists": "the log says of every round which arms were offered",
     "catalogue": "the catalogue says when each arm could be offered",
-    "told": "the arms were told; all of them were offered in every round",
+    "caller": "the caller named the arms; all of them were offered in every round",
     "log": "the log does not say what was offered; an arm counts as offered from its first to its last use",
 }
 SILENT_SHARE = 0.02
@@ -107,7 +108,7 @@ class ArmTable:
     arms : tuple of Arm
         In the order of their labels.
     source : str
-        "lists", "catalogue", "told" or "log".
+        "lists", "catalogue", "caller" or "log".
 
     >>> table = ArmTable((Arm("a", 0, 99, 60), Arm("b", 50, 99, 40)), "log")
     >>> table.offered_at([10, 70])
@@ -146,11 +147,11 @@ class ArmTable:
         """Place of an arm; InputError names the known ones."""
         return place_of(label, self.labels)
 
-    def offerable(self, given: Any) -> tuple[str, ...]:
+    def offerable(self, arms: Any) -> tuple[str, ...]:
         """Labels of arms that may be offered together, as text; InputError for an unknown or a retired one."""
-        if isinstance(given, str) or not hasattr(given, "__iter__"):
-            raise InputError(f"arms must be a list of labels, got {given!r}")
-        wanted = tuple(str(label) for label in given)
+        if isinstance(arms, str) or not hasattr(arms, "__iter__"):
+            raise InputError(f"arms must be a list of labels, got {arms!r}")
+        wanted = tuple(str(label) for label in arms)
         if not wanted or len(set(wanted)) < len(wanted):
             raise InputError(f"arms must be different labels, at least one, got {listed(wanted) or 'none'}")
         for label in wanted:
@@ -177,7 +178,7 @@ class ArmTable:
         if later.labels != self.labels:
             raise InputError(f"later must have the arms {listed(self.labels)}, got {listed(later.labels)}")
         pairs = zip(self.arms, later.arms, strict=True)
-        return replace(self, arms=tuple(_continued(one, two) for one, two in pairs))
+        return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
 
     def codes(self, column: Any) -> Array:
         """Places (n,) of the labels in an Arrow column; −1 where a label is missing or not known."""
@@ -259,6 +260,69 @@ def ordered(names: Sequence[str]) -> list[str]:
     return sorted(names, key=(lambda name: (int(name), name)) if numbers else None)
 
 
+def arm_table(
+    uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Sequence[str] | None
+) -> ArmTable:
+    """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller, uses.
+
+    Parameters
+    ----------
+    uses : tuple of Arm
+        First and last use and plays of every label in the log.
+    schema : Schema
+        Whether the log says itself what was offered.
+    catalogue : Catalogue, optional
+        Arms with validity; labels of the log that it lacks are known from the log.
+    named : sequence of str, optional
+        Labels of the arms that were offered in every round.
+    """
+    used = {arm.label: arm for arm in uses}
+    begin, end = min(arm.first for arm in uses), max(arm.last for arm in uses)
+    if schema.arms_offered is None and not schema.one_row_per_action:
+        if catalogue is not None:
+            return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
+        if named is not None:
+            return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
+        _require_overlap(uses, schema)
+    lists = schema.arms_offered is not None or schema.one_row_per_action
+    active = tuple(replace(arm, active=is_active(arm, begin, end)) for arm in uses)
+    return ArmTable(active, "lists" if lists else "log")
+
+
+def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: Any) -> tuple[Arm, ...]:
+    """Return the arms of a catalogue, and those of the log that it lacks, which their uses bound."""
+    validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
+    valid = dict(zip(catalogue.labels, validity, strict=True))
+    arms: list[Arm] = []
+    for label in ordered([*catalogue.labels, *(label for label in used if label not in valid)]):
+        arm = used.get(label, Arm(label))
+        first, last = valid.get(label, (arm.first, arm.last))
+        active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)
+        arms.append(replace(arm, valid_from=first, valid_until=last, active=active))
+    return tuple(arms)
+
+
+def _checked(labels: Sequence[str], used: Mapping[str, Arm]) -> list[str]:
+    if isinstance(labels, str):
+        raise InputError(f"arms must be a list of labels, got the text {labels!r}")
+    names = [str(label) for label in labels]
+    if not set(names) & set(used):
+        raise InputError(f"arms: none of {listed(names)} is a label of the log, which has {listed(list(used))}")
+    return names
+
+
+def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
+    """Raise InputError if no two arms were in use at the same time: then the log cannot say what was offered."""
+    in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
+    overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
+    if len(uses) > 1 and not overlap:
+        where = "at the same time" if schema.time is not None else "in the same range of rows (is a time missing?)"
+        raise InputError(
+            f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was offered; give"
+            " arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time (--time)"
+        )
+
+
 def _word(when: Any) -> str:
     if when is None:
         return "never"
@@ -304,11 +368,11 @@ class Catalogue:
     def features_of(self, wanted: Sequence[str]) -> Array:
         """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the catalogue."""
         rows = {label: row for row, label in enumerate(self.labels)}
-        found = np.zeros((len(wanted), len(self.names)))
+        features = np.zeros((len(wanted), len(self.names)))
         for place, label in enumerate(wanted):
             if label in rows:
-                found[place] = self.values[rows[label]]
-        return found
+                features[place] = self.values[rows[label]]
+        return features
 
 
 def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -> Catalogue:
@@ -333,8 +397,10 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
     if None in words or len(set(words)) < len(words):
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
-    others = [one for one in kinds if one not in (name, begin, end) and not identifies(one) and one.strip()]
-    names, raw = _features(table, {one: kinds[one] for one in others})
+    others = [
+        column for column in kinds if column not in (name, begin, end) and not identifies(column) and column.strip()
+    ]
+    names, raw = _features(table, {column: kinds[column] for column in others})
     shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole

@@ -40,10 +40,10 @@ class TypedRows:
         import pyarrow as pa
 
         self.source, self.rows, self.unreadable = source, 0, Counter[str]()
-        given = source.arrow_schema
+        schema = source.arrow_schema
         fractions = _columns_with_fractions(source)
-        kinds = [pa.float64() if one.name in fractions else _plain(one.type) for one in given]
-        self.arrow_schema = pa.schema(list(zip(given.names, kinds, strict=True)))
+        kinds = [pa.float64() if column.name in fractions else _plain(column.type) for column in schema]
+        self.arrow_schema = pa.schema(list(zip(schema.names, kinds, strict=True)))
 
     def batches(self) -> Iterator[Any]:
         """The rows in the order of the log."""
@@ -57,7 +57,7 @@ class TypedRows:
         import pyarrow as pa
 
         fields = [self.arrow_schema.field(name) for name in batch.schema.names]
-        columns = [self._column(batch.column(index), one) for index, one in enumerate(fields)]
+        columns = [self._column(batch.column(index), wanted) for index, wanted in enumerate(fields)]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _column(self, column: Any, wanted: Any) -> Any:
@@ -112,8 +112,8 @@ def _columns_with_fractions(source: Source) -> set[str]:
     """Columns of text that seemed to be whole numbers in the first lines, and are not."""
     import pyarrow as pa
 
-    whole = [one.name for one in source.arrow_schema if pa.types.is_integer(one.type)]
-    found: set[str] = set()
+    whole = [column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)]
+    fractions: set[str] = set()
     for task in source.tasks if whole else ():
         for _, batch in source.batches(task, whole):
             for name in whole:
@@ -121,8 +121,8 @@ def _columns_with_fractions(source: Source) -> set[str]:
                 if pa.types.is_integer(column.type):
                     continue
                 if pa.types.is_floating(column.type) or (is_text(column.type) and _has_fraction(column)):
-                    found.add(name)
-    return found
+                    fractions.add(name)
+    return fractions
 
 
 def _has_fraction(column: Any) -> bool:
@@ -209,12 +209,12 @@ def _from_text(column: Any, formats: Sequence[str]) -> Any:
     from pyarrow import compute
 
     words = compute.utf8_trim_whitespace(column.cast(pa.string()))
-    found = pa.nulls(len(words), pa.timestamp("us"))
-    for one in formats:
-        if found.null_count == words.null_count:
+    times = pa.nulls(len(words), pa.timestamp("us"))
+    for form in formats:
+        if times.null_count == words.null_count:
             break
-        found = compute.coalesce(found, compute.strptime(words, format=one, unit="us", error_is_null=True))
-    return found
+        times = compute.coalesce(times, compute.strptime(words, format=form, unit="us", error_is_null=True))
+    return times
 
 
 def time_form(source: Source, schema: Schema, sample: Any) -> TimeForm | None:
@@ -258,7 +258,7 @@ def _epoch(column: Any) -> TimeForm | None:
 
 
 def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeForm:
-    """Day or month first, as told, as the sign says (points: the day), or as some day above 12 says."""
+    """Day or month first, as the schema says, as the sign says (points: the day), or as some day above 12 says."""
     sign = _parts(words[0])["sign"]
     day_first = schema.day_first
     if day_first is None and sign == ".":
@@ -285,17 +285,17 @@ def _clocks(day: str) -> tuple[str, ...]:
 
 
 def _parts(word: str) -> dict[str, Any]:
-    found = WRITTEN.match(word)
-    return {"sign": "", "year": "", "between": ""} if found is None else found.groupdict()
+    match = WRITTEN.match(word)
+    return {"sign": "", "year": "", "between": ""} if match is None else match.groupdict()
 
 
 def _decided(words: Iterable[str]) -> bool | None:
     """True if the first number of some date is greater than 12, False if the second of some is; None if neither."""
     for word in words:
-        found = WRITTEN.match(word)
-        if found is not None and int(found["one"]) > 12:
+        match = WRITTEN.match(word)
+        if match is not None and int(match["one"]) > 12:
             return True
-        if found is not None and int(found["two"]) > 12:
+        if match is not None and int(match["two"]) > 12:
             return False
     return None
 

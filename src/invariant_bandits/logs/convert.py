@@ -76,18 +76,18 @@ def _from_rows(log: Log, report: QualityReport) -> Iterator[Event]:
             chosen, names = decode.flags(batch.column(schema.chosen)), _labels(log, batch)
             rows = typed.typed(batch).to_pylist()
             for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
-                here, (marked,) = rows[first:last], np.nonzero(chosen[first:last])
-                its = here[int(marked[0])] if len(marked) == 1 else {}
-                features = [_features(log, one) for one in here]
+                offered, (marked,) = rows[first:last], np.nonzero(chosen[first:last])
+                its = offered[int(marked[0])] if len(marked) == 1 else {}
+                features = [_features(log, action) for action in offered]
                 place = int(marked[0]) if len(marked) else 0
-                event = _event(log, its, str(here[0][schema.round]), names[first:last], place, [], features)
+                event = _event(log, its, str(offered[0][schema.round]), names[first:last], place, [], features)
                 yield from _counted(event, task, row + int(first), report)
 
 
 def _labels(log: Log, batch: Any) -> list[str]:
     """Labels of the rows; their places in the round are put in where there are none."""
     column = log.schema.arm or log.schema.action
-    return [""] * len(batch) if column is None else [str(one) for one in batch.column(column).to_pylist()]
+    return [""] * len(batch) if column is None else [str(label) for label in batch.column(column).to_pylist()]
 
 
 def _from_labels(log: Log, report: QualityReport) -> Iterator[Event]:
@@ -98,13 +98,13 @@ def _from_labels(log: Log, report: QualityReport) -> Iterator[Event]:
             report.rows += len(batch)
             offered = _offered(log, batch, position)
             position += len(batch)
-            for place, one in enumerate(typed.typed(batch).to_pylist()):
+            for place, values in enumerate(typed.typed(batch).to_pylist()):
                 label = str(batch.column(schema.arm)[place].as_py())
                 arms = [log.arms.labels[index] for index in np.flatnonzero(offered[place])]
                 where = arms.index(label) if label in arms else -1
                 actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
-                name = str(one[schema.round]) if schema.round is not None else f"{task.file}:{row + place}"
-                event = _event(log, one if where >= 0 else {}, name, arms, where, _features(log, one), actions)
+                name = str(values[schema.round]) if schema.round is not None else f"{task.file}:{row + place}"
+                event = _event(log, values if where >= 0 else {}, name, arms, where, _features(log, values), actions)
                 yield from _counted(event, task, row + place, report)
 
 
@@ -121,17 +121,17 @@ def _offered(log: Log, batch: Any, position: int) -> Array:
 
 def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
     """Features of a row: words of categories, numbers of the others; lists are numbers with places."""
-    found: list[Feature] = []
+    features: list[Feature] = []
     for name in log.schema.features:
         value = row[name]
         if name in log.schema.categorical:
             if value is not None and value != NONE:
-                found.append((name, str(value)))
+                features.append((name, str(value)))
         elif isinstance(value, list):
-            found += [(f"{name}[{place}]", float(one)) for place, one in enumerate(value) if one]
+            features += [(f"{name}[{place}]", float(number)) for place, number in enumerate(value) if number]
         elif value:
-            found.append((name, float(value)))
-    return found
+            features.append((name, float(value)))
+    return features
 
 
 def _event(

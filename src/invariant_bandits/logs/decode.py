@@ -66,7 +66,7 @@ def schema_without_views(schema: Any) -> Any:
     """The schema with plain text instead of string views."""
     import pyarrow as pa
 
-    return pa.schema([one.with_type(without_views(one.type)) for one in schema])
+    return pa.schema([column.with_type(without_views(column.type)) for column in schema])
 
 
 def batch_without_views(batch: Any) -> Any:
@@ -76,7 +76,7 @@ def batch_without_views(batch: Any) -> Any:
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
-    columns = [_plain(batch.column(index), one.type) for index, one in enumerate(wanted)]
+    columns = [_plain(batch.column(index), column.type) for index, column in enumerate(wanted)]
     return pa.RecordBatch.from_arrays(columns, names=wanted.names)
 
 
@@ -200,7 +200,7 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     entries = RowProblems(len(inside))
     result = np.full((len(column), width), np.nan if impute else 0.0)
     result[fits] = numbers(inside, name, entries, impute=impute).reshape(-1, width)
-    if entries.found:
+    if entries.any:
         problems.leave_out_at(fits, entries.of_groups(np.arange(0, len(inside), width)))
     if impute:
         problems.keep(np.isnan(result).any(axis=1) & problems.usable, f"{IMPUTED}{name}")
@@ -220,7 +220,7 @@ def nested_vectors(
     rows = vectors(inner, width, name, entries, impute=impute)
     filled = np.flatnonzero(counts)
     starts = np.cumsum(counts[filled]) - counts[filled]
-    if entries.found:
+    if entries.any:
         problems.leave_out_at(filled, entries.of_groups(starts))
     for reason, of_row in entries.kept.items():
         of_round = np.zeros(len(counts), dtype=bool)

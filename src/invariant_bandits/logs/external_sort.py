@@ -1,4 +1,4 @@
-"""Logs put in order in bounded memory: rounds that were torn apart made whole, rounds sorted by time.
+"""Logs put in order in bounded memory: split rounds made whole, rounds sorted by time.
 
 Rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in memory; a stable sort
 of every file, one after the other, is a stable sort of the whole.
@@ -23,7 +23,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, joined, skipped_by_reason
-from invariant_bandits.logs.survey import TornRounds
+from invariant_bandits.logs.survey import SplitRounds
 from invariant_bandits.storage import FileError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _completed(held: Any, behind: Iterator[tuple[int, Any]], name: str) -> Any:
 
 def _last_round_before(source: Source, task: Task, name: str) -> Any:
     """The round id in the row just before a task, if its file has one."""
-    before = [one for one in source.tasks if one.file == task.file and one.part < task.part]
+    before = [other for other in source.tasks if other.file == task.file and other.part < task.part]
     for previous in reversed(before):
         last = None
         for _, batch in source.batches(previous, [name]):
@@ -195,8 +195,8 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
             yield batch, times
 
 
-def with_whole_rounds(source: Source, schema: Schema, torn: TornRounds) -> Source:
-    """The source of a log whose rounds were torn apart: every row goes to the place where its round began.
+def with_whole_rounds(source: Source, schema: Schema, split: SplitRounds) -> Source:
+    """The source of a log with split rounds: every row goes to the place where its round began.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def with_whole_rounds(source: Source, schema: Schema, torn: TornRounds) -> Sourc
         One row per offered action.
     schema : Schema
         What the columns mean.
-    torn : TornRounds
+    split : SplitRounds
         Where each round began.
     """
 
@@ -212,9 +212,9 @@ def with_whole_rounds(source: Source, schema: Schema, torn: TornRounds) -> Sourc
         for task in source.tasks:
             for _, batch in source.batches(task, schema.used_columns):
                 if len(batch):
-                    yield batch, torn.began(batch.column(schema.round))
+                    yield batch, split.start_of(batch.column(schema.round))
 
-    rows = int(torn.firsts.max()) + 1
+    rows = int(split.firsts.max()) + 1
     parts = min(-(-rows // ROWS_AT_ONCE), MOST_FILES)
     return _rearranged(source, keyed(), np.arange(1, parts) * rows // parts)
 
@@ -279,7 +279,7 @@ AT_ONCE = 2**21
 """So many numbers (16 MB) are read from it at once."""
 
 
-class NamelessFile:
+class SpillFile:
     """Float64 numbers in a temporary file without a name, which is gone with the last who holds this."""
 
     def __init__(self) -> None:
@@ -326,7 +326,7 @@ class StoredRows:
 
     Parameters
     ----------
-    file : NamelessFile
+    file : SpillFile
         Holds the numbers, row after row.
     first, rows : int
         Which rows of the file these are: the first one, and how many.
@@ -338,7 +338,7 @@ class StoredRows:
         Features of a row after `change`, if that is another number.
     """
 
-    file: NamelessFile
+    file: SpillFile
     first: int
     rows: int
     tail: tuple[int, ...]
@@ -439,7 +439,7 @@ class RowCollector:
     def _store(self) -> None:
         """Move what is held to the file."""
         if self._stored is None:
-            self._stored = StoredRows(NamelessFile(), 0, 0, self._held[0].shape[1:])
+            self._stored = StoredRows(SpillFile(), 0, 0, self._held[0].shape[1:])
         if self._held:
             rows = np.concatenate(self._held, dtype=np.float64)
             self._stored.file.append(rows)
@@ -449,10 +449,10 @@ class RowCollector:
 
 def collected(batches: Iterable[Array]) -> Array | StoredRows:
     """The rows of all batches: an array if they are few."""
-    found = RowCollector()
+    collector = RowCollector()
     for rows in batches:
-        found.append(rows)
-    return found.rows()
+        collector.append(rows)
+    return collector.rows()
 
 
 def release_memory() -> None:

@@ -60,7 +60,7 @@ class RowProblems:
             self.kept[reason] = rows
 
     @property
-    def found(self) -> bool:
+    def any(self) -> bool:
         """Whether any row cannot be used."""
         return len(self.reasons) > 1
 
@@ -78,7 +78,7 @@ class RowProblems:
         """Problems of groups of rows that begin at `starts`: one of the problems of its rows."""
         groups = RowProblems(len(starts))
         groups.kept = self.kept
-        if self.found and len(starts):
+        if self.any and len(starts):
             groups.codes, groups.reasons = np.maximum.reduceat(self.codes, starts), list(self.reasons)
         return groups
 
@@ -140,8 +140,8 @@ class QualityReport:
         self.rounds += later.rounds
         self.choices += later.choices
         self.identical += later.identical
-        for reason, found in later.problems.items():
-            self._count(reason, found.count, found.examples)
+        for reason, problem in later.problems.items():
+            self._count(reason, problem.count, problem.examples)
 
     def _count(self, reason: str, count: int, examples: list[tuple[str, int]]) -> None:
         problem = self.problems.setdefault(reason, Problem())
@@ -161,8 +161,8 @@ class QualityReport:
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        found = {reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
-        return {reason.removeprefix(IMPUTED): count for reason, count in found.items()}
+        counts = {reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
+        return {reason.removeprefix(IMPUTED): count for reason, count in counts.items()}
 
     @property
     def clean(self) -> bool:
@@ -216,7 +216,7 @@ class QualityReport:
     def from_dict(cls, values: Mapping[str, Any]) -> QualityReport:
         """The report that `to_dict` came from."""
         problems = {
-            reason: Problem(found["count"], [(file, row) for file, row in found["examples"]])
-            for reason, found in values["problems"].items()
+            reason: Problem(problem["count"], [(file, row) for file, row in problem["examples"]])
+            for reason, problem in values["problems"].items()
         }
         return cls(values["rows"], values["rounds"], problems, values.get("choices", 0), values.get("identical", 0))

@@ -319,7 +319,7 @@ class LogMoments:
         if self.of_arms is not None:
             lines.append(f"coefficients: {self.of_arms.features.coding}, {self.of_arms.coding_reason}")
             lines += ["", self.of_arms.arms.describe()]
-        lines += [f"left out: {one}" for one in self.dropped]
+        lines += [f"left out: {feature}" for feature in self.dropped]
         return "\n".join(lines)
 
 

@@ -299,7 +299,7 @@ class LogLayout:
         entries = RowProblems(len(inside))
         rewards = np.zeros(int(counts.sum()))
         rewards[np.repeat(fits, counts)] = decode.numbers(inside, name, entries)
-        if entries.found:
+        if entries.any:
             bad = np.zeros(len(batch), dtype=bool)
             bad[np.flatnonzero(fits).repeat(counts[fits])[~entries.usable]] = True
             problems.leave_out(bad, f"{name} missing or not finite")

@@ -164,17 +164,17 @@ class Schema:
         self._require_roles(there)
         if self.action is not None and not (self.has_offered or self.action in self.features):
             raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so no action could be told from another; if it"
-                " holds labels of arms, call it arm"
+                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it holds labels of"
+                " arms, call it arm"
             )
-        found = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
+        features = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
         for name in self.categorical:
-            if name not in found:
-                raise InputError(f"schema: categorical column {name!r} is not among the features {listed(found)}")
-        if not found and self.offered is None and not self.labelled:
+            if name not in features:
+                raise InputError(f"schema: categorical column {name!r} is not among the features {listed(features)}")
+        if not features and self.offered is None and not self.labelled:
             raise InputError(f"schema: features are missing; the log has the columns {listed(there)}")
-        words = [name for name in found if is_text(arrow_schema.field(name).type) and name not in self.categorical]
-        return replace(self, features=tuple(found), categorical=(*self.categorical, *words))
+        words = [name for name in features if is_text(arrow_schema.field(name).type) and name not in self.categorical]
+        return replace(self, features=tuple(features), categorical=(*self.categorical, *words))
 
     def _require_roles(self, there: Sequence[str]) -> None:
         for role, name in self.roles().items():
@@ -217,7 +217,9 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the reasons."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "reasons"}
+        values = {
+            attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "reasons"
+        }
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
@@ -231,14 +233,14 @@ class Schema:
 
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
     """The fields of a Schema that a TOML file gives, for a whole schema or on top of an inferred one."""
-    given = read_toml(path)
-    checked_overrides(given, str(path))
-    return given
+    overrides = read_toml(path)
+    checked_overrides(overrides, str(path))
+    return overrides
 
 
-def checked_overrides(given: Mapping[str, Any], where: str) -> None:
+def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     """Raise unless every key is a field of Schema and every value has its type; `where` begins the message."""
-    for name, value in given.items():
+    for name, value in overrides.items():
         if name not in _public_fields():
             raise InputError(f"{where}: {name!r} is no part of a schema; known: {', '.join(_public_fields())}")
         good, wanted = _good_value(name, value)
@@ -249,7 +251,7 @@ def checked_overrides(given: Mapping[str, Any], where: str) -> None:
 def _good_value(name: str, value: Any) -> tuple[bool, str]:
     """Whether a field of Schema may have this value, and what it must be."""
     if name in ("features", "categorical"):
-        several = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+        several = isinstance(value, list | tuple) and all(isinstance(name_, str) for name_ in value)
         return several, "a list of column names or patterns"
     if name in ("full_information", "day_first"):
         return isinstance(value, bool), "true or false"
@@ -263,7 +265,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _public_fields() -> list[str]:
-    return [one.name for one in fields(Schema) if one.name != "reasons"]
+    return [attribute.name for attribute in fields(Schema) if attribute.name != "reasons"]
 
 
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
@@ -272,15 +274,15 @@ SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
 
 def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
     """The schema with these names or patterns of columns as its features; InputError if it names others itself."""
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InputError(f"features must be FeatureOptions, a FeatureMap or a list of column names, got {names!r}")
-    given: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
-    told = tuple(given.features if isinstance(given, Schema) else given.get("features", ()))
-    if told and told != tuple(names):
-        raise InputError(f"features are named twice: {listed(names)} by features, {listed(told)} by schema")
-    if isinstance(given, Schema):
-        return replace(given, features=tuple(names))
-    return {**given, "features": list(names)}
+    known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
+    named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
+    if named and named != tuple(names):
+        raise InputError(f"features are named twice: {listed(names)} by features, {listed(named)} by schema")
+    if isinstance(known, Schema):
+        return replace(known, features=tuple(names))
+    return {**known, "features": list(names)}
 
 
 def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
@@ -394,12 +396,14 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
 class _Guess:
     """Fields of a schema as far as they are known, why, and the columns that are taken."""
 
-    def __init__(self, arrow_schema: Any, sample: Any, told: Mapping[str, Any]) -> None:
-        self.sample, self.told = sample, dict(told)
+    def __init__(self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any]) -> None:
+        self.sample, self.overrides = sample, dict(overrides)
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
-        self.fields: dict[str, Any] = dict(told)
-        self.reasons = {name: "as told" for name, value in told.items() if value is not None}
-        self.taken = {value for value in told.values() if isinstance(value, str)} | set(told.get("features", ()))
+        self.fields: dict[str, Any] = dict(overrides)
+        self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
+        self.taken = {value for value in overrides.values() if isinstance(value, str)} | set(
+            overrides.get("features", ())
+        )
 
     def _take(self, role: str, column: str, why: str) -> None:
         self.fields[role] = column
@@ -428,7 +432,7 @@ class _Guess:
     def _take_named(self, role: str) -> None:
         if role in self.fields:
             return
-        column = next((found for word in NAMES[role].split() if (found := self._named(word, role))), None)
+        column = next((fitting for word in NAMES[role].split() if (fitting := self._named(word, role))), None)
         if column is not None:
             self._take(role, column, "by its name")
 
@@ -480,25 +484,25 @@ class _Guess:
             self._drop("chosen", "it needs a round column and no lists of offered actions")
 
     def arms_by_name(self) -> None:
-        """Where no other form says what was offered, a column of labels is the arm; so is an action that was told."""
+        """Take a column of labels, or an action that the caller named, for the arm where nothing says what was offered."""
         if self.fields.get("offered") is not None or self._has_rows_per_action():
             return
         action = self.fields.pop("action", None)
         if action is not None and self.fields.get("arm") is None:
             self.reasons.pop("action", None)
-            self._take("arm", action, "as told")
-        elif "action" not in self.told:
+            self._take("arm", action, "as given")
+        elif "action" not in self.overrides:
             self._take_named("arm")
         if self.fields.get("arm") is not None:
             self._take_named("arms_offered")
 
     def arms_of_rows(self) -> None:
         """One row per offered action whose features are all the same within a round: its label says which arm it is."""
-        if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.told:
+        if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.overrides:
             return
         features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
         label = self.fields.get("action") or next((n for n in self.fields["features"] if n not in features), None)
-        if label is None or "features" in self.told:
+        if label is None or "features" in self.overrides:
             return
         if vary_within(self.sample, str(self.fields["round"]), features, label):
             return

@@ -28,47 +28,47 @@ def offered_columns(context: Any = None, actions: Any = None, *, vectors: Collec
     >>> offered_columns({"hour": 9, "price": [2.0, 3.0]})
     {'hour': [9, 9], 'price': [2.0, 3.0]}
     """
-    given = {**_columns(context, "context"), **_columns(actions, "actions")}
-    if not given:
+    columns = {**_columns(context, "context"), **_columns(actions, "actions")}
+    if not columns:
         raise InputError(f"nothing is offered: give {FORMS}")
-    hidden = [name for name, value in given.items() if _is_masked(value)]
+    hidden = [name for name, value in columns.items() if _is_masked(value)]
     if hidden:
         raise InputError(f"column {hidden[0]!r} has masked entries: give None for what is missing")
-    several = {name: value for name, value in given.items() if _is_many(value, name in vectors)}
+    several = {name: value for name, value in columns.items() if _is_many(value, name in vectors)}
     lengths = {name: len(value) for name, value in several.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns must have one value per action, or one for all, got lengths {lengths}")
     count = next(iter(lengths.values()), 1)
     if not count:
         raise InputError("nothing is offered: the columns are empty")
-    return {name: list(value) if name in several else [value] * count for name, value in given.items()}
+    return {name: list(value) if name in several else [value] * count for name, value in columns.items()}
 
 
-def one_context(given: Any) -> dict[str, Any]:
+def one_context(context: Any) -> dict[str, Any]:
     """One value per column of a context: a mapping, or a frame of one row."""
-    columns = _columns(given, "context")
-    if isinstance(given, Mapping) or given is None:
+    columns = _columns(context, "context")
+    if isinstance(context, Mapping) or context is None:
         return columns
     if any(len(values) != 1 for values in columns.values()):
         raise InputError("context must be one row: a mapping of columns to values, or a frame of one row")
     return {name: values[0] for name, values in columns.items()}
 
 
-def rows_of(given: Any) -> list[dict[str, Any]]:
+def rows_of(contexts: Any) -> list[dict[str, Any]]:
     """Rows of a frame, of columns, or of a list of rows."""
-    columns = _columns(given, "contexts")
+    columns = _columns(contexts, "contexts")
     count = len(next(iter(columns.values()), ()))
     return [{name: values[row] for name, values in columns.items()} for row in range(count)]
 
 
-def like(given: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
+def like(frame: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
     """Columns as a frame of the same kind as `given`, or something else if that is no frame."""
-    if isinstance(given, Mapping | Sequence):
+    if isinstance(frame, Mapping | Sequence):
         return otherwise
-    if hasattr(given, "column_names"):
-        return type(given).from_pydict(columns)
-    index = {"index": given.index} if hasattr(given, "index") else {}
-    return type(given)(columns, **index)
+    if hasattr(frame, "column_names"):
+        return type(frame).from_pydict(columns)
+    index = {"index": frame.index} if hasattr(frame, "index") else {}
+    return type(frame)(columns, **index)
 
 
 def plain(values: Any) -> list[Any]:
@@ -86,19 +86,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _columns(given: Any, name: str) -> dict[str, Any]:
+def _columns(source: Any, name: str) -> dict[str, Any]:
     """Columns of whatever form was given."""
-    if given is None:
+    if source is None:
         return {}
-    if isinstance(given, Mapping):
-        return {str(key): value for key, value in given.items()}
-    if hasattr(given, "column_names"):  # Arrow
-        return {key: given.column(key).to_pylist() for key in given.column_names}
-    if hasattr(given, "columns"):  # pandas, polars
-        return {str(key): given[key].to_numpy().tolist() for key in given.columns}
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return _of_rows(given, name)
-    raise InputError(f"{name} must be {FORMS}, got {type(given).__name__}")
+    if isinstance(source, Mapping):
+        return {str(key): value for key, value in source.items()}
+    if hasattr(source, "column_names"):  # Arrow
+        return {key: source.column(key).to_pylist() for key in source.column_names}
+    if hasattr(source, "columns"):  # pandas, polars
+        return {str(key): source[key].to_numpy().tolist() for key in source.columns}
+    if isinstance(source, Sequence) and not isinstance(source, str | bytes):
+        return _of_rows(source, name)
+    raise InputError(f"{name} must be {FORMS}, got {type(source).__name__}")
 
 
 def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _of_rows(rows: Sequence[Any], name: str) -> dict[str, Any]:
 def _is_masked(value: Any) -> bool:
     """Whether a column, or one of its values, may be hidden behind a mask."""
     among = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(one, np.ma.MaskedArray) for one in among)
+    return any(isinstance(entry, np.ma.MaskedArray) for entry in among)
 
 
 def _is_many(value: Any, is_vector: bool) -> bool:

@@ -95,9 +95,9 @@ class Source(Protocol):
 
 def skipped_by_reason(source: Source, task: Task) -> Mapping[str, Sequence[int]]:
     """Rows of a task's file that could not be parsed, by the reason; a source may have a method of this name."""
-    told = getattr(source, "skipped_by_reason", None)
-    if told is not None:
-        return dict(told(task))
+    method = getattr(source, "skipped_by_reason", None)
+    if method is not None:
+        return dict(method(task))
     return {"row with another number of values than the header": source.skipped(task)}
 
 
@@ -148,7 +148,7 @@ class SourceAround:
         return skipped_by_reason(self.inner, task)
 
 
-def sample_of(source: Source) -> Any:
+def first_rows(source: Source) -> Any:
     """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is let go."""
     for task in source.tasks:
         for _, batch in source.batches(task, source.arrow_schema.names):
@@ -236,7 +236,7 @@ ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 """Suffixes of compressed files; what a file really is, its first bytes say."""
 PATIENCE = 10
-"""Seconds after which a store of pyarrow's that does not answer is given up, where it can be told."""
+"""Seconds after which a file system of pyarrow's that does not answer is given up, where it can be set."""
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 
 
@@ -251,7 +251,7 @@ def without_compression(path: str) -> str:
     >>> without_compression("log.csv.gz"), without_compression("log.csv")
     ('log.csv', 'log.csv')
     """
-    suffix = next((one for one in COMPRESSIONS if path.endswith(one)), "")
+    suffix = next((ending for ending in COMPRESSIONS if path.endswith(ending)), "")
     return path.removesuffix(suffix)
 
 
@@ -276,36 +276,36 @@ def open_stream(path: str) -> Any:
     except BaseException:
         file.close()
         raise
-    found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-    return file if found is None else pa.CompressedInputStream(file, found)
+    codec = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
-def find_files(given: str) -> tuple[str, list[str]]:
+def find_files(place: str) -> tuple[str, list[str]]:
     """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left aside."""
-    if is_remote(given):
-        return _find_remote(given)
-    path = Path(given)
+    if is_remote(place):
+        return _find_remote(place)
+    path = Path(place)
     if path.is_dir():
-        below = [one for one in path.rglob("*") if one.is_file() and not _is_hidden(one.relative_to(path).parts)]
-        return given, sorted(map(str, below))
+        below = [file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path).parts)]
+        return place, sorted(map(str, below))
     if path.is_file():
-        return str(path.parent), [given]
-    return _root(given), sorted(name for name in glob.glob(given, recursive=True) if Path(name).is_file())
+        return str(path.parent), [place]
+    return _root(place), sorted(name for name in glob.glob(place, recursive=True) if Path(name).is_file())
 
 
-def _find_remote(given: str) -> tuple[str, list[str]]:
-    system, inner = _file_system(given)
-    scheme = given.partition("://")[0]
+def _find_remote(address: str) -> tuple[str, list[str]]:
+    system, inner = _file_system(address)
+    scheme = address.partition("://")[0]
     try:
         if system.isfile(inner):
-            return given.rpartition("/")[0], [given]
+            return address.rpartition("/")[0], [address]
         if glob.has_magic(inner):
-            root, found = _root(given), system.glob(inner)
+            root, names = _root(address), system.glob(inner)
         else:
-            root, found = given, system.find(inner) if system.exists(inner) else []
+            root, names = address, system.find(inner) if system.exists(inner) else []
     except OSError as error:
-        raise FileError(f"{given} is not readable: {' '.join(str(error).split())}") from error
-    full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in found)
+        raise FileError(f"{address} is not readable: {' '.join(str(error).split())}") from error
+    full = (str(system.unstrip_protocol(name)) if "://" not in name else name for name in names)
     named = sorted(f"{scheme}://{name.partition('://')[2]}" for name in full)
     inside = len(root.rstrip("/")) + 1
     return root, [name for name in named if not _is_hidden(tuple(name[inside:].split("/")))]
@@ -321,12 +321,12 @@ def _file_system(address: str) -> tuple[Any, str]:
             f"{address}: {scheme}:// needs the package fsspec: pip install 'invariant-bandits[remote]'"
         ) from None
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
+        system: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
         if scheme in ("s3", "gs", "gcs", "hdfs", "abfs", "abfss"):
             return _arrow_file_system(address, error)
         raise FileError(f"{address}: {scheme}:// cannot be opened: {error}") from None
-    return found
+    return system
 
 
 def _arrow_file_system(address: str, why_not: Exception) -> tuple[Any, str]:
@@ -377,7 +377,7 @@ class Keys:
 
     def in_order(self) -> list[str]:
         """The files in the order of their keys, numbers as numbers; then of their names."""
-        return sorted(self.values, key=lambda path: ([(one is None, one) for one in self.values[path]], path))
+        return sorted(self.values, key=lambda path: ([(value is None, value) for value in self.values[path]], path))
 
 
 def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
@@ -386,15 +386,15 @@ def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
 
     words = {path: _words(path.removeprefix(root)) for root, path in rooted}
     names = tuple(next(iter(words.values()), {}))
-    for path, found in words.items():
-        if tuple(found) != names:
-            here, there = ("/".join(map("{}=…".format, one)) or "none" for one in (found, names))
-            raise FileError(f"{path}: all files must be in folders with the same keys, got {here} after {there}")
+    for path, keys in words.items():
+        if tuple(keys) != names:
+            own, first = ("/".join(map("{}=…".format, names_)) or "none" for names_ in (keys, names))
+            raise FileError(f"{path}: all files must be in folders with the same keys, got {own} after {first}")
     if not names:
         return None
     kinds, columns = [], []
     for name in names:
-        texts = [found[name] for found in words.values()]
+        texts = [keys[name] for keys in words.values()]
         kind, parsed = _typed(texts)
         kinds.append({int: pa.int64(), date: pa.date32(), str: pa.string()}[kind])
         columns.append(parsed)
@@ -453,13 +453,13 @@ class PartitionedSource(SourceAround):
         """Batches of the files with the keys that are wanted."""
         import pyarrow as pa
 
-        here = self.inner.arrow_schema.names
-        read = [name for name in columns if name in here] or list(here[:1])
+        own = self.inner.arrow_schema.names
+        read = [name for name in columns if name in own] or list(own[:1])
         values = dict(zip(self.keys.names, self.keys.values[task.file], strict=True))
         kinds = dict(zip(self.keys.names, self.keys.kinds, strict=True))
         for row, batch in self.inner.batches(task, read, first_row):
             arrays = [
-                batch.column(name) if name in here else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
+                batch.column(name) if name in own else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
                 for name in columns
             ]
             yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
@@ -517,7 +517,7 @@ def first_lines(path: str, *, quoted: bool = False) -> bytes:
 def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
     """The content as UTF-8, in pieces."""
     piece = stream.read(size)
-    mark = next((one for one in BYTE_ORDER_MARKS if piece.startswith(one)), b"")
+    mark = next((known for known in BYTE_ORDER_MARKS if piece.startswith(known)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark) or _without_mark(piece)
     piece = piece[len(mark) :]
     if encoding != "utf-8":
@@ -634,12 +634,12 @@ def value_of(line: bytes) -> Any:
     if too_deep(line):
         raise ValueError(f"lists and objects stand more than {MOST_NESTED} deep")
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except RecursionError:
         raise ValueError("lists and objects stand too deep") from None
     if b"\\ud" in line or b"\\uD" in line:
-        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
-    return found
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
 
 
 def _long_lines(text: bytes, length: int) -> Iterator[bytes]:

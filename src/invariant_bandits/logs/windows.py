@@ -36,15 +36,16 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     if edges is not None:
         return _between(_given_edges(edges, log.times_are_dates))
     if every is not None:
-        first, last = log.survey(times=True).time_span or (None, None)
-        return _between(calendar_edges(every, first, last))
+        times = log.survey(times=True).times
+        assert times is not None
+        return _between(calendar_edges(every, times.first, times.last))
     count = whole_number("windows", windows or DEFAULT_WINDOWS, 1)
-    found = log.survey(rows=True, times=log.schema.time is not None)
-    rows = found.total_rows or 0
+    survey = log.survey(rows=True, times=log.schema.time is not None)
+    rows = survey.total_rows or 0
     if count > rows:
         raise InputError(f"windows must be at most the number of rows, {rows}, got {count}")
-    edges = None if found.times is None else found.times.equal_shares(count)
-    if edges is None and found.times is not None and not found.times.in_order:
+    edges = None if survey.times is None else survey.times.equal_shares(count)
+    if edges is None and survey.times is not None and not survey.times.in_order:
         raise InputError(
             f"the rows are not in the order of time, and too few times differ for {count} windows; ask for fewer, or"
             " sort the log"
@@ -59,9 +60,9 @@ def _between(edges: Array) -> Windows:
 def _given_edges(edges: Any, dates: bool) -> Array:
     if not dates:
         return checked_edges(edges)
-    given = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
+    times = [as_utc(edge) if isinstance(edge, str) else edge for edge in edges]
     try:
-        return checked_edges(np.array(given, dtype=MICROSECONDS))
+        return checked_edges(np.array(times, dtype=MICROSECONDS))
     except (TypeError, ValueError) as error:
         raise InputError(f"edges must be dates because the times are, got {edges!r}: {error}") from None
 

@@ -340,15 +340,15 @@ def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[A
         rows = log.survey(rows=True).total_rows or 0
         usual = max(model.quality.rows // model.moments.windows, 1)
         return None, whole_number("windows", windows or max(round(rows / usual), 1), 1)
-    first, last = log.survey(times=True).time_span or (None, None)
-    if first is None:
+    times = log.survey(times=True).times
+    if times is None or times.first is None:
         raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
-    if first < edges[-2]:
+    if times.first < edges[-2]:
         raise InputError(
-            f"the new log begins at {first}, before the last window of the model, which begins at {edges[-2]}:"
+            f"the new log begins at {times.first}, before the last window of the model, which begins at {edges[-2]}:"
             " rounds must not be counted twice"
         )
-    return continued_edges(edges, first, last, windows, every), None
+    return continued_edges(edges, times.first, times.last, windows, every), None
 
 
 def _require_new(old: WindowedMoments, new: WindowedMoments, quality: QualityReport) -> None:

@@ -76,9 +76,9 @@ class PowerSums:
         """Some of the windows, as their own arrays."""
         return PowerSums(**{name: array[windows].copy() for name, array in self.arrays().items()})
 
-    def put(self, window: int, one: PowerSums) -> None:
+    def put(self, window: int, sums: PowerSums) -> None:
         """Merge the single window of `one` into `window`, in place."""
-        new = self.at(slice(window, window + 1)).merged(one)
+        new = self.at(slice(window, window + 1)).merged(sums)
         for name, array in self.arrays().items():
             array[window] = getattr(new, name)[0]
 

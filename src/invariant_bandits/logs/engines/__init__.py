@@ -42,14 +42,14 @@ def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Aggregati
         return local.run(tasks, plan)
     if not plan.reader.source.in_files:
         raise InputError(f"engine {kind!r} reads files that its workers can open; what is in memory is read by 'local'")
-    given = None if isinstance(engine, str) else engine
+    cluster = None if isinstance(engine, str) else engine
     if kind == "dask":
         from invariant_bandits.logs.engines import dask
 
-        return dask.run(tasks, plan, client=given, address=address)
+        return dask.run(tasks, plan, client=cluster, address=address)
     from invariant_bandits.logs.engines import spark
 
-    return spark.run(tasks, plan, session=given, address=address)
+    return spark.run(tasks, plan, session=cluster, address=address)
 
 
 def _kind_of(engine: Any) -> str:

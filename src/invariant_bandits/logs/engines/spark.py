@@ -62,15 +62,15 @@ def open_session(master: str) -> Any:
 
     Where the master is this machine, everything stays on loopback and the workers run this Python.
     """
-    here = master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master
-    wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"} if here else {}
+    is_local = master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master
+    wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"} if is_local else {}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)  # Spark reads them only while it starts
     try:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master).appName("invariant-bandits").config("spark.ui.enabled", "false")
-        if here:
+        if is_local:
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
         return builder.getOrCreate()
     except Exception as error:

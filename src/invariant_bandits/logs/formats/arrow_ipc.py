@@ -53,8 +53,8 @@ class ArrowSource:
         if first_row is not None:
             return
         row = 0
-        with _reader(task.file, columns) as (_, found):
-            for large in found:
+        with _reader(task.file, columns) as (_, batches):
+            for large in batches:
                 chosen = large.select(list(columns))
                 chosen.validate(full=True)  # places that lie outside of a damaged file are read otherwise
                 for start in range(0, len(chosen), BATCH_ROWS):

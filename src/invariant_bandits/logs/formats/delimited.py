@@ -33,7 +33,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
 DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
 THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
 """Numbers with signs between thousands, by the sign of decimals."""
-TOLD = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
+PREAMBLE = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Dialect:
     @classmethod
     def of(cls, sample: bytes, likely: str = ",") -> Dialect:
         """The dialect of a table that begins with `sample`; `likely` is tried first."""
-        told = TOLD.match(sample)
-        before = len(told.group()) if told else 0
-        if told and told["sign"]:
-            likely = told["sign"].decode()
+        preamble = PREAMBLE.match(sample)
+        before = len(preamble.group()) if preamble else 0
+        if preamble and preamble["sign"]:
+            likely = preamble["sign"].decode()
         lines = sample[before:].decode(errors="replace")
-        tables = {one: _table(lines, one) for one in dict.fromkeys((likely, *DELIMITERS))}
-        delimiter = max(tables, key=lambda one: _regularity(tables[one]))
+        tables = {sign: _table(lines, sign) for sign in dict.fromkeys((likely, *DELIMITERS))}
+        delimiter = max(tables, key=lambda sign: _regularity(tables[sign]))
         if len(tables[delimiter][0]) < 2:
             return cls(likely, before=before)
         values = [value.strip() for row in tables[delimiter][1:] for value in row]
@@ -173,17 +173,17 @@ class CsvSource:
                 f" ({listed(self.headers[path])})"
             )
         schema, grouped = table.schema, self.grouped.setdefault(path, set())
-        for index, one in enumerate(schema):
+        for index, column_field in enumerate(schema):
             column, commas = table.column(index), dialect.decimal == ","
-            if not pa.types.is_string(one.type):
-                if commas and not is_time(one.type):
-                    grouped.add(one.name)
+            if not pa.types.is_string(column_field.type):
+                if commas and not is_time(column_field.type):
+                    grouped.add(column_field.name)
                 continue
             plain = not commas and _mostly_numbers(column)
             if not plain and _mostly_numbers(dialect.with_points(column)):
-                grouped.add(one.name)
-            if plain or one.name in grouped:
-                schema = schema.set(index, one.with_type(pa.float64()))
+                grouped.add(column_field.name)
+            if plain or column_field.name in grouped:
+                schema = schema.set(index, column_field.with_type(pa.float64()))
         return schema
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -204,7 +204,7 @@ class CsvSource:
             names = self.headers[task.file]
             for first, batch in cut_at(table, bad):
                 yield row + first, _with_points(batch, dialect, self.grouped[task.file])
-            skipped.extend(row + one for one in bad)
+            skipped.extend(row + place for place in bad)
             row += len(table) + len(bad)
 
     @staticmethod
@@ -212,7 +212,7 @@ class CsvSource:
         """Write a table with a header; of .tsv files, tabs separate the values."""
         from pyarrow import csv
 
-        lists = [one.name for one in arrow_schema if is_list(one.type)]
+        lists = [column.name for column in arrow_schema if is_list(column.type)]
         if lists:
             raise FileError(f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can")
         delimiter = "\t" if without_compression(path).endswith(".tsv") else ","

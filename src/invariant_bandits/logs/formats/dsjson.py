@@ -71,48 +71,48 @@ class DsjsonSource(EventSource):
 
 def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
     try:
-        given = value_of(text)
-        context = given.get("c")
+        content = value_of(text)
+        context = content.get("c")
     except (ValueError, AttributeError):
         return DAMAGED
-    if "_outcomes" in given or (type(context) is dict and ("_slots" in context or "_slot" in context)):
+    if "_outcomes" in content or (type(context) is dict and ("_slots" in context or "_slot" in context)):
         raise FileError(
             f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is another"
             " form; one decision per event is needed"
         )
     try:
-        return _usable(given, context, f"{which}:{line}", features)
+        return _usable(content, context, f"{which}:{line}", features)
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return DAMAGED
 
 
-def _usable(given: dict[str, Any], context: Any, name: str, features: bool) -> Event | str:
+def _usable(content: dict[str, Any], context: Any, name: str, features: bool) -> Event | str:
     """The event of an object, or why it is none; `name` is what it is called if it has no id."""
     if type(context) is not dict or type(context.get("_multi")) is not list:
-        return DANGLING if "EventId" in given else DAMAGED
-    cost, index = given.get("_label_cost"), given.get("_labelIndex")
-    drop = given.get("pdrop") or 0.0
-    if given.get("_skipLearn"):
+        return DANGLING if "EventId" in content else DAMAGED
+    cost, index = content.get("_label_cost"), content.get("_labelIndex")
+    drop = content.get("pdrop") or 0.0
+    if content.get("_skipLearn"):
         return NOT_LEARNED
-    if cost is None or index is None or given.get("_label_probability") is None:
+    if cost is None or index is None or content.get("_label_probability") is None:
         return UNLABELLED
     if drop >= 1.0:
         return ALL_DROPPED
     actions = context["_multi"]
     if not 0 <= index < len(actions) or index != int(index):
         return OUTSIDE
-    original = given.get("_original_label_cost", cost)
+    original = content.get("_original_label_cost", cost)
     return Event(
-        str(given.get("EventId") or name),
-        [str(one.get("_tag", place)) for place, one in enumerate(actions, start=1)],
+        str(content.get("EventId") or name),
+        [str(action.get("_tag", place)) for place, action in enumerate(actions, start=1)],
         int(index),
         0.0 - float(cost),
-        float(given["_label_probability"]),
+        float(content["_label_probability"]),
         _features(context, "") if features else [],
-        [_features(one, "") for one in actions] if features else [[]] * len(actions),
-        given.get("Timestamp"),
+        [_features(action, "") for action in actions] if features else [[]] * len(actions),
+        content.get("Timestamp"),
         _more(original, cost, drop),
-        _notes(given, original != cost, drop),
+        _notes(content, original != cost, drop),
     )
 
 
@@ -145,15 +145,15 @@ def _as_json(event: Event) -> dict[str, Any]:
 
 def _nested(features: Sequence[Feature]) -> dict[str, Any]:
     """Namespace → name → value; a word that comes again under its name is a number of its own."""
-    found: dict[str, Any] = {}
+    spaces: dict[str, Any] = {}
     for full, value in features:
         space, point, name = full.partition(".")
-        inside = found.setdefault(space, {}) if point and isinstance(found.get(space, {}), dict) else found
-        key = name if inside is not found else full
+        inside = spaces.setdefault(space, {}) if point and isinstance(spaces.get(space, {}), dict) else spaces
+        key = name if inside is not spaces else full
         if key in inside and isinstance(value, str):
             key, value = f"{key}={value}", 1.0
         inside[key] = inside.get(key, 0.0) + value if isinstance(value, float) else value
-    return found
+    return spaces
 
 
 def _more(original: float, cost: float, drop: float) -> dict[str, float]:
@@ -162,31 +162,31 @@ def _more(original: float, cost: float, drop: float) -> dict[str, float]:
     return observed | ({WEIGHT: 1.0 / (1.0 - drop)} if drop else {})
 
 
-def _notes(given: dict[str, Any], apprentice: bool, drop: float) -> tuple[str, ...]:
+def _notes(content: dict[str, Any], apprentice: bool, drop: float) -> tuple[str, ...]:
     """What is strange about an event that is used."""
-    if "o" in given and not apprentice and not drop:
+    if "o" in content and not apprentice and not drop:
         return ()
-    strange = {NO_OUTCOME: "o" not in given, APPRENTICE: apprentice, DROPPED: bool(drop)}
+    strange = {NO_OUTCOME: "o" not in content, APPRENTICE: apprentice, DROPPED: bool(drop)}
     return tuple(words for words, is_so in strange.items() if is_so)
 
 
-def _features(given: dict[str, Any], namespace: str) -> list[Feature]:
+def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
     """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing is none."""
-    found: list[Feature] = []
-    for key, value in given.items():
+    features: list[Feature] = []
+    for key, value in content.items():
         kind = type(value)
         if key[:1] == "_":
             if key == "_text" and kind is str:
-                found += [(f"{namespace}{word}", 1.0) for word in value.split()]
+                features += [(f"{namespace}{word}", 1.0) for word in value.split()]
         elif kind is str:
-            found.append((f"{namespace}{key}", value))
+            features.append((f"{namespace}{key}", value))
         elif kind is dict:
-            found += _features(value, f"{key}.")
+            features += _features(value, f"{key}.")
         elif kind is list:
-            found += _listed(value, key, namespace)
+            features += _listed(value, key, namespace)
         elif value:
-            found.append((f"{namespace}{key}", value if kind is float else _float(value)))
-    return found
+            features.append((f"{namespace}{key}", value if kind is float else _float(value)))
+    return features
 
 
 def _float(value: Any) -> float:
@@ -199,14 +199,14 @@ def _float(value: Any) -> float:
 
 def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
     """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one per word."""
-    found: list[Feature] = []
+    features: list[Feature] = []
     for place, value in enumerate(values):
         if type(value) is dict:
-            found += _features(value, f"{key}.")
+            features += _features(value, f"{key}.")
         elif type(value) is str:
-            found.append((f"{namespace}{key}", value))
+            features.append((f"{namespace}{key}", value))
         elif type(value) is list:
-            found += _listed(value, f"{key}[{place}]", namespace)
+            features += _listed(value, f"{key}[{place}]", namespace)
         elif value:
-            found.append((f"{key}[{place}]", _float(value)))
-    return found
+            features.append((f"{key}[{place}]", _float(value)))
+    return features

@@ -70,7 +70,7 @@ class JsonLinesSource:
             chosen = table.select(list(columns)).combine_chunks()
             for first, batch in cut_at(chosen, bad):
                 yield row + first, batch
-            skipped.extend(row + one for one in bad)
+            skipped.extend(row + line for line in bad)
             row += len(table) + len(bad)
 
     @staticmethod
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -114,21 +114,21 @@ def _seen_schema(path: str) -> Any:
             raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
         return schema
     except pa.ArrowInvalid:
-        objects = [_flat_object(one) for one in _objects(sample) if one is not None]
+        objects = [_flat_object(row) for row in _objects(sample) if row is not None]
     if not objects and too_deep(sample):
         raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
-    names = dict.fromkeys(name for one in objects for name in one)
-    return pa.schema([(name, _usual_type([one.get(name) for one in objects])) for name in names])
+    names = dict.fromkeys(name for row in objects for name in row)
+    return pa.schema([(name, _usual_type([row.get(name) for row in objects])) for name in names])
 
 
 def depth_of(kind: Any) -> int:
     """How deep objects and lists stand within one another; counted to just above DEEPEST."""
     depth, inside = 0, [kind]
     while inside and depth <= DEEPEST:
-        fields = [[one.field(index).type for index in range(one.num_fields)] for one in inside]
-        inside = [one for several in fields for one in several]
+        fields = [[nested.field(index).type for index in range(nested.num_fields)] for nested in inside]
+        inside = [nested for several in fields for nested in several]
         depth += bool(inside)
     return depth
 
@@ -140,23 +140,23 @@ def _both(path: str, known: Any, more: Any) -> Any:
     if not set(known.names) & set(more.names):
         raise FileError(f"{path} has none of the columns of the files before: {listed(list(known.names))}")
     fields = []
-    for one in known:
-        there = more.field(one.name) if one.name in more.names else one
+    for column in known:
+        there = more.field(column.name) if column.name in more.names else column
         try:
             fields.append(
-                pa.unify_schemas([pa.schema([one]), pa.schema([there])], promote_options="permissive").field(0)
+                pa.unify_schemas([pa.schema([column]), pa.schema([there])], promote_options="permissive").field(0)
             )
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            fields.append(one)
-    return pa.schema([*fields, *(one for one in more if one.name not in known.names)])
+            fields.append(column)
+    return pa.schema([*fields, *(column for column in more if column.name not in known.names)])
 
 
 def _usual_type(values: Sequence[Any]) -> Any:
     """The type of at least nine in ten values, text if there is none."""
     import pyarrow as pa
 
-    there = [one for one in values if one is not None]
-    numbers = [one for one in there if isinstance(one, int | float)]
+    there = [value for value in values if value is not None]
+    numbers = [value for value in there if isinstance(value, int | float)]
     if len(numbers) < len(there) and len(numbers) >= 0.9 * len(there):
         return pa.float64()
     try:
@@ -169,9 +169,9 @@ def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
     import pyarrow as pa
 
-    while any(pa.types.is_struct(one.type) for one in schema):
+    while any(pa.types.is_struct(column.type) for column in schema):
         schema = schema.empty_table().flatten().schema
-    return pa.schema([one.with_type(pa.string()) if pa.types.is_null(one.type) else one for one in schema])
+    return pa.schema([column.with_type(pa.string()) if pa.types.is_null(column.type) else column for column in schema])
 
 
 def _only(schema: Any, columns: Sequence[str]) -> Any:
@@ -179,7 +179,11 @@ def _only(schema: Any, columns: Sequence[str]) -> Any:
     import pyarrow as pa
 
     return pa.schema(
-        [one for one in schema if any(name == one.name or name.startswith(f"{one.name}.") for name in columns)]
+        [
+            column
+            for column in schema
+            if any(name == column.name or name.startswith(f"{column.name}.") for name in columns)
+        ]
     )
 
 
@@ -194,7 +198,7 @@ def _with_types(schema: Any, changed: Any) -> Any:
             [kind.field(index).with_type(inside(kind.field(index).type)) for index in range(kind.num_fields)]
         )
 
-    return pa.schema([one.with_type(inside(one.type)) for one in schema])
+    return pa.schema([column.with_type(inside(column.type)) for column in schema])
 
 
 def as_written(schema: Any) -> Any:
@@ -217,9 +221,9 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
         except pa.ArrowInvalid:
             continue
     objects = _objects(block)
-    bad = [line for line, one in enumerate(objects) if one is None]
-    rows = [_flat_object(one) for one in objects if one is not None]
-    arrays = {one.name: _fitting([row.get(one.name) for row in rows], one.type) for one in _flat(wanted)}
+    bad = [line for line, entry in enumerate(objects) if entry is None]
+    rows = [_flat_object(entry) for entry in objects if entry is not None]
+    arrays = {entry.name: _fitting([row.get(entry.name) for row in rows], entry.type) for entry in _flat(wanted)}
     return pa.table(arrays), wanted, bad
 
 
@@ -240,7 +244,7 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
 def _flattened(table: Any) -> Any:
     import pyarrow as pa
 
-    while any(pa.types.is_struct(one.type) for one in table.schema):
+    while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table
 
@@ -252,15 +256,15 @@ def _objects(text: bytes) -> list[dict[str, Any] | None]:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = value_of(line)
+        value = value_of(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _flat_object(given: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in content.items():
         flat |= _flat_object(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
 
@@ -272,5 +276,5 @@ def _fitting(values: list[Any], kind: Any) -> Any:
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        words = [one if one is None or isinstance(one, str) else json.dumps(one) for one in values]
+        words = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
         return pa.array(words, type=pa.string())

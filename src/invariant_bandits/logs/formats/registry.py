@@ -63,7 +63,7 @@ class LogFormat:
     def has_suffix_of(self, path: str) -> str:
         """The longest of the suffixes that the path ends in, the one of a compression aside; empty if none."""
         name = without_compression(path) if self.packed else path
-        return max((one for one in self.suffixes if name.endswith(one)), key=len, default="")
+        return max((suffix for suffix in self.suffixes if name.endswith(suffix)), key=len, default="")
 
     @property
     def table_writer(self) -> Callable[[Any, str, Any, Any], None] | None:
@@ -138,34 +138,42 @@ def log_format(
 
 def has_known_suffix(path: str) -> bool:
     """Whether some format has files with the suffix of the path."""
-    return any(one.has_suffix_of(path) for one in FORMATS)
+    return any(known.has_suffix_of(path) for known in FORMATS)
 
 
 def format_of_file(path: str) -> LogFormat | None:
     """The format whose suffix the path has, the longest one; of several, the one that recognises the file."""
-    longest = max((one.has_suffix_of(path) for one in FORMATS), key=len, default="")
-    fitting = [one for one in FORMATS if longest and one.has_suffix_of(path) == longest]
-    plain = next((one for one in fitting if one.recognises is None), None)
+    longest = max((known.has_suffix_of(path) for known in FORMATS), key=len, default="")
+    fitting = [known for known in FORMATS if longest and known.has_suffix_of(path) == longest]
+    plain = next((known for known in fitting if known.recognises is None), None)
     if len(fitting) == 1:
         return fitting[0]
-    return next((one for one in fitting if one.recognises is not None and one.recognises(path)), plain)
+    return next((known for known in fitting if known.recognises is not None and known.recognises(path)), plain)
 
 
 def format_to_write(path: str) -> LogFormat:
     """The format whose suffix the path has, among those that can be written, or FileError."""
-    able = [one for one in FORMATS if one.table_writer is not None or one.event_writer is not None]
-    fitting = sorted((one for one in able if one.has_suffix_of(path)), key=lambda one: one.recognises is not None)
+    able = [
+        candidate for candidate in FORMATS if candidate.table_writer is not None or candidate.event_writer is not None
+    ]
+    fitting = sorted(
+        (candidate for candidate in able if candidate.has_suffix_of(path)),
+        key=lambda candidate: candidate.recognises is not None,
+    )
     if fitting:
         return fitting[0]
-    known = "; ".join(f"{one.label} {one.endings}" for one in sorted(able, key=lambda one: one.label.lower()))
+    known = "; ".join(
+        f"{candidate.label} {candidate.endings}"
+        for candidate in sorted(able, key=lambda candidate: candidate.label.lower())
+    )
     raise FileError(f"OUT must end as the files of a format that can be written ({known}), got {path}")
 
 
 def format_of_object(source: Any) -> LogFormat | None:
     """The format that accepts what is in memory."""
-    for one in reversed(tuple(FORMATS)):
-        if one.accepts is not None and one.accepts(source):
-            return one
+    for known in reversed(tuple(FORMATS)):
+        if known.accepts is not None and known.accepts(source):
+            return known
     return None
 
 
@@ -186,43 +194,45 @@ def open_source(source: Any) -> Source:
     require("pyarrow", "reading a log")
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
-    if isinstance(source, list | tuple) and source and all(isinstance(one, str | PathLike) for one in source):
-        return _open_files("source", [pair for one in source for pair in _files_of(str(one))])
+    if isinstance(source, list | tuple) and source and all(isinstance(path, str | PathLike) for path in source):
+        return _open_files("source", [pair for path in source for pair in _files_of(str(path))])
     if isinstance(source, Source):
         return source
-    found = format_of_object(source)
-    if found is None:
+    log_kind = format_of_object(source)
+    if log_kind is None:
         known = _either(["a path", "a folder", "a pattern", *_labels(in_memory=True)])
         raise InputError(f"source must be {known}, got {type(source).__name__}")
-    return found.kind(source)
+    return log_kind.kind(source)
 
 
-def _files_of(given: str) -> list[tuple[str, str]]:
+def _files_of(place: str) -> list[tuple[str, str]]:
     """(root, file) of the files of a registered format behind a path, folder or pattern."""
-    root, found = find_files(given)
-    if found != [given]:
-        found = [name for name in found if has_known_suffix(name)]
-    if not found:
-        raise FileError(f"{given}: no {_either(_labels(in_memory=False))} file is there")
-    return [(root, name) for name in found]
+    root, files = find_files(place)
+    if files != [place]:
+        files = [name for name in files if has_known_suffix(name)]
+    if not files:
+        raise FileError(f"{place}: no {_either(_labels(in_memory=False))} file is there")
+    return [(root, name) for name in files]
 
 
-def _open_files(given: str, rooted: list[tuple[str, str]]) -> Source:
+def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
     keys = keys_of(rooted)
     paths = [path for _, path in rooted] if keys is None else keys.in_order()
     kinds = {format_of_file(path) for path in paths}
-    found = kinds.pop()
-    if kinds or found is None:
-        by_label = sorted(FORMATS, key=lambda one: one.label)
-        known = _either(f"all {one.label} ({one.endings})" for one in by_label if one.suffixes)
-        raise FileError(f"{given}: files must be {known}, got {paths[:3]}")
-    source = found.kind(tuple(paths))
+    log_kind = kinds.pop()
+    if kinds or log_kind is None:
+        by_label = sorted(FORMATS, key=lambda known_format: known_format.label)
+        known = _either(
+            f"all {known_format.label} ({known_format.endings})" for known_format in by_label if known_format.suffixes
+        )
+        raise FileError(f"{place}: files must be {known}, got {paths[:3]}")
+    source = log_kind.kind(tuple(paths))
     return source if keys is None else PartitionedSource(source, keys)
 
 
 def _labels(*, in_memory: bool) -> list[str]:
     """What the formats of files, or of what is in memory, are called, in the order of the alphabet."""
-    return sorted(one.label for one in FORMATS if (one.accepts is not None) == in_memory)
+    return sorted(known.label for known in FORMATS if (known.accepts is not None) == in_memory)
 
 
 def _either(words: Iterable[str]) -> str:

@@ -91,16 +91,16 @@ def _event(name: str, lines: Sequence[str], features: bool) -> Event | str:
         for text in lines:
             head, _, body = text.partition("|")
             words = head.split()
-            found = _features(body) if features else []
+            named = _features(body) if features else []
             if words and words[0] == "shared":
-                shared = found
+                shared = named
                 continue
             if words and words[0].count(":") >= 2:
                 label = words.pop(0).split(":")
                 chosen.append((len(actions), float(label[1]), float(label[2])))
             tag = words[-1].lstrip("'") if words else ""
             labels.append(tag or str(len(actions) + 1))
-            actions.append(found)
+            actions.append(named)
     except ValueError:
         return DAMAGED
     if not actions:
@@ -113,7 +113,7 @@ def _event(name: str, lines: Sequence[str], features: bool) -> Event | str:
 
 def _features(body: str) -> list[Feature]:
     """Features of the namespaces of a line, without the bar before the first."""
-    found: list[Feature] = []
+    features: list[Feature] = []
     for part in body.split("|"):
         words = part.split()
         prefix, factor = "", 1.0
@@ -124,9 +124,9 @@ def _features(body: str) -> list[Feature]:
             name, _, value = word.partition(":")
             key, equals, said = name.partition("=")
             if equals and not value and factor == 1.0:
-                found.append((f"{prefix}{key}", said))
+                features.append((f"{prefix}{key}", said))
             else:
                 number = factor * (float(value) if value else 1.0)
                 if number:
-                    found.append((f"{prefix}{name}", number))
-    return found
+                    features.append((f"{prefix}{name}", number))
+    return features
