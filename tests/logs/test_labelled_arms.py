@@ -289,7 +289,7 @@ def test_the_table_survives_storing():
 def test_wrong_tables_are_refused():
     with pytest.raises(InputError, match="different labels"):
         ArmTable((Arm("a"), Arm("a")), "caller")
-    with pytest.raises(InputError, match="source must be one of lists, catalogue, told, log"):
+    with pytest.raises(InputError, match="source must be one of lists, catalogue, caller, log"):
         ArmTable((Arm("a"),), "guessed")
     with pytest.raises(InputError, match="arm 'banner_X' is not known; the arms are banner_A, banner_B"):
         open_log(TABLE).arms.index("banner_X")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.sources import FileSource, Task
 from invariant_bandits.storage import FileError
 
 Feature: TypeAlias = tuple[str, float | str]
@@ -158,7 +158,7 @@ class EventSurvey:
 
 
 @dataclass
-class EventSource(ABC):
+class EventSource(FileSource, ABC):
     """Files of events as one row per offered action.
 
     Parameters
@@ -173,14 +173,9 @@ class EventSource(ABC):
         How many names of features are counted before the rarer half of them is forgotten.
     """
 
-    paths: tuple[str, ...]
     most_features: int = 500
     many_words: int = 100
     most_names: int = 200_000
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int | None = field(init=False, default=None)
-    in_files: bool = field(init=False, default=True)
     schema: Schema = field(init=False)
     columns: dict[str, str] = field(init=False, default_factory=dict)
     _problems: dict[str, dict[str, list[int]]] = field(init=False, default_factory=dict, repr=False)
@@ -190,6 +185,7 @@ class EventSource(ABC):
         """Yield (line, event or why there is none) of a file; without `features` events may lack them."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         survey = EventSurvey(self.many_words, self.most_names)
         for path in self.paths:
             for _, event in self.events(path, features=True):
@@ -199,7 +195,6 @@ class EventSource(ABC):
             raise FileError(
                 f"{self.paths[0]} is not readable: it has no event that can be used: {reasons or 'it is empty'}"
             )
-        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
         self._set_columns(survey)
 
     def _set_columns(self, survey: EventSurvey) -> None:
@@ -239,9 +234,7 @@ class EventSource(ABC):
         )
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield batches of whole events of one file; nothing is behind it."""
-        if first_row is not None:
-            return
+        """Yield batches of whole events of one file."""
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)
         most_rows = max(1000, CELLS_AT_ONCE // max(1, len(columns)))
@@ -267,10 +260,6 @@ class EventSource(ABC):
         values |= {name: _fixed_values(events, name) for name in columns if name not in self.columns}
         arrays = [pa.array(values[name], type=self.arrow_schema.field(name).type) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, list(columns))
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Return no rows: lines that cannot be used are not rows, see `skipped_by_reason`."""
-        return ()
 
     def skipped_by_reason(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines without a usable event, and the irregular ones, by reason."""

@@ -47,7 +47,9 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
         if cut:
             yield row, batch.slice(0, cut)
     if held is not None:
-        yield held_row, _completed(held, source.batches(task, columns, first_row=end), name)
+        goes_on = any(other.file == task.file and other.part > task.part for other in source.tasks)
+        behind = source.batches(task, columns, first_row=end) if goes_on else iter(())
+        yield held_row, _completed(held, behind, name)
 
 
 def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
@@ -144,11 +146,9 @@ class RearrangedSource:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of one part; no round goes on behind it."""
+        """Batches of one part."""
         import pyarrow as pa
 
-        if first_row is not None:
-            return
         row = 0
         with pa.memory_map(str(self.folder / f"{task.part}.arrow")) as file, pa.ipc.open_file(file) as reader:
             for index in range(reader.num_record_batches):

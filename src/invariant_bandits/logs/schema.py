@@ -164,8 +164,8 @@ class Schema:
         self._require_roles(there)
         if self.action is not None and not (self.has_offered or self.action in self.features):
             raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it holds labels of"
-                " arms, call it arm"
+                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it holds"
+                " labels of arms, call it arm"
             )
         features = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
         for name in self.categorical:
@@ -484,7 +484,7 @@ class _Guess:
             self._drop("chosen", "it needs a round column and no lists of offered actions")
 
     def arms_by_name(self) -> None:
-        """Take a column of labels, or an action that the caller named, for the arm where nothing says what was offered."""
+        """Take a column of labels, or an action that the caller named, for the arm unless rows say what was offered."""
         if self.fields.get("offered") is not None or self._has_rows_per_action():
             return
         action = self.fields.pop("action", None)

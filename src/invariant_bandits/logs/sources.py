@@ -85,8 +85,8 @@ class Source(Protocol):
         columns : sequence of str
             The columns that are wanted, in this order.
         first_row : int, optional
-            Instead of the task: everything in its file from this row on, which is behind the task; nothing if the task
-            is the whole file.
+            Instead of the task: everything in its file from this row on, which is behind the task; only asked for
+            if the file has several tasks.
         """
 
     def skipped(self, task: Task) -> Sequence[int]:
@@ -105,6 +105,41 @@ def own_schema(source: Source) -> Schema | None:
     """The schema that a source brings along, None if it has to be inferred from its columns."""
     schema = getattr(source, "schema", None)
     return schema if isinstance(schema, Schema) else None
+
+
+@dataclass
+class FileSource:
+    """What sources of files share: one task per file, rows that are not counted before, none that is skipped.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        The files in the order of the log.
+    """
+
+    paths: tuple[str, ...]
+    arrow_schema: Any = field(init=False)
+    tasks: tuple[Task, ...] = field(init=False)
+    total_rows: int | None = field(init=False, default=None)
+    in_files: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+
+    def skipped(self, task: Task) -> Sequence[int]:
+        """Return no rows: a file of typed values is readable or not."""
+        return ()
+
+
+def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
+    """Return the Arrow schema of the first file; FileError if it is not usable, or a later file lacks a column."""
+    first = schema_of(paths[0])
+    require_usable_names(paths[0], first.names)
+    for path in paths[1:]:
+        missing = sorted(set(first.names) - set(schema_of(path).names))
+        if missing:
+            raise FileError(f"{path} lacks the columns {', '.join(missing)} that {paths[0]} has")
+    return first
 
 
 @dataclass
@@ -177,13 +212,6 @@ def naming_file(path: str) -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{path} is not readable: {' '.join(str(error).split())}") from error
-
-
-def require_same_names(path: str, schema: Any, first: str, expected: Any) -> None:
-    """FileError if the Arrow `schema` of a file lacks a column that the `first` file of the log has."""
-    missing = sorted(set(expected.names) - set(schema.names))
-    if missing:
-        raise FileError(f"{path} lacks the columns {', '.join(missing)} that {first} has")
 
 
 def require_usable_names(path: str, names: Sequence[str]) -> None:

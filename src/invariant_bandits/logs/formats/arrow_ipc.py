@@ -4,54 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import (
-    BATCH_ROWS,
-    Task,
-    naming_file,
-    open_file,
-    require_same_names,
-    require_usable_names,
-)
+from invariant_bandits.logs.sources import BATCH_ROWS, FileSource, Task, naming_file, open_file, shared_schema
 
 FILE_MAGIC = b"ARROW1"
 
 
 @log_format("arrow", label="Arrow", suffixes=(".arrow", ".feather", ".ipc"))
 @dataclass
-class ArrowSource:
-    """Arrow IPC files or streams.
-
-    Parameters
-    ----------
-    paths : tuple of str
-        The files in the order of the log; all have the columns of the first.
-    """
-
-    paths: tuple[str, ...]
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int | None = field(init=False, default=None)
-    in_files: bool = field(init=False, default=True)
+class ArrowSource(FileSource):
+    """Arrow IPC files or streams, all with the columns of the first."""
 
     def __post_init__(self) -> None:
-        for path in self.paths:
-            with _reader(path, None) as (schema, _):
-                if path == self.paths[0]:
-                    require_usable_names(path, schema.names)
-                    self.arrow_schema = schema_without_views(schema)
-                else:
-                    require_same_names(path, schema, self.paths[0], self.arrow_schema)
-        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+        super().__post_init__()
+        self.arrow_schema = shared_schema(self.paths, _schema)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of one file; nothing is behind it."""
-        if first_row is not None:
-            return
+        """Batches of one file."""
         row = 0
         with _reader(task.file, columns) as (_, batches):
             for large in batches:
@@ -71,9 +44,10 @@ class ArrowSource:
             for batch in batches:
                 writer.write_batch(batch)
 
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Arrow has typed values: a batch is read or it is not."""
-        return ()
+
+def _schema(path: str) -> Any:
+    with _reader(path, None) as (schema, _):
+        return schema_without_views(schema)
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
+    FileSource,
     Task,
     cut_at,
     first_lines,
     naming_file,
-    require_same_names,
     require_usable_names,
+    shared_schema,
     text_blocks,
     without_compression,
 )
@@ -118,15 +119,10 @@ TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", 
 
 @log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
-class CsvSource:
+class CsvSource(FileSource):
     """Text tables with a header; every column is read as text, so that a value that is no number costs one row only.
 
     Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
-
-    Parameters
-    ----------
-    paths : tuple of str
-        The files in the order of the log; all have the columns of the first.
 
     Attributes
     ----------
@@ -136,21 +132,14 @@ class CsvSource:
         By file, columns of numbers with signs between thousands, or with decimal commas.
     """
 
-    paths: tuple[str, ...]
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int | None = field(init=False, default=None)
-    in_files: bool = field(init=False, default=True)
     dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
     headers: dict[str, list[str]] = field(init=False, default_factory=dict, repr=False)
     grouped: dict[str, set[str]] = field(init=False, default_factory=dict, repr=False)
     _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self.arrow_schema = self._guessed_schema(self.paths[0])
-        for path in self.paths[1:]:
-            require_same_names(path, self._guessed_schema(path), self.paths[0], self.arrow_schema)
-        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
+        super().__post_init__()
+        self.arrow_schema = shared_schema(self.paths, self._guessed_schema)
 
     def _guessed_schema(self, path: str) -> Any:
         """Names, and the types that most values of the first lines suggest."""
@@ -187,9 +176,7 @@ class CsvSource:
         return schema
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of one file; nothing is behind it."""
-        if first_row is not None:
-            return
+        """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         dialect, row = self.dialects[task.file], 0
         names: list[str] | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import (
+    FileSource,
     Task,
     cut_at,
     first_lines,
@@ -28,38 +29,27 @@ DEEPEST = 16
 
 @log_format("json", label="JSON lines", suffixes=(".jsonl", ".ndjson", ".json"), packed=True)
 @dataclass
-class JsonLinesSource:
+class JsonLinesSource(FileSource):
     """One JSON object per line.
 
     Types are those of the first lines. A line that is no object is skipped and counted; a value of another type than
     the others of its column makes the block it stands in text, so that it costs its row only.
-
-    Parameters
-    ----------
-    paths : tuple of str
-        The files in the order of the log; a column that a file lacks is missing there.
+    A column that a file lacks is missing there.
     """
 
-    paths: tuple[str, ...]
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int | None = field(init=False, default=None)
-    in_files: bool = field(init=False, default=True)
     _nested: Any = field(init=False, repr=False)
     _skipped: dict[str, list[int]] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._nested = _seen_schema(self.paths[0])
         for path in self.paths[1:]:
             self._nested = _both(path, self._nested, _seen_schema(path))
         self.arrow_schema = _flat(self._nested)
         require_usable_names(self.paths[0], self.arrow_schema.names)
-        self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of one file; nothing is behind it."""
-        if first_row is not None:
-            return
+        """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         wanted, row = as_written(_only(self._nested, columns)), 0
         for block in text_blocks(task.file):

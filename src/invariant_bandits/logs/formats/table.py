@@ -40,9 +40,7 @@ class TableSource:
         self.tasks = (Task(self.name, 0, 0, 0),)
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of the table; nothing is behind it."""
-        if first_row is not None:
-            return
+        """Batches of the table."""
         row = 0
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
             yield row, batch_without_views(batch)
@@ -138,9 +136,7 @@ class ObpSource:
         )
 
     def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
-        """Batches of rounds; nothing is behind them."""
-        if first_row is not None:
-            return
+        """Batches of rounds."""
         size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
         for row in range(0, self.rounds, size):
             yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
