@@ -282,7 +282,7 @@ def test_feedback_of_labelled_arms_is_ready_for_policies():
 def test_the_table_survives_storing():
     table = open_log(TABLE).arms
     assert storage.from_state(ArmTable, *storage.to_state(table)) == table
-    by_rows = ArmTable((Arm("a", 0, 7, 3), Arm("b")), "told")
+    by_rows = ArmTable((Arm("a", 0, 7, 3), Arm("b")), "caller")
     assert storage.from_state(ArmTable, *storage.to_state(by_rows)) == by_rows
 
 

@@ -107,12 +107,8 @@ class ArmFeatures:
         """Names of the features (p,)."""
         slopes = self.context_names[1:]
         if self.coding == "own":
-            return tuple(
-                n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes))
-            )
-        products = (
-            f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes
-        )
+            return tuple(n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes)))
+        products = (f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes)
         return (*self.labels, *slopes, *products)
 
     @property
@@ -130,9 +126,7 @@ class ArmFeatures:
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        of_arms = [
-            [place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))
-        ]
+        of_arms = [[place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))]
         return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
 
     @cached_property
@@ -214,12 +208,8 @@ class ArmFeatures:
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
         missing = [column.name for column in self.columns if column.name not in context]
         if missing:
-            raise InputError(
-                f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}"
-            )
-        whole = self.contexts(
-            {column.name: _one_row(column, context[column.name]) for column in self.columns}
-        )
+            raise InputError(f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}")
+        whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
         return self.cross(np.repeat(whole, len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
@@ -292,9 +282,7 @@ class ArmFeatures:
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
-                raw[place] = (
-                    float(str(features[column]) == level) if level else _number(column, features[column])
-                )
+                raw[place] = float(str(features[column]) == level) if level else _number(column, features[column])
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -381,9 +369,7 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
         prefix, label = _split_label(name, labels)
         if stem and stem in prefix.lower():
             groups.setdefault(prefix, {})[label] = name
-    whole = {
-        prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)
-    }
+    whole = {prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)}
     return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
 
 
@@ -393,11 +379,7 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
         prefix, _, end = name.rpartition(mark)
         if prefix and end in labels:
             return prefix + mark, end
-    fitting = [
-        label
-        for label in labels
-        if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))
-    ]
+    fitting = [label for label in labels if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
 
@@ -417,7 +399,5 @@ def _number(name: str, value: Any) -> float:
 def _one_row(column: Column, value: Any) -> Any:
     """A scalar, or the vector of a vector column, as a column of one row."""
     if np.ndim(value) != (0 if column.width is None else 1):
-        raise InputError(
-            f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}"
-        )
+        raise InputError(f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}")
     return [value]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -229,10 +229,7 @@ class ArmTable:
         head = ("arm", "plays", "first use", "last use", "")
         shown = [head, *self.rows()[:most]]
         wide = [max(len(row[column]) for row in shown) for column in range(len(head))]
-        lines = [
-            "  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip()
-            for row in shown
-        ]
+        lines = ["  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip() for row in shown]
         more = [] if most is None or len(self) <= most else [f"and {len(self) - most} more"]
         return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines, *more])
 
@@ -405,9 +402,7 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
         until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
-    return Catalogue(
-        tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until
-    )
+    return Catalogue(tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until)
 
 
 def _whole(source: Any) -> Any:
@@ -422,9 +417,7 @@ def _whole(source: Any) -> Any:
 
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
     """The column of labels: named as in the log, usually named, or the one that holds the log's labels."""
-    usual = [
-        name for name in table.column_names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())
-    ]
+    usual = [name for name in table.column_names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())]
     for name in [*(name for name in table.column_names if name == arm), *usual, *table.column_names]:
         there = set(as_labels(table.column(name).combine_chunks()).to_pylist())
         if there & set(used):
@@ -436,9 +429,7 @@ def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
 
 
 def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
-    return next(
-        (name for word in usual.split() for name in kinds if name.lower() == word and name != taken), None
-    )
+    return next((name for word in usual.split() for name in kinds if name.lower() == word and name != taken), None)
 
 
 def _are_days(table: Any, name: str, kind: Any) -> bool:
@@ -446,9 +437,7 @@ def _are_days(table: Any, name: str, kind: Any) -> bool:
     from pyarrow import types
 
     words = [word for word in table.column(name).to_pylist() if word is not None]
-    return bool(types.is_date(kind)) or all(
-        isinstance(word, str) and len(word.strip()) == 10 for word in words
-    )
+    return bool(types.is_date(kind)) or all(isinstance(word, str) and len(word.strip()) == 10 for word in words)
 
 
 def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
@@ -460,9 +449,7 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     values = decode.times(column, name, dates, problems)
     missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if (~problems.usable & ~missing).any():
-        raise InputError(
-            f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times"
-        )
+        raise InputError(f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times")
     return tuple(None if gone else value for value, gone in zip(values, missing, strict=True))
 
 
@@ -505,7 +492,5 @@ def _shared_categories(table: Any, name: str) -> list[tuple[str, Array]]:
     """(name=category, indicator (A,)) of the categories that at least two arms have."""
     words = np.array(as_labels(table.column(name).combine_chunks()).fill_null("").to_pylist())
     levels, counts = np.unique(words, return_counts=True)
-    several = [
-        level for level, count in zip(levels, counts, strict=True) if level and 2 <= count < len(words)
-    ]
+    several = [level for level, count in zip(levels, counts, strict=True) if level and 2 <= count < len(words)]
     return [(f"{name}={level}", (words == level).astype(float)) for level in several]

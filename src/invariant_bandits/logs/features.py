@@ -75,9 +75,7 @@ class Column:
         try:
             raw = np.asarray(values)
             objects = raw.flat if raw.dtype.kind == "O" else ()
-            if raw.dtype.kind in "Mm" or any(
-                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
-            ):
+            if raw.dtype.kind in "Mm" or any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects):
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -170,9 +168,7 @@ class Dropped:
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
-        terms += (
-            f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
-        )
+        terms += f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 
@@ -204,9 +200,7 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(
-    sums: PowerSums, candidates: list[int], names: Sequence[str]
-) -> tuple[list[int], list[Dropped]]:
+def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
     Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
@@ -230,9 +224,7 @@ def _independent(
             weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
             shares = np.abs(weights) * size[kept] / size[j]
             terms = zip(kept, weights.tolist(), shares, strict=True)
-            dropped.append(
-                Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE})
-            )
+            dropped.append(Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE}))
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
         kept.append(j)
@@ -279,9 +271,7 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(
-                f"interactions must be several names such as ('a:b',), got {self.interactions!r}"
-            )
+            raise InputError(f"interactions must be several names such as ('a:b',), got {self.interactions!r}")
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -333,9 +323,7 @@ class FeatureMap:
             for part in interaction.split(":"):
                 if part not in self._blocks:
                     names = self._single_names
-                    raise InputError(
-                        f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}"
-                    )
+                    raise InputError(f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}")
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
@@ -401,8 +389,7 @@ class FeatureMap:
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
         return not self.interactions and all(
-            column.categories is None and column.width is None and not column.marks_missing
-            for column in self.columns
+            column.categories is None and column.width is None and not column.marks_missing for column in self.columns
         )
 
     def apply_numbers(self, numbers: Array) -> Array:
@@ -442,9 +429,7 @@ class FeatureMap:
             raise InputError("columns is empty: at least one feature column is needed")
         missing = [column.name for column in self.columns if column.name not in columns]
         if missing:
-            raise InputError(
-                f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}"
-            )
+            raise InputError(f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}")
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
         if len(set(lengths.values())) > 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -455,8 +440,7 @@ class FeatureMap:
     def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
         """Return this map, nothing learned yet, with indicators of missing values of these columns as well."""
         columns = tuple(
-            replace(column, marks_missing=True) if column.name in missing else column
-            for column in self.columns
+            replace(column, marks_missing=True) if column.name in missing else column for column in self.columns
         )
         return FeatureMap(columns, self.interactions, self.centre)
 
@@ -526,9 +510,7 @@ def centred(rows: Array, counts: Any = None) -> Array:
     """
     counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(
-            f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}"
-        )
+        raise InputError(f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}")
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
