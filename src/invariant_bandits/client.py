@@ -116,7 +116,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class ClientCall(Generic[T]):
     """A request, and how its answer is read."""
 
     method: str
@@ -142,10 +142,10 @@ class Call(Generic[T]):
         raise ServiceError(message, outcome.status_code, error.get("field"))
 
 
-class Endpoint(Generic[P, T]):
-    """A method of both clients, from the function that makes its Call: `Client` returns T, `AsyncClient` awaits it."""
+class ClientMethod(Generic[P, T]):
+    """A method of both clients, from the function that makes its ClientCall: `Client` returns T, `AsyncClient` awaits it."""
 
-    def __init__(self, make: Callable[P, Call[T]]) -> None:
+    def __init__(self, make: Callable[P, ClientCall[T]]) -> None:
         self.make = make
         update_wrapper(self, make)  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ class Endpoint(Generic[P, T]):
     @overload
     def __get__(self, client: AsyncClient, kind: Any = None) -> Callable[P, Awaitable[T]]: ...
     @overload
-    def __get__(self, client: None, kind: Any = None) -> Endpoint[P, T]: ...
+    def __get__(self, client: None, kind: Any = None) -> ClientMethod[P, T]: ...
     def __get__(self, client: Any, kind: Any = None) -> Any:
         if client is None:
             return self
@@ -189,7 +189,7 @@ class _Calls:
         make = self._httpx.AsyncClient if isinstance(self, AsyncClient) else self._httpx.Client
         self._http = make(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
     def decide(
         context: Context = None,
@@ -199,7 +199,7 @@ class _Calls:
         model: str = "default",
         scores: bool = False,
         defer: bool = False,
-    ) -> Call[ServedDecision]:
+    ) -> ClientCall[ServedDecision]:
         """Ask for a decision.
 
         Parameters
@@ -218,56 +218,58 @@ class _Calls:
             Whether it counts only once it is activated.
         """
         question = _question(context, arms, id=id, model=model, scores=scores, defer=defer)
-        return Call("POST", "/v1/decisions", lambda body: ServedDecision(**body), question)
+        return ClientCall("POST", "/v1/decisions", lambda body: ServedDecision(**body), question)
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
-    def decide_many(questions: Iterable[Mapping[str, Any]]) -> Call[list[ServedDecision]]:
+    def decide_many(questions: Iterable[Mapping[str, Any]]) -> ClientCall[list[ServedDecision]]:
         """Ask for several decisions at once, all or none; each question holds what `decide` takes, by name."""
         body = {"decisions": [_question(**question) for question in questions]}
-        return Call(
+        return ClientCall(
             "POST", "/v1/decisions", lambda body: [ServedDecision(**each) for each in body["decisions"]], body
         )
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
     def reward(
         decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
-    ) -> Call[str]:
+    ) -> ClientCall[str]:
         """Report the reward of a decision, or of its id, and return its status: "learned", "waiting", "late" and so on.
 
         An id alone means the only model that has decided under it, or the one that is named. The same holds for
         `activate` and `decision`.
         """
-        return Call("POST", "/v1/rewards", _status, _reward(decision, value, key, model))
+        return ClientCall("POST", "/v1/rewards", _status, _reward(decision, value, key, model))
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
-    def reward_many(rewards: Rewards) -> Call[dict[str, str]]:
+    def reward_many(rewards: Rewards) -> ClientCall[dict[str, str]]:
         """Report several rewards, id -> value or pairs, all or none; return the status of each id."""
         pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
         body = {"rewards": [_reward(decision, value) for decision, value in pairs]}
-        return Call("POST", "/v1/rewards", lambda body: {r["id"]: r["status"] for r in body["rewards"]}, body)
+        return ClientCall(
+            "POST", "/v1/rewards", lambda body: {r["id"]: r["status"] for r in body["rewards"]}, body
+        )
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
-    def activate(decision: ServedDecision | str, *, model: str | None = None) -> Call[str]:
+    def activate(decision: ServedDecision | str, *, model: str | None = None) -> ClientCall[str]:
         """Say that a deferred decision was shown: "activated", or "unchanged" if that was said before."""
-        return Call("POST", _path(decision, model, "/activate"), _status)
+        return ClientCall("POST", _path(decision, model, "/activate"), _status)
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
-    def decision(id: str, *, model: str | None = None) -> Call[dict[str, Any]]:
+    def decision(id: str, *, model: str | None = None) -> ClientCall[dict[str, Any]]:
         """Ask for everything that is known of a decision."""
-        return Call("GET", _path(id, model), dict)
+        return ClientCall("GET", _path(id, model), dict)
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
-    def model(name: str = "default") -> Call[dict[str, Any]]:
+    def model(name: str = "default") -> ClientCall[dict[str, Any]]:
         """Ask what a model is, believes and has seen."""
-        return Call("GET", f"/v1/models/{quote(name, safe='')}", dict)
+        return ClientCall("GET", f"/v1/models/{quote(name, safe='')}", dict)
 
-    @Endpoint
+    @ClientMethod
     @staticmethod
     def upload(
         content: bytes,
@@ -276,7 +278,7 @@ class _Calls:
         activate: bool = False,
         allow_differences: bool = False,
         note: str = "",
-    ) -> Call[str]:
+    ) -> ClientCall[str]:
         """Add a version from the bytes of a model file, and return its name.
 
         Parameters
@@ -295,7 +297,7 @@ class _Calls:
         flags = {"activate": activate, "allow_differences": allow_differences}
         query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
         path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
-        return Call("POST", path, lambda body: str(body["version"]), content=content)
+        return ClientCall("POST", path, lambda body: str(body["version"]), content=content)
 
 
 class Client(_Calls):
@@ -324,7 +326,7 @@ class Client(_Calls):
     ...         return client.reward(decision, 1.0)
     """
 
-    def _ask(self, call: Call[T]) -> T:
+    def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
                 outcome = self._http.request(call.method, call.path, json=call.body, content=call.content)
@@ -356,7 +358,7 @@ class AsyncClient(_Calls):
     ...         return await client.reward(decision, 1.0)
     """
 
-    async def _ask(self, call: Call[T]) -> T:
+    async def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
                 outcome = await self._http.request(
