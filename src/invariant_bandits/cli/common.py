@@ -64,6 +64,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         tables = (OPTIONS.get(section, {}), OPTIONS["log"], OPTIONS["shared"])
         settings: Any = next(table[name] for table in tables if name in table)
         settings = {"help": settings} if isinstance(settings, str) else dict(settings)
+        if section in OPTIONS["environment"]:
+            settings["envvar"] = f"{OPTIONS['environment'][section]}_{name.upper()}"
         flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
         names = settings.pop("names", flag)
         kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option

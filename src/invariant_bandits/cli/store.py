@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +20,32 @@ def verify(store: str, as_json: bool = False) -> None:
     """Follow the checksums of every event, and check that all can be applied; the store may be in use."""
     from invariant_bandits.service.replay import restore
     from invariant_bandits.service.state import UnappliableError, set_aside_events
-    from invariant_bandits.service.store.open_store import open_store
     from invariant_bandits.service.store.postgres import is_address
     from invariant_bandits.service.store.sqlite import check_journal, is_in_use
     from invariant_bandits.service.store.verify import verify
 
     if not is_address(store) and Path(store).is_file() and not is_in_use(Path(store)):
         check_journal(Path(store).resolve())
-    opened = open_store(store, writing=False)
-    try:
-        where: Path | str = opened.path
-        began = time.perf_counter()
-        with _bar("checking", as_json) as progress:
-            events = verify(where, every_row=True, progress=lambda done, all: progress("events", done, all))
-        first, head = opened.start().seq, opened.head()
+    began = time.perf_counter()
+    with _reading(store, "checking", as_json) as (opened, progress):
+        events = verify(opened.path, every_row=True, progress=progress)
+        first, digest = opened.start().seq, opened.head().digest.hex()
         aside, known = restore(opened).aside, set_aside_events(opened)
-    finally:
-        opened.close()
     for seq in sorted(aside.keys() - known.keys()):
         raise UnappliableError(seq, aside[seq])
-    answer = {"events": events, "first": first, "digest": head.digest.hex(), "set_aside": aside}
+    answer = {"events": events, "first": first, "digest": digest, "set_aside": aside}
     answer["seconds"] = time.perf_counter() - began
-    words = f"{store}: events {first:,} to {events - 1:,} are whole, digest {head.digest.hex()}"
-    _say(answer, as_json, "\n".join([words, *_lines(aside)]))
+    lines = [f"{store}: events {first:,} to {events - 1:,} are whole, digest {digest}", *_lines(aside)]
+    _say(answer, as_json, lines)
 
 
 def repair(store: str, as_json: bool = False) -> None:
-    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is
-    in use.
-    """
+    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is in use."""
     from invariant_bandits.service.replay import repair
-    from invariant_bandits.service.store.verify import verify
 
-    opened = _opened(store, check=verify)
-    try:
+    with _writing(store) as opened:
         aside = repair(opened)
-    finally:
-        opened.close()
-    _say(
-        {"set_aside": aside},
-        as_json,
-        "\n".join([f"{store}: {len(aside):,} events set aside", *_lines(aside)]),
-    )
+    _say({"set_aside": aside}, as_json, [f"{store}: {len(aside):,} events set aside", *_lines(aside)])
 
 
 def _lines(aside: dict[int, str]) -> list[str]:
@@ -71,71 +55,26 @@ def _lines(aside: dict[int, str]) -> list[str]:
 def replay(store: str, as_json: bool = False) -> None:
     """Make every decision again from the events alone; it fails unless all are the same, bit for bit."""
     from invariant_bandits.service.replay import replay_all
-    from invariant_bandits.service.store.open_store import open_store
 
-    opened = open_store(store, writing=False)
-    try:
+    with _reading(store, "replaying", as_json) as (opened, progress):
         base, end = opened.base(), opened.head().seq
-        with _bar("replaying", as_json) as progress:
-            state = replay_all(opened, lambda done: progress("events", done, end), end)
-    finally:
-        opened.close()
-    answer: dict[str, Any] = {
-        "events": end,
-        "since": 0 if base is None else base[0],
-        "state_hashes": state.hashes(),
-    }
-    words = "\n".join(f"{name}: state {hash}" for name, hash in state.hashes().items())
-    _say(
-        answer,
-        as_json,
-        f"{store}: {end - answer['since']:,} events replayed, every decision the same\n{words}",
-    )
+        hashes = replay_all(opened, lambda done: progress(done, end), end).hashes()
+    since = 0 if base is None else base[0]
+    lines = [f"{store}: {end - since:,} events replayed, every decision the same"]
+    lines += [f"{name}: state {digest}" for name, digest in hashes.items()]
+    _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
 
-def compact(
-    store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False
-) -> None:
+def compact(store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits.service.replay import compact
-    from invariant_bandits.service.store.verify import verify
 
     if (keep_days is None) == (before is None):
         raise InputError("say either --keep-days or --before")
     bound = _time_of("--before", before) if keep_days is None else time.time() - keep_days * 86_400.0
-    opened = _opened(store, check=verify)
-    try:
+    with _writing(store) as opened:
         done = compact(opened, float(bound or 0.0))
-    finally:
-        opened.close()
-    _say(done._asdict(), as_json, f"{store}: {done.removed:,} events removed, {done.kept:,} kept")
-
-
-def _opened(store: str, check: Callable[[Path | str], object]) -> Any:
-    """A store that exists, opened for writing."""
-    from invariant_bandits.service.store.open_store import open_store
-    from invariant_bandits.service.store.postgres import is_address
-
-    if not is_address(store) and not Path(store).is_file():
-        raise InputError(f"STORE: {store} does not exist")
-    return open_store(store, check=check)
-
-
-@contextmanager
-def _bar(words: str, as_json: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar, unless the answer is for a program."""
-    if as_json:
-        yield lambda words, done, total: None
-    else:
-        with Bar(words) as progress:
-            yield progress
-
-
-def _say(answer: dict[str, Any], as_json: bool, words: str) -> None:
-    if as_json:
-        print(json.dumps(answer))
-    else:
-        console.print(words)
+    _say(done._asdict(), as_json, [f"{store}: {done.removed:,} events removed, {done.kept:,} kept"])
 
 
 def export(
@@ -146,39 +85,62 @@ def export(
     until: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate
-    read.
-    """
-    from invariant_bandits.service.history.export import export as exported
-    from invariant_bandits.service.store.open_store import open_store
+    """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate read."""
+    from invariant_bandits.service.history.export import export
 
-    opened = open_store(store, writing=False)
-    try:
-        done = exported(
-            opened,
-            out,
-            model=model,
-            since=_time_of("--since", since),
-            until=_time_of("--until", until),
-            force=force,
-        )
-    finally:
-        opened.close()
+    start, end = _time_of("--since", since), _time_of("--until", until)
+    with _reading(store, "", quiet=True) as (opened, _):
+        done = export(opened, out, model=model, since=start, until=end, force=force)
     rare = f", without {done.left_out:,} features that are too rare" if done.left_out else ""
     console.print(f"{out}: {done.decisions:,} decisions, {done.rows:,} rows{rare}")
 
 
-def _time_of(option: str, words: str | None) -> float | None:
+@contextmanager
+def _reading(store: str, words: str, quiet: bool) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
+    """A store opened for reading, and a bar of its events to move, unless the answer is for a program."""
+    from invariant_bandits.service.store.open_store import open_store
+
+    with ExitStack() as stack:
+        opened = open_store(store, writing=False)
+        stack.callback(opened.close)
+        show = None if quiet else stack.enter_context(Bar(words))
+        yield opened, lambda done, total: None if show is None else show("events", done, total)
+
+
+@contextmanager
+def _writing(store: str) -> Iterator[Any]:
+    """A store that exists, every event of it checked, opened for writing."""
+    from invariant_bandits.service.store.open_store import open_store
+    from invariant_bandits.service.store.postgres import is_address
+    from invariant_bandits.service.store.verify import verify
+
+    if not is_address(store) and not Path(store).is_file():
+        raise InputError(f"STORE: {store} does not exist")
+    opened = open_store(store, check=verify)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        console.print("\n".join(lines))
+
+
+def _time_of(option: str, text: str | None) -> float | None:
     """Seconds since 1970 of a time that says its zone, or is meant as UTC."""
     from datetime import UTC, datetime
 
-    if words is None:
+    if text is None:
         return None
     try:
-        time = datetime.fromisoformat(words)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InputError(f"{option} must be a date or time such as 2026-11-01T12:00, got {words!r}") from None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        raise InputError(f"{option} must be a date or time such as 2026-11-01T12:00, got {text!r}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 store = typer.Typer(no_args_is_help=True, help="Look after the events of a service.")

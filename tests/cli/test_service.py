@@ -1,0 +1,47 @@
+"""serve: every option can also be set by an environment variable, and the command line goes before it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from invariant_bandits.cli.app import app
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """Leave SIGHUP as it was: the command blocks it until it can read other tokens."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(app, ["serve", *arguments], env=environment)
+
+
+def test_every_option_of_serve_has_an_environment_variable() -> None:
+    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    variables = {one.name: one.envvar for one in command.params}
+    assert variables == {name: f"INVARIANT_BANDITS_{name.upper()}" for name in variables}
+    assert {"models", "store", "host", "port", "token_file", "rate", "role", "logs", "learn_at"} <= set(variables)
+    assert "INVARIANT_BANDITS_TOKEN_FILE" in run("--help").stdout
+
+
+def test_environment_variables_are_settings_and_the_command_line_goes_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "INVARIANT_BANDITS_PORT" in run(INVARIANT_BANDITS_PORT="0").output
+    assert "nowhere: No such file" in str(run(INVARIANT_BANDITS_TOKEN_FILE="nowhere").exception)
+    both = run("--token-file", "elsewhere", INVARIANT_BANDITS_TOKEN_FILE="nowhere")
+    assert "elsewhere: No such file" in str(both.exception)
+    assert "MODEL: a.ib does not exist" in str(run(INVARIANT_BANDITS_MODELS="one=a.ib two=b.ib").exception)
+    assert "--learn-at must be" in str(run(INVARIANT_BANDITS_LEARN_AT="noon").exception)
+    alone = run(INVARIANT_BANDITS_ROLE="decider", INVARIANT_BANDITS_STORE=str(tmp_path / "d.db"))
+    assert "a decider needs a store that processes can share" in str(alone.exception)
