@@ -96,7 +96,7 @@ def films() -> RealData:
     columns: dict[str, Array] = {
         **{genre: genres[genre].to_numpy() for genre in GENRES},
         "age": 1970.0 + date / 365.25 - released,
-        "earlier ratings": np.log1p(_earlier(table["movieId"].to_numpy(), date)),
+        "earlier ratings": np.log1p(earlier_rows(table["movieId"].to_numpy(), date)),
     }
     rewards = table["rating"].to_numpy(dtype=np.float64)
     return rounds_of("Film ratings", "stars", columns, rewards, [date, table["userId"].to_numpy(), run], day)
@@ -134,7 +134,7 @@ def _days_before(month: Array) -> Array:
     return np.asarray(np.cumsum(lengths)[month - 1])
 
 
-def _earlier(item: Array, date: Array) -> Array:
+def earlier_rows(item: Array, date: Array) -> Array:
     """How many rows of the same item have an earlier date; dates never fall."""
     order = np.lexsort((date, item))
     place = np.arange(len(item))

@@ -146,11 +146,10 @@ def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
             assert level.policy in named[level.cell].policies
 
 
-def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path, monkeypatch):
+def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     """Two repetitions of everything: no statistic, figure or table stumbles over what it names."""
-    monkeypatch.setattr("invariant_bandits.experiments.claims.RESAMPLES", 3)
     reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
-    found = reproduction.read(tmp_path)
+    found = reproduction.read(tmp_path, resamples=3)
     reproduction.write_figures(found, tmp_path, jobs=2)
     text = report.write(found, tmp_path).read_text()
     assert all(f'id="{name}"' in text for name in EXPERIMENTS.names())
@@ -174,7 +173,7 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
 def test_damaged_timings_stop_nothing(content, tmp_path):
     (tmp_path / cells.TIMINGS).write_text(content)
     assert cells.timings(tmp_path) == {}
-    cells._keep_time(tmp_path, "one", 1.5)
+    cells.keep_time(tmp_path, "one", 1.5)
     assert cells.timings(tmp_path) == {"one": 1.5}
 
 

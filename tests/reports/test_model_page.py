@@ -51,7 +51,7 @@ def panels(figure):
 
 
 def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, overview):
-    (headings, rows) = model_page._blocks(model.decomposition)
+    (headings, rows) = model_page.blocks_table(model.decomposition)
     words = [[getattr(cell, "words", cell) for cell in row] for row in rows]
     table = {row[headings.index("block")]: row for row in words}
     drawn = panels(overview)

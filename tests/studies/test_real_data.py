@@ -103,7 +103,7 @@ def test_earlier_rows_are_those_of_earlier_days_only():
     rng = np.random.default_rng(3)
     item, date = rng.integers(4, size=60), np.sort(rng.integers(9, size=60))
     expected = [int(((item == one) & (date < day)).sum()) for one, day in zip(item, date, strict=True)]
-    np.testing.assert_array_equal(data._earlier(item, date), expected)
+    np.testing.assert_array_equal(data.earlier_rows(item, date), expected)
 
 
 def test_one_action_of_every_round_is_logged_each_with_the_same_probability():

@@ -326,7 +326,7 @@ REFERENCE = "LinUCB cold"
 SOURCES = ("logged", "estimated", "uniform")
 NO_PROPENSITIES = "the log has no propensities"
 WITHOUT_PROPENSITIES = (
-    "without propensities what other actions would have earned cannot be told from the log without an"
+    "without propensities what other actions would have earned cannot be known from the log without an"
     " assumption; say that logging was uniform, have propensities estimated, or accept the direct method's"
     " assumption"
 )

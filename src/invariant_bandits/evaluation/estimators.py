@@ -284,23 +284,12 @@ def doubly_robust(
 
     Parameters
     ----------
-    feedback : Feedback
-        n rounds with propensities.
-    target : array, shape (rows,)
-        Probabilities of all offered actions under the target policy.
+    feedback, target, weights, confidence :
+        As in `ips`.
     earlier : Feedback, optional
         Rounds before these. The first block has no other past: without them q̂ = 0 there, which is IPS.
     predictions : Predictions, optional
         What `predict_rewards` made of both, if that was done before.
-    weights : array, shape (n,), optional
-        Their `importance_weights`, if they are known.
-    confidence : float
-        Coverage of the interval.
-
-    Returns
-    -------
-    Estimate
-        Reward per round.
     """
     weights = importance_weights(feedback, target) if weights is None else weights
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
@@ -346,23 +335,8 @@ def direct(
     The interval includes the sampling error of a linear model, not what a wrong one gets wrong. A reward
     raises the predicted baseline of the block after its own by its share, so that its reach is 1.
 
-    Parameters
-    ----------
-    feedback : Feedback
-        n rounds.
-    target : array, shape (rows,)
-        Probabilities of all offered actions under the target policy.
-    earlier : Feedback, optional
-        Rounds before these. The first block has no other past: without them its rounds are left out.
-    predictions : Predictions, optional
-        What `predict_rewards` made of both, if that was done before.
-    confidence : float
-        Coverage of the interval.
-
-    Returns
-    -------
-    Estimate
-        Reward per round.
+    Parameters as in `doubly_robust`; no propensities are needed. Without `earlier` the rounds of the first
+    block, which has no other past, are left out.
     """
     target = checked_target(feedback, target)
     model = predict_rewards(feedback, earlier) if predictions is None else predictions
@@ -406,7 +380,7 @@ def replay(
     seed : int
         Draws which matching rounds are accepted.
     baseline : float
-        Taken off the rewards that the policy is told.
+        Subtracted from the rewards that the policy learns.
     confidence : float
         Coverage of the interval.
     progress : callable, optional
@@ -451,23 +425,7 @@ def exact(
 
     The interval says how far other rounds like these could differ.
 
-    Parameters
-    ----------
-    feedback : Feedback
-        n rounds with the rewards of all offered actions.
-    policy : Player
-        It learns: hand over a fresh one.
-    baseline : float
-        Taken off the rewards that the policy is told.
-    confidence : float
-        Coverage of the interval.
-    progress : callable, optional
-        Called with the rounds of every part of a long log that has been played.
-
-    Returns
-    -------
-    Estimate
-        Reward per round.
+    Parameters as in `replay`; the feedback must have the rewards of all offered actions.
     """
     return _mean_reward(played_rewards(policy, feedback, baseline=baseline, progress=progress), confidence)
 

@@ -48,7 +48,7 @@ def target_probabilities(
     feedback : Feedback
         n rounds with `rows` offered actions.
     baseline : float
-        Taken off the rewards that the policy is told.
+        Subtracted from the rewards that the policy learns.
     progress : callable, optional
         Called with the rounds of every part of a long log that has been played.
 
@@ -106,16 +106,10 @@ def replayed_rounds(
 
     Parameters
     ----------
-    policy : Player
-        It learns: hand over a fresh one.
-    feedback : Feedback
-        Rounds with propensities.
+    policy, feedback, baseline, progress :
+        As in `target_probabilities`; the rounds must have propensities.
     seed : int
         Draws which matching rounds are accepted.
-    baseline : float
-        Taken off the rewards that the policy is told.
-    progress : callable, optional
-        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
@@ -166,7 +160,7 @@ def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) ->
     feedback : Feedback
         n rounds with the rewards of all offered actions.
     baseline : float
-        Taken off the rewards that the policy is told.
+        Subtracted from the rewards that the policy learns.
 
     Returns
     -------
@@ -193,7 +187,7 @@ def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
 
 
 def _watched(feedback: Feedback, progress: Progress | None) -> Iterator[tuple[int, Feedback]]:
-    """(first round, part) of all parts; `progress` is told the rounds of each when the next one is asked for."""
+    """(first round, part) of all parts; `progress` is called with the rounds of each when the next is asked for."""
     before = 0
     for start, part in in_parts(feedback):
         if progress is not None and start > before:

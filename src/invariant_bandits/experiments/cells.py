@@ -283,7 +283,7 @@ def run(
                 played = cell.play(replications, cell.seed(seed), jobs, note, client=client)
                 result = played.at(cell.kept_rounds())
                 result = result.noting(identity=identity, cell=cell.settings(), run_seed=seed)
-                _keep_time(folder, cell.name, time.perf_counter() - started)
+                keep_time(folder, cell.name, time.perf_counter() - started)
                 result.save(path)
             results[cell.name] = result
             note(replications)
@@ -328,7 +328,7 @@ def belongs(cell: Cell, result: SimulationResult, replications: int, seed: int) 
 
 
 def timings(folder: Path, notice: Callable[[str], None] | None = None) -> dict[str, float]:
-    """Seconds that each cell took when it was played; `notice` is told if the file is damaged."""
+    """Seconds that each cell took when it was played; `notice` hears of a damaged file."""
     try:
         seconds_of = json.loads((folder / TIMINGS).read_text())
         return {str(name): float(seconds) for name, seconds in seconds_of.items()}
@@ -359,7 +359,8 @@ def only_run_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _keep_time(folder: Path, name: str, seconds: float) -> None:
+def keep_time(folder: Path, name: str, seconds: float) -> None:
+    """Store how long a cell took beside the others."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / TIMINGS, json.dumps({**timings(folder), name: seconds}, indent=1).encode())
 

@@ -260,14 +260,14 @@ class Claim:
     source: str = "paper"
     right_only: str | None = None
 
-    def judge(self, results: Results, seed: int = 0) -> ClaimVerdict:
+    def judge(self, results: Results, seed: int = 0, resamples: int = RESAMPLES) -> ClaimVerdict:
         """Statistic, interval and verdict; with `right_only` (a policy) only its runs with the right split
         count.
         """
         sample = Sample(results, right_only=self.right_only is not None)
         value = float(self.statistic(sample))
         rng = np.random.default_rng(seed)
-        draws = np.array([self.statistic(self._resampled(results, rng)) for _ in range(RESAMPLES)])
+        draws = np.array([self.statistic(self._resampled(results, rng)) for _ in range(resamples)])
         counts = self._counts(sample)
         if not np.isfinite(value) or np.isnan(draws).mean() > 0.05:
             return ClaimVerdict(UNTESTED, Measurement(value), counts)

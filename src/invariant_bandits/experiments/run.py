@@ -19,7 +19,7 @@ from typing import Any
 from invariant_bandits import parallel
 from invariant_bandits.checks import InputError, whole_number, whole_seed
 from invariant_bandits.experiments import cells
-from invariant_bandits.experiments.claims import Claim, ClaimVerdict, Results
+from invariant_bandits.experiments.claims import RESAMPLES, Claim, ClaimVerdict, Results
 from invariant_bandits.experiments.figures.experiment import Experiment, cells_of, chosen
 from invariant_bandits.plotting import THEMES
 from invariant_bandits.reports.plots import save
@@ -109,8 +109,17 @@ def _read_run(folder: Path) -> Run:
         raise FileError(f"{folder / RUN} is damaged: {error}") from None
 
 
-def read(folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = None) -> Reproduction:
-    """A run with its claims judged, from its folder; nothing is played. `notice` hears of harmless damage."""
+def read(
+    folder: Path,
+    jobs: int = 1,
+    notice: Callable[[str], None] | None = None,
+    *,
+    resamples: int = RESAMPLES,
+) -> Reproduction:
+    """A run with its claims judged, from its folder; nothing is played.
+
+    notice: hears of harmless damage; resamples: draws of the bootstrap that judges a claim.
+    """
     run = _read_run(folder)
     experiments = chosen(run.experiments)
     results = {}
@@ -129,7 +138,7 @@ def read(folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = Non
         results[cell.name] = stored
 
     def judged(experiment: Experiment) -> list[ClaimVerdict]:
-        return [claim.judge(results) for claim in experiment.claims]
+        return [claim.judge(results, resamples=resamples) for claim in experiment.claims]
 
     of = dict(parallel.map_unordered(judged, experiments, jobs))
     verdicts = {

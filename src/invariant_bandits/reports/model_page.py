@@ -260,7 +260,7 @@ def sections(model: Model, *, pictures: bool = False) -> list[Section]:
 def _of_features(model: Model, pictures: bool) -> list[Section]:
     fit = model.decomposition
     return [
-        Section("Stable and drifting", [BLOCKS], *_blocks(fit), _overview(model) if pictures else ""),
+        Section("Stable and drifting", [BLOCKS], *blocks_table(fit), _overview(model) if pictures else ""),
         Section("Features", [FEATURES], *_features(fit)),
     ]
 
@@ -300,7 +300,8 @@ def _filled_in(model: Model) -> str:
     return "; ".join(words)
 
 
-def _blocks(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
+def blocks_table(fit: InvariantSubspaceDecomposition) -> tuple[tuple[str, ...], list[list[Cell]]]:
+    """Headings and rows of the table of all blocks."""
     rows: list[list[Cell]] = [
         [
             number(str(block.number)),

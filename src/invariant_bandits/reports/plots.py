@@ -245,7 +245,7 @@ def regret_chart(
 ) -> Figure:
     """Mean (dot) and worst run (end of the whisker) per row and policy, on a logarithmic axis.
 
-    rows: row -> policy -> (mean, worst), both positive; policies are told apart by shape as well as colour:
+    rows: row -> policy -> (mean, worst), both positive; policies differ in shape as well as colour:
     `looks`, policy -> (colour, marker), or six built-in ones in turn.
     """
     policies = list(dict.fromkeys(name for row in rows.values() for name in row))

@@ -81,7 +81,7 @@ def _windows(more: int) -> str:
 def _alarm(update: Update) -> str:
     p_value = update.stable_p_value
     if p_value is None:
-        return "Whether what was stable has moved cannot be told from the new rounds."
+        return "Whether what was stable has moved cannot be known from the new rounds."
     if update.alarm:
         return f"ALARM: what was stable before has moved (p = {p_value:.2g}, level {ALARM_LEVEL:g})."
     return f"Nothing says that what was stable before has moved (p = {p_value:.2g})."

@@ -68,17 +68,11 @@ class FixedArms:
         actions, each = rng.integers(self.arms, size=self.logged), np.arange(self.logged)
         p = offered.shape[2]
         everything = Split(np.eye(p), np.zeros((p, 0)))
-        logs = LoggedRounds(
-            features=offered[each, actions],
-            rewards=means[each, actions] + rng.standard_normal(self.logged),
-            offered=offered,
-            actions=actions,
-            coefficients=np.tile(self._coefficients(values), (self.logged, 1)),
-            split=everything,
-            component=self._coefficients(values),
-            basis=np.eye(p),
-            propensities=np.full(self.logged, 1.0 / self.arms),
-        )
+        coefficients = self._coefficients(values)
+        truth = np.tile(coefficients, (self.logged, 1)), everything, coefficients, np.eye(p)
+        rewards = means[each, actions] + rng.standard_normal(self.logged)
+        even = np.full(self.logged, 1.0 / self.arms)
+        logs = LoggedRounds.from_choices(offered, actions, rewards, truth, even)
         ahead, expected = self._rounds(horizon, later, rng)
         return Episode(
             logs=logs,

@@ -111,14 +111,7 @@ class HypercubeEpisodes:
         features = offered[np.arange(self.logged), actions]
         basis = np.eye(self.dim)
         split = Split(basis[:, : self.invariant_dim], basis[:, self.invariant_dim :])
-        return LoggedRounds(
-            features=features,
-            rewards=np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(self.logged),
-            offered=offered,
-            actions=actions,
-            coefficients=coefficients,
-            split=split,
-            component=split.invariant @ invariant,
-            basis=basis,
-            propensities=np.full(self.logged, 1.0 / self.actions),
-        )
+        truth = coefficients, split, split.invariant @ invariant, basis
+        rewards = np.einsum("tp,tp->t", features, coefficients) + rng.standard_normal(self.logged)
+        even = np.full(self.logged, 1.0 / self.actions)
+        return LoggedRounds.from_choices(offered, actions, rewards, truth, even)

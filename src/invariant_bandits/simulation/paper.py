@@ -56,6 +56,22 @@ class LoggedRounds:
     basis: Array
     propensities: Array | None = None
 
+    @classmethod
+    def from_choices(
+        cls,
+        offered: Array,
+        actions: np.ndarray[Any, Any],
+        rewards: Array,
+        truth: tuple[Array, Split, Array, Array],
+        propensities: Array | None = None,
+    ) -> LoggedRounds:
+        """The rounds in which `actions` (n,) of those offered (n, K, p) were played, and earned `rewards` (n,).
+
+        truth: coefficients, split, component and basis.
+        """
+        chosen = offered[np.arange(len(actions)), actions]
+        return cls(chosen, rewards, offered, actions, *truth, propensities)
+
     def moments(self, windows: int | None = None) -> WindowedMoments:
         """Windowed moments, offered actions included, in so many equal stretches of rounds (8 if nothing is
         said).
@@ -175,20 +191,11 @@ class PaperWorld:
         noise = self.draw_noise(rounds, rng)
         means = np.einsum("tkp,tp->tk", offered, coefficients)
         actions, propensities = self._choose(offered, means + noise[:, None], rng)
-        each = np.arange(rounds)
         component = basis[:, [j for j in range(p) if j not in moving]]
         split = Split(component, basis[:, moving])
-        return LoggedRounds(
-            features=offered[each, actions],
-            rewards=means[each, actions] + noise,
-            offered=offered,
-            actions=actions,
-            coefficients=coefficients,
-            split=split,
-            component=component @ (component.T @ basis @ base),
-            basis=basis,
-            propensities=propensities,
-        )
+        truth = coefficients, split, component @ (component.T @ basis @ base), basis
+        rewards = means[np.arange(rounds), actions] + noise
+        return LoggedRounds.from_choices(offered, actions, rewards, truth, propensities)
 
     @property
     def varying_blocks(self) -> tuple[int, ...]:
@@ -321,15 +328,15 @@ def rotating(dim: int, rounds: int) -> Array:
 def abrupt(first: Array, change_points: Array, rounds: int, rng: np.random.Generator) -> Array:
     """Values `first` (p_res,) until the first change point, then drawn afresh from uniform(0.5, 1.5) at each."""
     redrawn = rng.uniform(0.5, 1.5, size=(len(change_points), len(first)))
-    return np.concatenate([first[None], redrawn])[stretches(change_points, rounds)]
+    return np.concatenate([first[None], redrawn])[segments(change_points, rounds)]
 
 
 def recurring(states: Array, change_points: Array, rounds: int) -> Array:
     """The states (m, p_res) in turn, the next one at each change point and the first again after the last."""
-    return np.asarray(states[stretches(change_points, rounds) % len(states)])
+    return np.asarray(states[segments(change_points, rounds) % len(states)])
 
 
-def stretches(change_points: Array, rounds: int) -> Array:
+def segments(change_points: Array, rounds: int) -> Array:
     """For every round (rounds,) how many change points it has reached: a change point is the first round of
     the new.
     """

@@ -3,7 +3,7 @@ not.
 
 Every visit offers some products, rows of features in standard units. What a visit brings, in euros, is linear
 in them. Season and colour are fashion: their worth is drawn anew every week. Price, rating, delivery and the
-others last, until the shop is told to break.
+others last, until `break_invariance` is called.
 """
 
 from __future__ import annotations

@@ -97,19 +97,10 @@ class StressEpisodes:
         coefficients = self.signal * inner @ basis.T
         means, outcomes = self._rewards(np.einsum("tkp,tp->tk", offered, coefficients), 1.0, 0.0, rng)
         actions = rng.integers(self.actions, size=self.logged)
-        each = np.arange(self.logged)
-        component = split.invariant @ (self.signal * stable)
-        logs = LoggedRounds(
-            features=offered[each, actions],
-            rewards=outcomes[each, actions],
-            offered=offered,
-            actions=actions,
-            coefficients=coefficients,
-            split=split,
-            component=component,
-            basis=basis,
-            propensities=np.full(self.logged, 1.0 / self.actions),
-        )
+        truth = coefficients, split, split.invariant @ (self.signal * stable), basis
+        earned = outcomes[np.arange(self.logged), actions]
+        even = np.full(self.logged, 1.0 / self.actions)
+        logs = LoggedRounds.from_choices(offered, actions, earned, truth, even)
         jump = rng.standard_normal(lasting)
         jump *= self.broken / max(float(np.linalg.norm(jump)), 1e-12)
         later = np.hstack([np.tile(stable + jump, (horizon, 1)), online_path]) @ basis.T

@@ -43,7 +43,7 @@ WIDTH = 6.6
 
 
 def look(policy: str, theme_name: str) -> dict[str, Any]:
-    """Colour, marker and line style of a policy, the same in every figure; told apart in grey print too."""
+    """Colour, marker and line style of a policy, the same in every figure; distinct in grey print."""
     best = max((name for name in LOOKS if policy.startswith(name)), key=len, default=who.LINUCB)
     colour, marker, style = LOOKS[best]
     return {
