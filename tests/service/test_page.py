@@ -117,7 +117,7 @@ def test_roll_back_works_and_asks_before(browser: Any, shown: Any) -> None:
         button.click()
         assert serious(watched) == []
         watched.page.keyboard.press("Enter")
-        watched.expect(f"document.querySelector('#told').innerText.includes('{first} decides')")
+        watched.expect(f"document.querySelector('#outcome').innerText.includes('{first} decides')")
         assert served.version == first
         watched.expect("document.querySelector('#alarm').innerText === ''")  # of the version that was left
         watched.page.get_by_role("button", name=f"Activate version {second}").click()

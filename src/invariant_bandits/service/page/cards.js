@@ -1,4 +1,4 @@
-// What each part of the page says about a model. Every function gets what the service told and returns elements.
+// What each part of the page says about a model. Every function gets the overview of the service, or its model, and returns elements.
 
 import { beliefChart, bar, moving, rewardChart, whisker } from "./charts.js";
 import { ago, clock, day, el, fill, fixed, number, percent, placesFor, seconds, shorten, signed, whole } from "./words.js";
@@ -36,8 +36,8 @@ function tile(name, value, unit, note, kind = "") {
     el("p", { class: `note ${kind}` }, note || "\u00a0"));
 }
 
-export function tiles(told, rate) {
-  const { model, service } = told, { counts, story } = model;
+export function tiles(overview, rate) {
+  const { model, service } = overview, { counts, story } = model;
   const points = moving(story.stretches), now = points.at(-1), level = levelsOf(model)[0];
   const gain = now && now.n >= 10 && level ? compared(now, level) : null;
   const settled = counts.learned + counts.unlearned + counts.refused;
@@ -58,10 +58,10 @@ export function tiles(told, rate) {
   fill($("tiles"), parts.map((one) => one.textContent), () => parts);
 }
 
-export function alarm(told) {
-  const { about } = told.model;
-  const others = Object.entries(told.models).filter(([name, one]) => one.alarm && name !== told.name).map(([name]) => name);
-  fill($("alarm"), [about.alarm, told.name, others], () => [
+export function alarm(overview) {
+  const { about } = overview.model;
+  const others = Object.entries(overview.models).filter(([name, one]) => one.alarm && name !== overview.name).map(([name]) => name);
+  fill($("alarm"), [about.alarm, overview.name, others], () => [
     about.alarm && el("div", { class: "alarm" }, el("span", { class: "bell", "aria-hidden": "true" }),
       el("div", null, el("strong", null, "Alarm: what was stable in the logs has changed."),
         el("p", null, "Decisions no longer rest on it; the model relearns from what comes now. Look at what moved, and fit a new version on recent logs."))),
@@ -84,14 +84,14 @@ export function reward(model) {
           ? `the log’s policy, ${interval(one.value, (one.high - one.low) / 2)} per round of the log (${whole(model.about.logged_rounds)} rounds)`
           : `uniform play on the same offers, ${interval(one.value, 1.96 * one.error)} since the start, by logged propensities`)),
         !story.uniform && el("li", { class: "faint" }, "what uniform play would earn: too few decisions by chance tell yet"),
-        foretold(model.about.value)),
+        logEvaluation(model.about.value)),
       el("p", { class: "faint" }, "Intervals at 95 %. Across: settled decisions since the service was started."),
     ];
   });
 }
 
 // What the evaluation on the log had said before the model was served.
-function foretold(value) {
+function logEvaluation(value) {
   const line = value?.lines?.[0];
   if (!line || line.gain === null) return null;
   const places = placesFor((line.high - line.low) / 2);
@@ -229,8 +229,8 @@ export function chance(model) {
   });
 }
 
-export function versions(told, act) {
-  const { model, service } = told, list = [...model.versions].reverse();
+export function versions(overview, act) {
+  const { model, service } = overview, list = [...model.versions].reverse();
   fill($("versions"), [list, service.may_change], () => {
     const back = list.find((one) => one.previous);
     return [

@@ -5,7 +5,7 @@ import { el, fill } from "./words.js";
 
 const EVERY = 1000, PATIENCE = 8000;
 const $ = (id) => document.getElementById(id);
-const state = { token: sessionStorage.getItem("token") || "", model: new URLSearchParams(location.search).get("model"), told: null, seen: null, failures: 0, timer: 0 };
+const state = { token: sessionStorage.getItem("token") || "", model: new URLSearchParams(location.search).get("model"), overview: null, seen: null, failures: 0, timer: 0 };
 
 class Refused extends Error {
   constructor(status, message) {
@@ -28,9 +28,9 @@ async function refresh() {
   clearTimeout(state.timer);
   if (!document.hidden) {
     try {
-      const told = await ask(`v1/overview${query()}`);
+      const overview = await ask(`v1/overview${query()}`);
       state.failures = 0;
-      show(told);
+      show(overview);
     } catch (error) {
       state.failures += 1;
       fail(error);
@@ -40,8 +40,8 @@ async function refresh() {
 }
 
 // Decisions per second between what was seen now and what was seen some seconds ago.
-function rateOf(told) {
-  const now = { name: told.name, time: told.service.time, count: told.model.counts.decisions };
+function rateOf(overview) {
+  const now = { name: overview.name, time: overview.service.time, count: overview.model.counts.decisions };
   if (!state.seen || state.seen[0].name !== now.name) state.seen = [];
   state.seen.push(now);
   while (state.seen.length > 8) state.seen.shift();
@@ -49,32 +49,32 @@ function rateOf(told) {
   return now.time - first.time > 0.9 ? Math.max(0, (now.count - first.count) / (now.time - first.time)) : null;
 }
 
-function show(told) {
-  if (told.service.time === null) return pulse("starting", "");
-  state.told = told;
+function show(overview) {
+  if (overview.service.time === null) return pulse("starting", "");
+  state.overview = overview;
   $("loading").hidden = true;
-  pulse(told.service.available ? "live" : "the store is away", told.service.available ? "good" : "bad");
-  selector(told);
-  if (!told.model) return notice("No model is served yet.", "POST /v1/models makes one, empty or from a file.");
-  notice(told.service.available ? null : "The store cannot take events.", told.service.failure || "Decisions are refused until it can; nothing that was acknowledged is lost.", "bad");
+  pulse(overview.service.available ? "live" : "the store is away", overview.service.available ? "good" : "bad");
+  selector(overview);
+  if (!overview.model) return notice("No model is served yet.", "POST /v1/models makes one, empty or from a file.");
+  notice(overview.service.available ? null : "The store cannot take events.", overview.service.failure || "Decisions are refused until it can; nothing that was acknowledged is lost.", "bad");
   $("figures").hidden = $("foot").hidden = false;
-  document.title = `${told.model.about.alarm ? "Alarm · " : ""}${told.name} · decisions`;
-  const now = told.service.time || Date.now() / 1000;
-  cards.alarm(told);
-  cards.tiles(told, rateOf(told));
-  cards.reward(told.model);
-  cards.latest(told.model, now);
-  cards.belief(told.model);
-  cards.drift(told.model);
-  cards.fates(told.model);
-  cards.arms(told.model);
-  cards.chance(told.model);
-  cards.versions(told, change);
-  cards.serviceCard(told.service, now);
+  document.title = `${overview.model.about.alarm ? "Alarm · " : ""}${overview.name} · decisions`;
+  const now = overview.service.time || Date.now() / 1000;
+  cards.alarm(overview);
+  cards.tiles(overview, rateOf(overview));
+  cards.reward(overview.model);
+  cards.latest(overview.model, now);
+  cards.belief(overview.model);
+  cards.drift(overview.model);
+  cards.fates(overview.model);
+  cards.arms(overview.model);
+  cards.chance(overview.model);
+  cards.versions(overview, change);
+  cards.serviceCard(overview.service, now);
 }
 
 function fail(error) {
-  const known = state.told !== null;
+  const known = state.overview !== null;
   if (error.status === 401) {
     pulse("token needed", "bad");
     hide();
@@ -104,9 +104,9 @@ function notice(words, more = "", kind = "", button = null) {
   fill($("notice"), [words, words && more], () => words && el("div", { class: `notice ${kind}` }, el("div", null, el("strong", null, words), more && el("p", null, more)), button));
 }
 
-function selector(told) {
-  const names = Object.keys(told.models);
-  fill($("model"), [told.models, told.name], () => names.map((name) => el("option", { value: name, selected: name === told.name }, `${name}${told.models[name].alarm ? " (alarm)" : ""}`)));
+function selector(overview) {
+  const names = Object.keys(overview.models);
+  fill($("model"), [overview.models, overview.name], () => names.map((name) => el("option", { value: name, selected: name === overview.name }, `${name}${overview.models[name].alarm ? " (alarm)" : ""}`)));
   $("model").disabled = names.length < 2;
   $("choose").hidden = !names.length;
 }
@@ -128,21 +128,21 @@ function sure(words, yes) {
 }
 
 async function change(what, version) {
-  const name = state.told.name, base = `v1/models/${encodeURIComponent(name)}`;
+  const name = state.overview.name, base = `v1/models/${encodeURIComponent(name)}`;
   const back = what === "rollback";
   if (!(await sure(`${back ? "Roll back to" : "Activate"} version ${version} of ${name}? It decides from the next request on.`, back ? "Roll back" : "Activate"))) return;
   try {
     const done = await ask(back ? `${base}/rollback` : `${base}/versions/${encodeURIComponent(version)}/activate`, { method: "POST" });
-    tell(`Version ${done.version} decides from now on.`);
+    announce(`Version ${done.version} decides from now on.`);
     await refresh();
   } catch (error) {
-    tell(`Nothing was changed: ${error.message}`);
+    announce(`Nothing was changed: ${error.message}`);
     if (error.status === 401 || error.status === 403) openToken();
   }
 }
 
-function tell(words) {
-  $("told").textContent = words;
+function announce(words) {
+  $("outcome").textContent = words;
 }
 
 // -- the token --
@@ -173,6 +173,6 @@ document.addEventListener("visibilitychange", () => document.hidden || refresh()
 let resized = 0;
 addEventListener("resize", () => {
   clearTimeout(resized);
-  resized = setTimeout(() => state.told?.model && state.failures === 0 && show(state.told), 150);
+  resized = setTimeout(() => state.overview?.model && state.failures === 0 && show(state.overview), 150);
 });
 refresh();
