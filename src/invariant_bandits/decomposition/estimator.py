@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of, probability, whole_number
-from invariant_bandits.decomposition.blocks import Columns, find_blocks, floored
+from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import (
     COMPONENTS,
     InvarianceResult,
@@ -26,9 +26,9 @@ from invariant_bandits.decomposition.paths import (
     window_freedom,
     window_paths,
 )
-from invariant_bandits.decomposition.published import PublishedFit, published_decomposition
+from invariant_bandits.decomposition.published import published_decomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.decomposition.summary import findings, published_findings, summarize, summarize_published
+from invariant_bandits.decomposition.summary import findings, published_findings, summarize
 from invariant_bandits.moments.windowed import WindowedMoments
 
 METRICS = ("euclidean", "whitened")
@@ -36,326 +36,7 @@ COVARIANCES = ("auto", "offered", "chosen")
 RECIPES = ("windowed", "published")
 
 
-class Parameters:
-    """What may be chosen before fitting; `InvariantSubspaceDecomposition` says what each parameter means."""
-
-    def __init__(
-        self,
-        *,
-        metric: str = "euclidean",
-        covariances: str = "auto",
-        component: str = "within-window",
-        alpha: float = 0.002,
-        block_alpha: float = 0.002,
-        invariant_dim: int | None = None,
-        blocks: Sequence[Any] | None = None,
-        split: Split | None = None,
-        feature_names: Sequence[str] | None = None,
-        recipe: str = "windowed",
-    ) -> None:
-        self.metric = metric
-        self.covariances = covariances
-        self.component = component
-        self.alpha = alpha
-        self.block_alpha = block_alpha
-        self.invariant_dim = invariant_dim
-        self.blocks = blocks
-        self.split = split
-        self.feature_names = feature_names
-        self.recipe = recipe
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters by name."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set constructor parameters by name."""
-        allowed = self._parameter_names()
-        for name in params:
-            one_of("parameter", name, allowed)
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        given = {name: value for name, value in self.get_params().items() if value is not defaults[name].default}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
-
-    def names(self, dim: int) -> list[str]:
-        """The feature names, or x0, x1, … where none were given."""
-        if self.feature_names is None:
-            return [f"x{index}" for index in range(dim)]
-        return [str(name) for name in self.feature_names]
-
-
-def check_windowed(given: Parameters, moments: WindowedMoments) -> None:
-    """Raise InputError unless the parameters fit each other and the moments."""
-    one_of("metric", given.metric, METRICS)
-    one_of("covariances", given.covariances, COVARIANCES)
-    one_of("component", given.component, COMPONENTS)
-    probability("alpha", given.alpha)
-    probability("block_alpha", given.block_alpha)
-    if given.covariances == "offered" and moments.offered is None:
-        raise InputError("covariances='offered' needs the offered actions, but the moments hold chosen ones only")
-    p = moments.dim
-    if given.invariant_dim is not None and whole_number("invariant_dim", given.invariant_dim, 0) > p:
-        raise InputError(f"invariant_dim must be at most the number of features, {p}, got {given.invariant_dim}")
-    if given.split is not None:
-        _check_split(given, p)
-    if (given.split is not None or given.blocks is not None) and given.metric != "euclidean":
-        raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
-    _check_names(given, p)
-    if given.blocks is not None:
-        block_bases(given.blocks, p)
-
-
-def check_published(given: Parameters, p: int) -> None:
-    """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in it."""
-    one_of("metric with recipe='published'", given.metric, ("euclidean",))
-    one_of("covariances with recipe='published'", given.covariances, ("auto", "chosen"))
-    for name in ("invariant_dim", "blocks", "split"):
-        if getattr(given, name) is not None:
-            raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from the rows")
-    _check_names(given, p)
-
-
-def _check_split(given: Parameters, p: int) -> None:
-    if given.blocks is not None or given.invariant_dim is not None:
-        raise InputError("split fixes everything: give it without blocks and invariant_dim")
-    if not isinstance(given.split, Split):
-        raise InputError(f"split must be a Split, got {type(given.split).__name__}")
-    if given.split.dim != p:
-        raise InputError(f"split must have dim {p}, got {given.split.dim}")
-
-
-def _check_names(given: Parameters, p: int) -> None:
-    if given.feature_names is not None and len(given.feature_names) != p:
-        raise InputError(f"feature_names must have {p} entries, got {len(given.feature_names)}")
-
-
-def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
-    """Blocks given as groups of feature indices or as (p, d) bases, checked to fill R^p orthonormally."""
-    if not isinstance(blocks, Sequence | np.ndarray):
-        raise InputError(f"blocks must be a sequence of blocks, got {blocks!r}")
-    bases = []
-    for block in blocks:
-        array = np.asarray(block)
-        if array.ndim == 2:
-            bases.append(finite_array("blocks", array, (p, "d")))
-        elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
-            bases.append(np.eye(p)[:, array])
-        else:
-            raise InputError(f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}")
-    joint = np.hstack(bases) if bases else np.zeros((p, 0))
-    if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
-        raise InputError(
-            f"blocks must name each of the {p} features exactly once, or be orthonormal bases that fill R^{p}"
-        )
-    return bases
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureCovariances:
-    """Whose covariances reveal the basis, and how much they may be trusted.
-
-    Attributes
-    ----------
-    used : "offered" or "chosen"
-        Whose features they are of.
-    stack : array, shape (m, p, p)
-        One covariance per window.
-    sizes : array, shape (m,)
-        How many independent Gaussian rows each is worth.
-    tails : array, shape (m,)
-        Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
-    singular : mapping of int to array, shape (p, r)
-        Roots of the singular ones among them, by window (`singular_roots`).
-    """
-
-    used: str
-    stack: Array
-    sizes: Array
-    tails: Array
-    singular: dict[int, Array]
-
-    @classmethod
-    def of(cls, moments: WindowedMoments, asked: str, singular: dict[int, Array]) -> FeatureCovariances:
-        """Those of the offered actions where there are any and not only chosen ones are `asked` for.
-
-        singular: the `singular_roots` of the chosen actions.
-        """
-        p = moments.dim
-        if moments.offered is None or asked == "chosen":
-            source, used, rows = moments.chosen, "chosen", moments.chosen.count
-        else:
-            source, used, rows = moments.offered, "offered", moments.offered.independent_rows(moments.counts)
-            singular = singular_roots(source, p)
-        tails = source.tail_weight(p)
-        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
-        return cls(used, stack, rows / np.maximum(1.0, tails), tails, singular)
-
-    def turned(self, change: Array, counts: Array) -> tuple[Array, Array, Array | None]:
-        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds the blocks.
-
-        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the directions
-        in which each does not vary, None if there are none.
-        """
-        p = self.stack.shape[1]
-        enough = counts >= p + 2
-        covariances = floored(change @ self.stack[enough] @ change.T)
-        turned = {window: change @ root for window, root in self.singular.items() if enough[window]}
-        unseen = unseen_directions(turned, len(counts), p)[enough] if turned else None
-        return covariances, self.sizes[enough], unseen
-
-
-@dataclass(frozen=True, eq=False)
-class WindowedFit:
-    """What the recipe finds.
-
-    Attributes
-    ----------
-    split : Split
-        Invariant and residual part.
-    component : array, shape (p,)
-        β̂_inv, in rewards per unit of each feature.
-    component_covariance : array, shape (p, p)
-        Its sampling covariance.
-    basis : array, shape (p, p)
-        Columns are the found directions, invariant ones first.
-    blocks : list of arrays of int, shape (d,)
-        For each block its columns of the basis.
-    varies : array of bool, shape (blocks,)
-        The verdict on each block.
-    log_p_values : array, shape (blocks,)
-        Logarithm of the p-value of constant coefficients.
-    testable : array of bool, shape (blocks,)
-        Whether at least two windows inform every direction of a block.
-    paths : CoefficientPaths
-        Least squares in every window.
-    window_noise : array, shape (m,)
-        Its noise variances.
-    noise_scale : float
-        Standard deviation of the noise over all windows.
-    covariances : FeatureCovariances
-        What the basis was found from.
-    min_eigenvalue : float
-        λ0 of Assumption 2.
-    converged : bool
-        Whether the search for the basis has converged.
-    """
-
-    split: Split
-    component: Array
-    component_covariance: Array
-    basis: Array
-    blocks: list[Columns]
-    varies: np.ndarray[Any, Any]
-    log_p_values: Array
-    testable: np.ndarray[Any, Any]
-    paths: CoefficientPaths
-    window_noise: Array
-    noise_scale: float
-    covariances: FeatureCovariances
-    min_eigenvalue: float
-    converged: bool
-
-
-def windowed_decomposition(original: WindowedMoments, given: Parameters) -> WindowedFit:
-    """Split and component from moments that have been checked, as the parameters ask."""
-    p = original.dim
-    singular = singular_roots(original.chosen, p)
-    observed = FeatureCovariances.of(original, given.covariances, singular)
-    whitened = given.metric == "whitened"
-    change = _whitening(observed.stack.mean(axis=0)) if whitened else np.eye(p)
-    moments = original.transformed(change) if whitened else original
-    covariances, sizes, unseen = observed.turned(change, original.counts)
-    blocks, converged = _blocks(given, covariances, sizes, unseen)
-    directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
-    own, own_noise = window_paths(original, directions, singular=singular)
-    if not whitened:
-        paths = own
-    else:
-        paths = own.along(np.linalg.inv(change)) if singular else window_paths(moments, singular={})[0]
-    result = _judged(given, blocks, paths, covariances, sizes)
-    invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
-    mean, covariance = component_along(invariant, moments, paths, given.component)
-
-    freedom = window_freedom(original, singular)
-    return WindowedFit(
-        split=_oblique_split(change.T @ residual) if whitened else Split(invariant, residual),
-        component=change.T @ invariant @ mean,
-        component_covariance=change.T @ invariant @ covariance @ invariant.T @ change,
-        basis=change.T @ np.hstack([invariant, residual]),
-        blocks=np.split(np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1]),
-        varies=np.array(result.varies, dtype=bool),
-        log_p_values=np.array([test.log_p for test in result.tests]),
-        testable=np.array([test.possible for test in result.tests], dtype=bool),
-        paths=own,
-        window_noise=own_noise,
-        noise_scale=float(np.sqrt(freedom @ own_noise / freedom.sum())),
-        covariances=observed,
-        min_eigenvalue=float(np.linalg.eigvalsh(original.second_moment() / original.rounds)[0]),
-        converged=converged,
-    )
-
-
-def _blocks(given: Parameters, covariances: Array, sizes: Array, unseen: Array | None) -> tuple[list[Array], bool]:
-    """Bases (p, d) of the blocks, and whether the search for them has converged; what is given is kept."""
-    if given.split is not None:
-        return [np.asarray(part) for part in (given.split.invariant, given.split.residual)], True
-    if given.blocks is not None:
-        return block_bases(given.blocks, covariances.shape[1]), True
-    found = find_blocks(covariances, sizes, alpha=given.block_alpha, unseen=unseen)
-    return [found.basis[:, columns] for columns in found.blocks], found.converged
-
-
-def _judged(
-    given: Parameters, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
-) -> InvarianceResult:
-    """The blocks with their verdicts; those of a given split are known, and the tests are told, not heeded."""
-    if given.split is not None:
-        kept = [(part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]]
-        tests = [constancy_test(paths.along(part)) for part, _ in kept]
-        return InvarianceResult([part for part, _ in kept], [varies for _, varies in kept], tests)
-    return select_invariant(
-        blocks,
-        paths,
-        covariances,
-        sizes,
-        alpha=given.alpha,
-        invariant_dim=given.invariant_dim,
-        refine=given.blocks is None,
-    )
-
-
-def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
-    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact here."""
-    blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
-    if not blocks:
-        return np.zeros((p, 0))
-    left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
-    return np.asarray(left @ right)
-
-
-def _whitening(covariance: Array) -> Array:
-    """A matrix T (p, p) with T S Tᵀ = I; features get unit variance first, so that units cost no digits."""
-    scale = np.sqrt(np.diagonal(covariance))
-    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
-
-
-def _oblique_split(residual: Array) -> Split:
-    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be orthogonal."""
-    p, dim = residual.shape
-    return Split.from_residual(residual) if dim < p else Split(np.zeros((p, 0)), np.eye(p))
-
-
-class InvariantSubspaceDecomposition(Parameters):
+class InvariantSubspaceDecomposition:
     """Learn from logs which directions of the reward model never change.
 
     Parameters
@@ -455,14 +136,11 @@ class InvariantSubspaceDecomposition(Parameters):
     basis_: Array
     blocks_: list[np.ndarray[Any, Any]]
     varies_: np.ndarray[Any, Any]
-    p_values_: Array
     log_p_values_: Array
     testable_: np.ndarray[Any, Any]
     statistics_: Array
     threshold_: float
     paths_: CoefficientPaths
-    coefficients_: Array
-    coefficient_covariances_: Array
     window_noise_: Array
     window_covariances_: Array
     tail_weights_: Array
@@ -474,6 +152,99 @@ class InvariantSubspaceDecomposition(Parameters):
     rounds_: int
     windows_: int
     n_features_in_: int
+
+    def __init__(
+        self,
+        *,
+        metric: str = "euclidean",
+        covariances: str = "auto",
+        component: str = "within-window",
+        alpha: float = 0.002,
+        block_alpha: float = 0.002,
+        invariant_dim: int | None = None,
+        blocks: Sequence[Any] | None = None,
+        split: Split | None = None,
+        feature_names: Sequence[str] | None = None,
+        recipe: str = "windowed",
+    ) -> None:
+        self.metric = metric
+        self.covariances = covariances
+        self.component = component
+        self.alpha = alpha
+        self.block_alpha = block_alpha
+        self.invariant_dim = invariant_dim
+        self.blocks = blocks
+        self.split = split
+        self.feature_names = feature_names
+        self.recipe = recipe
+
+    # -- parameters --
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's parameters by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set constructor parameters by name."""
+        allowed = list(self.get_params())
+        for name in params:
+            one_of("parameter", name, allowed)
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = {name: value for name, value in self.get_params().items() if value is not defaults[name].default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def names(self, dim: int) -> list[str]:
+        """The feature names, or x0, x1, … where none were given."""
+        if self.feature_names is None:
+            return [f"x{index}" for index in range(dim)]
+        return [str(name) for name in self.feature_names]
+
+    def _check_windowed(self, moments: WindowedMoments) -> None:
+        """Raise InputError unless the parameters fit each other and the moments."""
+        one_of("metric", self.metric, METRICS)
+        one_of("covariances", self.covariances, COVARIANCES)
+        one_of("component", self.component, COMPONENTS)
+        probability("alpha", self.alpha)
+        probability("block_alpha", self.block_alpha)
+        if self.covariances == "offered" and moments.offered is None:
+            raise InputError("covariances='offered' needs the offered actions, but the moments hold chosen ones only")
+        p = moments.dim
+        if self.invariant_dim is not None and whole_number("invariant_dim", self.invariant_dim, 0) > p:
+            raise InputError(f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}")
+        if self.split is not None:
+            self._check_split(p)
+        if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
+            raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
+        self._check_names(p)
+        if self.blocks is not None:
+            block_bases(self.blocks, p)
+        check_estimable(moments, self.names(p), use_offered=self.covariances != "chosen")
+
+    def _check_split(self, p: int) -> None:
+        if self.blocks is not None or self.invariant_dim is not None:
+            raise InputError("split fixes everything: give it without blocks and invariant_dim")
+        if not isinstance(self.split, Split):
+            raise InputError(f"split must be a Split, got {type(self.split).__name__}")
+        if self.split.dim != p:
+            raise InputError(f"split must have dim {p}, got {self.split.dim}")
+
+    def _check_names(self, p: int) -> None:
+        if self.feature_names is not None and len(self.feature_names) != p:
+            raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
+
+    def _check_published(self, p: int) -> None:
+        """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in it."""
+        one_of("metric with recipe='published'", self.metric, ("euclidean",))
+        one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
+        for name in ("invariant_dim", "blocks", "split"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from the rows")
+        self._check_names(p)
 
     # -- fitting --
 
@@ -503,23 +274,72 @@ class InvariantSubspaceDecomposition(Parameters):
         if one_of("recipe", self.recipe, RECIPES) == "published":
             fitted._fit_published(moments, rewards, others)
         else:
-            fitted._fit_windowed(moments, rewards, others)
+            fitted._fit_windowed(_moments_of(moments, rewards, others))
         vars(self).clear()
         vars(self).update(vars(fitted))
         return self
 
-    def _fit_windowed(self, given: Any, rewards: Any, others: dict[str, Any]) -> None:
-        moments = _moments_of(given, rewards, others)
-        check_windowed(self, moments)
-        check_estimable(moments, self.names(moments.dim), use_offered=self.covariances != "chosen")
-        found = windowed_decomposition(moments, self)
-        self._take(found, moments)
-        self.p_values_, self.log_p_values_ = np.exp(found.log_p_values), found.log_p_values
-        self.testable_ = found.testable
-        self.window_covariances_, self.tail_weights_ = found.covariances.stack, found.covariances.tails
-        self.covariances_used_, self.recipe_used_ = found.covariances.used, "windowed"
-        self.rounds_ = moments.rounds
+    def _fit_windowed(self, moments: WindowedMoments) -> None:
+        self._check_windowed(moments)
+        p, singular = moments.dim, singular_roots(moments.chosen, moments.dim)
+        observed = FeatureCovariances.of(moments, self.covariances, singular)
+        whitened = self.metric == "whitened"
+        change = _whitening(observed.stack.mean(axis=0)) if whitened else np.eye(p)
+        turned = moments.transformed(change) if whitened else moments
+        covariances, sizes, unseen = observed.transform(change, moments.counts)
+        blocks = self._blocks(covariances, sizes, unseen)
+        directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
+        paths, noise = window_paths(moments, directions, singular=singular)
+        self.paths_, self.window_noise_ = paths, noise
+        if whitened:
+            paths = paths.along(np.linalg.inv(change)) if singular else window_paths(turned, singular={})[0]
+        result = self._judge(blocks, paths, covariances, sizes)
+        invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
+        mean, covariance = component_along(invariant, turned, paths, self.component)
+        self.split_ = _oblique_split(change.T @ residual) if whitened else Split(invariant, residual)
+        self.component_ = change.T @ invariant @ mean
+        self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
+        self.basis_ = change.T @ np.hstack([invariant, residual])
+        self.blocks_ = np.split(np.arange(p), np.cumsum([block.shape[1] for block in result.blocks])[:-1])
+        self.varies_ = np.array(result.varies, dtype=bool)
+        self.log_p_values_ = np.array([test.log_p for test in result.tests])
+        self.testable_ = np.array([test.possible for test in result.tests], dtype=bool)
+        freedom = window_freedom(moments, singular)
+        self.noise_scale_ = float(np.sqrt(freedom @ noise / freedom.sum()))
+        self.window_covariances_, self.tail_weights_ = observed.stack, observed.tails
+        self.min_eigenvalue_ = float(np.linalg.eigvalsh(moments.second_moment() / moments.rounds)[0])
+        self.covariances_used_, self.recipe_used_, self.rounds_ = observed.used, "windowed", moments.rounds
+        self.n_features_in_, self.windows_ = p, moments.windows
         self.findings_ = findings(self, moments)
+
+    def _blocks(self, covariances: Array, sizes: Array, unseen: Array | None) -> list[Array]:
+        """Bases (p, d) of the blocks: the given ones, or what the covariances show."""
+        self.converged_ = True
+        if self.split is not None:
+            return [np.asarray(part) for part in (self.split.invariant, self.split.residual)]
+        if self.blocks is not None:
+            return block_bases(self.blocks, covariances.shape[1])
+        structure = find_blocks(covariances, sizes, alpha=self.block_alpha, unseen=unseen)
+        self.converged_ = structure.converged
+        return [structure.basis[:, columns] for columns in structure.blocks]
+
+    def _judge(
+        self, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
+    ) -> InvarianceResult:
+        """The blocks with their verdicts; those of a given split are known, and its tests are only reported."""
+        if self.split is not None:
+            parts = [(part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]]
+            tests = [constancy_test(paths.along(part)) for part, _ in parts]
+            return InvarianceResult([part for part, _ in parts], [varies for _, varies in parts], tests)
+        return select_invariant(
+            blocks,
+            paths,
+            covariances,
+            sizes,
+            alpha=self.alpha,
+            invariant_dim=self.invariant_dim,
+            refine=self.blocks is None,
+        )
 
     def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> None:
         if isinstance(features, WindowedMoments) or rewards is None:
@@ -534,27 +354,31 @@ class InvariantSubspaceDecomposition(Parameters):
             )
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
-        check_published(self, p)
-        found = published_decomposition(features, rewards, names=self.names(p))
-        self._take(found, found.moments)
-        self.statistics_, self.threshold_ = found.statistics, found.threshold
-        self.window_covariances_ = found.moments.chosen.covariance()[:, :p, :p]
+        self._check_published(p)
+        result = published_decomposition(features, rewards, names=self.names(p))
+        for field in fields(result):
+            setattr(self, f"{field.name}_", getattr(result, field.name))
+        self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
         self.covariances_used_, self.recipe_used_ = "chosen", "published"
-        self.rounds_ = found.rounds
-        self.findings_ = published_findings(self, found.moments)
-
-    def _take(self, found: WindowedFit | PublishedFit, moments: WindowedMoments) -> None:
-        """The attributes that every recipe gives."""
-        self.split_, self.basis_ = found.split, found.basis
-        self.blocks_, self.varies_ = list(found.blocks), found.varies
-        self.component_, self.component_covariance_ = found.component, found.component_covariance
-        self.paths_ = found.paths
-        self.coefficients_, self.coefficient_covariances_ = found.paths.coefficients, found.paths.covariances
-        self.noise_scale_, self.window_noise_ = found.noise_scale, found.window_noise
-        self.min_eigenvalue_, self.converged_ = found.min_eigenvalue, found.converged
-        self.n_features_in_, self.windows_ = moments.dim, moments.windows
+        self.n_features_in_, self.windows_ = p, result.moments.windows
+        self.findings_ = published_findings(self, result.moments)
 
     # -- using --
+
+    @property
+    def coefficients_(self) -> Array:
+        """Least squares in each window (m, p)."""
+        return self.paths_.coefficients
+
+    @property
+    def coefficient_covariances_(self) -> Array:
+        """Their sampling covariances (m, p, p)."""
+        return self.paths_.covariances
+
+    @property
+    def p_values_(self) -> Array:
+        """p-values of constant coefficients, by block."""
+        return np.asarray(np.exp(self.log_p_values_))
 
     @property
     def feature_stability_(self) -> Array:
@@ -608,7 +432,7 @@ class InvariantSubspaceDecomposition(Parameters):
     def summary(self) -> str:
         """A table for people: blocks, verdicts, evidence, and what to be careful about."""
         self._check_fitted()
-        return summarize_published(self) if self.recipe_used_ == "published" else summarize(self)
+        return summarize(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "split_")
@@ -627,3 +451,100 @@ def _moments_of(given: Any, rewards: Any, others: dict[str, Any]) -> WindowedMom
     if rewards is not None or any(value is not None for value in others.values()):
         raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
     return given
+
+
+def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
+    """Blocks given as groups of feature indices or as (p, d) bases, checked to fill R^p orthonormally."""
+    if not isinstance(blocks, Sequence | np.ndarray):
+        raise InputError(f"blocks must be a sequence of blocks, got {blocks!r}")
+    bases = []
+    for block in blocks:
+        array = np.asarray(block)
+        if array.ndim == 2:
+            bases.append(finite_array("blocks", array, (p, "d")))
+        elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
+            bases.append(np.eye(p)[:, array])
+        else:
+            raise InputError(f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}")
+    joint = np.hstack(bases) if bases else np.zeros((p, 0))
+    if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
+        raise InputError(
+            f"blocks must name each of the {p} features exactly once, or be orthonormal bases that fill R^{p}"
+        )
+    return bases
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureCovariances:
+    """Whose covariances reveal the basis, and how much they may be trusted.
+
+    Attributes
+    ----------
+    used : "offered" or "chosen"
+        Whose features they are of.
+    stack : array, shape (m, p, p)
+        One covariance per window.
+    sizes : array, shape (m,)
+        How many independent Gaussian rows each is worth.
+    tails : array, shape (m,)
+        Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
+    singular : mapping of int to array, shape (p, r)
+        Roots of the singular ones among them, by window (`singular_roots`).
+    """
+
+    used: str
+    stack: Array
+    sizes: Array
+    tails: Array
+    singular: dict[int, Array]
+
+    @classmethod
+    def of(cls, moments: WindowedMoments, asked: str, singular: dict[int, Array]) -> FeatureCovariances:
+        """Those of the offered actions where there are any and not only chosen ones are `asked` for.
+
+        singular: the `singular_roots` of the chosen actions.
+        """
+        p = moments.dim
+        if moments.offered is None or asked == "chosen":
+            source, used, rows = moments.chosen, "chosen", moments.chosen.count
+        else:
+            source, used, rows = moments.offered, "offered", moments.offered.independent_rows(moments.counts)
+            singular = singular_roots(source, p)
+        tails = source.tail_weight(p)
+        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
+        return cls(used, stack, rows / np.maximum(1.0, tails), tails, singular)
+
+    def transform(self, change: Array, counts: Array) -> tuple[Array, Array, Array | None]:
+        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds the blocks.
+
+        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the directions
+        in which each does not vary, None if there are none.
+        """
+        p = self.stack.shape[1]
+        enough = counts >= p + 2
+        covariances = floored(change @ self.stack[enough] @ change.T)
+        turned = {window: change @ root for window, root in self.singular.items() if enough[window]}
+        unseen = unseen_directions(turned, len(counts), p)[enough] if turned else None
+        return covariances, self.sizes[enough], unseen
+
+
+def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
+    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact here."""
+    blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
+    if not blocks:
+        return np.zeros((p, 0))
+    left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
+    return np.asarray(left @ right)
+
+
+def _whitening(covariance: Array) -> Array:
+    """A matrix T (p, p) with T S Tᵀ = I; features get unit variance first, so that units cost no digits."""
+    scale = np.sqrt(np.diagonal(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
+
+
+def _oblique_split(residual: Array) -> Split:
+    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be orthogonal."""
+    p, dim = residual.shape
+    return Split.from_residual(residual) if dim < p else Split(np.zeros((p, 0)), np.eye(p))

@@ -137,8 +137,7 @@ def inverse(A: Any) -> Any:
             for j in range(i + 1):
                 out[i, j] += weight * T[k, j]
     for i in range(size):
-        for j in range(i):
-            out[j, i] = out[i, j]
+        out[:i, i] = out[i, :i]
     return out
 
 
@@ -156,10 +155,7 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
     for k in range(len(L)):
         for a in range(q):
             for b in range(a + 1):
-                weight = L[k, a, b]
-                for c in range(s):
-                    for d in range(s):
-                        K[a * s + c, b * s + d] += weight * R[k, c, d]
+                K[a * s : (a + 1) * s, b * s : (b + 1) * s] += L[k, a, b] * R[k]
     for j in range(size):
         K[j, j] += damping
     C = factor(K)
@@ -180,9 +176,8 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
 @njit(cache=True, nogil=True)
 def _inner(A: Any, B: Any) -> float:
     total = 0.0
-    for a in range(A.shape[0]):
-        for b in range(A.shape[1]):
-            total += A[a, b] * B[a, b]
+    for a, b in np.ndindex(A.shape):
+        total += A[a, b] * B[a, b]
     return total
 
 
@@ -195,58 +190,35 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
         for a in range(q):
             for c in range(s):
                 scale[a, c] += L[k, a, a] * R[k, c, c]
-    E, image = np.zeros((q, s)), np.zeros((q, s))
-    rest, z, direction = G.copy(), np.zeros((q, s)), np.zeros((q, s))
+    E = np.zeros((q, s))
+    rest, direction = G.copy(), np.zeros((q, s))
     old, goal = 0.0, 0.0
     for iteration in range(100):
-        for a in range(q):
-            for c in range(s):
-                z[a, c] = rest[a, c] / scale[a, c]
+        z = rest / scale
         new = _inner(rest, z)
         if iteration == 0:
             goal = 1e-8 * new
         elif new <= goal:
             break
         keep = new / old if iteration > 0 else 0.0
-        for a in range(q):
-            for c in range(s):
-                direction[a, c] = z[a, c] + keep * direction[a, c]
-                image[a, c] = damping * direction[a, c]
+        direction = z + keep * direction
+        image = damping * direction
         for k in range(len(L)):
-            term = product(product(L[k], direction), R[k])
-            for a in range(q):
-                for c in range(s):
-                    image[a, c] += term[a, c]
+            image += product(product(L[k], direction), R[k])
         curvature = _inner(direction, image)
         if curvature <= 0.0:
             break
         step = new / curvature
-        for a in range(q):
-            for c in range(s):
-                E[a, c] += step * direction[a, c]
-                rest[a, c] -= step * image[a, c]
+        E += step * direction
+        rest -= step * image
         old = new
     return E
 
 
 @njit(cache=True, nogil=True)
-def picked(M: Any, rows: Any, columns: Any) -> Any:
-    """M[rows][:, columns] as a new array."""
-    out = np.empty((len(rows), len(columns)))
-    for a in range(len(rows)):
-        for b in range(len(columns)):
-            out[a, b] = M[rows[a], columns[b]]
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _joined(first: Any, second: Any) -> Any:
-    both = np.empty(len(first) + len(second), dtype=np.int64)
-    for a in range(len(first)):
-        both[a] = first[a]
-    for b in range(len(second)):
-        both[len(first) + b] = second[b]
-    return both
+def submatrix(M: Any, rows: Any, columns: Any) -> Any:
+    """The entries of M in these rows and columns, as a new array."""
+    return M[rows][:, columns]
 
 
 @njit(cache=True, nogil=True)
@@ -264,11 +236,11 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
 
     Twice the log-likelihood ratio of "the groups are uncorrelated in every window"; zero where they are.
     """
-    both = _joined(first, second)
+    both = np.concatenate((first, second))
     total = 0.0
     for i in range(len(S)):
-        separate = _log_determinant(picked(S[i], first, first)) + _log_determinant(picked(S[i], second, second))
-        total += n[i] * (separate - _log_determinant(picked(S[i], both, both)))
+        separate = _log_determinant(submatrix(S[i], first, first)) + _log_determinant(submatrix(S[i], second, second))
+        total += n[i] * (separate - _log_determinant(submatrix(S[i], both, both)))
     return total
 
 
@@ -284,23 +256,15 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     L = np.zeros((2 * m + 1, q, q))
     R = np.zeros((2 * m + 1, s, s))
     for i in range(m):
-        A = picked(S[i], first, first)
-        B = picked(S[i], second, second)
-        C = picked(S[i], first, second)
+        A = submatrix(S[i], first, first)
+        B = submatrix(S[i], second, second)
+        C = submatrix(S[i], first, second)
         Ai, Bi = inverse(A), inverse(B)
-        right, left = product(C, Bi), product(Ai, C)
-        for a in range(q):
-            L[2 * m, a, a] -= 2.0 * n[i]
-            for b in range(s):
-                G[a, b] += n[i] * (right[a, b] - left[a, b])
-            for b in range(q):
-                L[2 * i, a, b] = n[i] * A[a, b]
-                L[2 * i + 1, a, b] = n[i] * Ai[a, b]
-        for a in range(s):
-            R[2 * m, a, a] = 1.0
-            for b in range(s):
-                R[2 * i, a, b] = Bi[a, b]
-                R[2 * i + 1, a, b] = B[a, b]
+        G += n[i] * (product(C, Bi) - product(Ai, C))
+        L[2 * i], L[2 * i + 1] = n[i] * A, n[i] * Ai
+        R[2 * i], R[2 * i + 1] = Bi, B
+        L[2 * m] -= 2.0 * n[i] * np.eye(q)
+    R[2 * m] = np.eye(s)
     return G, L, R
 
 
@@ -311,49 +275,22 @@ def cayley(E: Any) -> Any:
     With F = E/2, M = (I + FFᵀ)⁻¹ and N = (I + FᵀF)⁻¹ it is [[2M − I, 2MF], [−2FᵀM, 2N − I]].
     """
     q, s = E.shape
-    F, Ft = np.empty((q, s)), np.empty((s, q))
-    for a in range(q):
-        for b in range(s):
-            F[a, b] = Ft[b, a] = 0.5 * E[a, b]
-    left, right = product(F, Ft), product(Ft, F)
-    for a in range(q):
-        left[a, a] += 1.0
-    for b in range(s):
-        right[b, b] += 1.0
-    M, N = inverse(left), inverse(right)
+    F = 0.5 * E
+    Ft = np.ascontiguousarray(F.T)
+    M, N = inverse(product(F, Ft) + np.eye(q)), inverse(product(Ft, F) + np.eye(s))
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
-    for a in range(q):
-        for b in range(q):
-            Q[a, b] = 2.0 * M[a, b]
-        for b in range(s):
-            Q[a, q + b] = 2.0 * corner[a, b]
-            Q[q + b, a] = -2.0 * corner[a, b]
-    for a in range(s):
-        for b in range(s):
-            Q[q + a, q + b] = 2.0 * N[a, b]
-    for a in range(q + s):
-        Q[a, a] -= 1.0
-    return Q
+    Q[:q, :q], Q[q:, q:] = 2.0 * M, 2.0 * N
+    Q[:q, q:], Q[q:, :q] = 2.0 * corner, -2.0 * corner.T
+    return Q - np.eye(q + s)
 
 
 @njit(cache=True, nogil=True)
 def _rotate(M: Any, both: Any, Q: Any, rows: bool) -> None:
     """M[:, both] ← M[:, both] Q in place, and with `rows` M[both] ← Qᵀ M[both] after it."""
-    k, p = len(both), len(M)
-    turned = product(picked(M, np.arange(p), both), Q)
-    for a in range(p):
-        for b in range(k):
-            M[a, both[b]] = turned[a, b]
-    if not rows:
-        return
-    for b in range(p):
-        for a in range(k):
-            turned[b, a] = M[both[a], b]
-    turned = product(turned, Q)
-    for b in range(p):
-        for a in range(k):
-            M[both[a], b] = turned[b, a]
+    M[:, both] = product(M[:, both], Q)
+    if rows:
+        M[both] = product(np.ascontiguousarray(M[both].T), Q).T
 
 
 @njit(cache=True, nogil=True)
@@ -362,7 +299,7 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
 
     Size 0 means that no step did.
     """
-    both = _joined(first, second)
+    both = np.concatenate((first, second))
     k = len(both)
     head, tail, every = np.arange(len(first)), np.arange(len(first), k), np.arange(k)
     trial = np.empty((len(S), k, k))
@@ -370,16 +307,11 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
-            turned = picked(S[i], both, both)
-            _rotate(turned, every, Q, True)
-            for a in range(k):
-                for b in range(k):
-                    trial[i, a, b] = turned[a, b]
+            trial[i] = submatrix(S[i], both, both)
+            _rotate(trial[i], every, Q, True)
         if dependence(trial, n, head, tail) <= before:
             return Q, np.sqrt(_inner(E, E))
-        for a in range(E.shape[0]):
-            for b in range(E.shape[1]):
-                E[a, b] *= 0.5
+        E *= 0.5
     return cayley(E), 0.0
 
 
@@ -391,9 +323,7 @@ def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, 
     halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
     """
     blocks = len(starts) - 1
-    rows = 0.0
-    for i in range(len(n)):
-        rows += n[i]
+    rows = n.sum()
     largest = 0.0
     for _ in range(most):
         largest = 0.0
@@ -406,13 +336,10 @@ def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, 
                 size = np.sqrt(_inner(E, E))
                 if size < 0.1 * tolerance:
                     continue
-                shrink = -min(1.0, 0.5 / size)
-                for a in range(len(first)):
-                    for b in range(len(second)):
-                        E[a, b] *= shrink
+                E *= -min(1.0, 0.5 / size)
                 Q, step = _improving_rotation(S, n, first, second, E)
                 if step > 0.0:
-                    both = _joined(first, second)
+                    both = np.concatenate((first, second))
                     for i in range(len(S)):
                         _rotate(S[i], both, Q, True)
                     _rotate(U, both, Q, False)
@@ -514,18 +441,14 @@ def random_effects(windows: Windows, effects: Effects, iterations: int) -> None:
         for i in range(m):
             A = precision[i]
             if regular[i]:
-                for a in range(p):
-                    for b in range(p):
-                        A[a, b] = H[i, a, b]
-                    A[a, a] += drift[a]
+                A[:] = H[i] + np.diag(drift)
                 _invert(A)
             else:
                 _information(roots[partial], drift, A)
                 partial += 1
-            for a in range(p):
-                for b in range(p):
-                    covariance[a, b] += A[a, b]
-                    weighted[a] += A[a, b] * g[i, b]
+            covariance += A
+            for a, b in np.ndindex(A.shape):
+                weighted[a] += A[a, b] * g[i, b]
         _invert(covariance)
         for a in range(p):
             mean[a] = 0.0

@@ -18,43 +18,40 @@ SELECTIVE_SHIFT = 0.1
 HEAVY_TAILS = 1.5
 ROUNDS_PER_FEATURE = 5
 LEAST_LEVERAGE = 1e-9
-MOST_NAMED, MOST_SILENCES = 4, 8
+MOST_NAMED, MOST_NOTES = 4, 8
 SEEN, INVOLVED = 1e-6, 1e-4
 """Of features scaled to one size: directions that a window sees, and features that are part of one it does not see."""
 
 
 def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
     """Reasons for care, in words; empty when there are none."""
-    found = []
+    notes = []
     p = moments.dim
     if fit.covariances_used_ == "chosen":
-        found = _selection_finding(moments)
-        if not found and moments.offered is None:
-            found.append("the log has chosen actions only; offered actions would give a more accurate basis")
+        notes = _selection_finding(moments)
+        if not notes and moments.offered is None:
+            notes.append("the log has chosen actions only; offered actions would give a more accurate basis")
     fewest = int(moments.counts.min())
     if fewest < ROUNDS_PER_FEATURE * p:
-        found.append(f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better")
+        notes.append(f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better")
     if float(fit.tail_weights_.mean()) > HEAVY_TAILS:
-        found.append(
+        notes.append(
             f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
             " the tests allow for it, extreme rows still weigh much"
         )
-    found += exactness_findings(fit.noise_scale_**2, moments)
-    found += silence_findings(fit.paths_, fit.names(p), moments.counts)
+    notes += exactness_findings(fit.noise_scale_**2, moments)
+    notes += partial_findings(fit.paths_, fit.names(p), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
-        found.append(
+        notes.append(
             f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some direction of it;"
             " it counts as varying"
         )
-    undecided = np.flatnonzero(
-        fit.testable_
-        & (fit.log_p_values_ > np.log(0.01 * fit.alpha / len(fit.blocks_)))
-        & (fit.log_p_values_ < np.log(0.05))
-    )
+    lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
+    undecided = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
     if len(undecided):
-        found.append(f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying")
-    return found + _convergence_finding(fit)
+        notes.append(f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying")
+    return notes + _convergence_finding(fit)
 
 
 def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
@@ -71,41 +68,38 @@ def exactness_findings(noise_variance: float, moments: WindowedMoments, *, level
     ]
 
 
-def silence_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:
-    """What each window is silent about, in words; counts (m,): how many rounds each has."""
-    silent = silent_features(paths)
-    found = []
-    short = int((counts < len(names) + 2).sum())
+def partial_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:
+    """Which coefficients windows do not inform, in words; counts (m,): how many rounds each has."""
+    p, uninformed, notes = len(names), uninformed_features(paths), []
+    short = int((counts < p + 2).sum())
     if short:
-        found.append(f"{short} of {len(silent)} windows have fewer than {len(names) + 2} rounds: they tell little")
+        notes.append(f"{short} of {len(counts)} windows have fewer than {p + 2} rounds: they tell little")
     by_features: dict[tuple[int, ...], list[int]] = {}
-    for window, unknown in enumerate(silent):
-        if unknown.any() and counts[window] >= len(names) + 2:
-            by_features.setdefault(tuple(np.flatnonzero(unknown)), []).append(window)
-    for features, windows in list(by_features.items())[:MOST_SILENCES]:
+    for window in np.flatnonzero(uninformed.any(axis=1) & (counts >= p + 2)).tolist():
+        by_features.setdefault(tuple(np.flatnonzero(uninformed[window])), []).append(window)
+    for features, windows in list(by_features.items())[:MOST_NOTES]:
         named = ", ".join(names[j] for j in features[:MOST_NAMED])
         more = f" and {len(features) - MOST_NAMED} more" if len(features) > MOST_NAMED else ""
-        named = "single features" if len(features) == len(names) else f"{named}{more}"
+        named = "single features" if len(features) == p else f"{named}{more}"
         which = f"window {_numbers(windows)} does" if len(windows) == 1 else f"windows {_numbers(windows)} do"
-        found.append(f"{which} not tell the coefficients of {named}; the others do")
-    if len(by_features) > MOST_SILENCES:
-        rest = sum(len(windows) for windows in list(by_features.values())[MOST_SILENCES:])
-        found.append(f"{rest} more windows do not tell some coefficients")
-    return found
+        notes.append(f"{which} not tell the coefficients of {named}; the others do")
+    if len(by_features) > MOST_NOTES:
+        rest = sum(len(windows) for windows in list(by_features.values())[MOST_NOTES:])
+        notes.append(f"{rest} more windows do not tell some coefficients")
+    return notes
 
 
-def silent_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
-    """Which coefficients each window cannot tell, because its features do not vary by themselves: (m, p)."""
-    m, p = paths.coefficients.shape
-    silent = np.zeros((m, p), dtype=bool)
+def uninformed_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
+    """Which coefficients each window does not inform, because its features do not vary by themselves: (m, p)."""
+    result = np.zeros(paths.coefficients.shape, dtype=bool)
     if paths.partial is not None:
         for window, root in zip(paths.partial.windows, paths.partial.roots, strict=True):
             size = np.sqrt((root**2).sum(axis=1))
             scaled = root / np.where(size > 0.0, size, 1.0)[:, None]
             left, values, _ = np.linalg.svd(scaled, full_matrices=True)
             rank = int((values > SEEN).sum())
-            silent[window] = np.abs(left[:, rank:]).max(axis=1, initial=0.0) > INVOLVED
-    return silent
+            result[window] = np.abs(left[:, rank:]).max(axis=1, initial=0.0) > INVOLVED
+    return result
 
 
 def _numbers(places: Iterable[int]) -> str:
@@ -114,10 +108,10 @@ def _numbers(places: Iterable[int]) -> str:
 
 def published_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
     """Reasons for care after the published recipe, which has no tests to be in doubt about."""
-    found = _selection_finding(moments)
+    notes = _selection_finding(moments)
     if fit.varies_.all():
-        found.append("nothing counts as invariant: the result is an ordinary linear policy")
-    return found + _convergence_finding(fit)
+        notes.append("nothing counts as invariant: the result is an ordinary linear policy")
+    return notes + _convergence_finding(fit)
 
 
 def _selection_finding(moments: WindowedMoments) -> list[str]:
@@ -187,49 +181,37 @@ def p_value_words(log_p: float) -> str:
 
 
 def summarize(fit: InvariantSubspaceDecomposition) -> str:
-    """The table behind `summary()`."""
-    lines = _heading(fit, "Invariant subspace decomposition", "windows")
-    lines += ["", "  block  dim  verdict   p-value   drift sd   error sd   main features"]
-    for index in range(len(fit.blocks_)):
-        drift, error = block_spread(fit, index)
-        lines.append(
-            f"{_verdict(fit, index)}  {p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
-            f"   {main_features(fit, index)}"
-        )
-    lines += ["", f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"]
-    lines += [f"  note: {finding}" for finding in fit.findings_]
-    return "\n".join(lines)
-
-
-def summarize_published(fit: InvariantSubspaceDecomposition) -> str:
-    """The table behind `summary()` for recipe="published"; overlapping windows give no p-values and no drift sd."""
-    lines = _heading(fit, "Invariant subspace decomposition, published recipe", "overlapping windows")
-    lines += ["", "  block  dim  verdict   statistic   main features"]
-    for index in range(len(fit.blocks_)):
-        lines.append(f"{_verdict(fit, index)}  {fit.statistics_[index]:>9.3g}   {main_features(fit, index)}")
-    lines += [
-        "",
-        f"  statistic: mean |correlation| of rest and prediction; stable below {fit.threshold_:.3g} (cross-validated)",
-        "  no p-values: this recipe does not test",
-    ]
-    lines += [f"  note: {finding}" for finding in fit.findings_]
-    return "\n".join(lines)
-
-
-def _heading(fit: InvariantSubspaceDecomposition, title: str, windows: str) -> list[str]:
-    split = fit.split_
-    return [
-        title,
-        f"  rounds {fit.rounds_:,} in {fit.windows_} {windows}, {split.dim} features,"
+    """The table behind `summary()`; the overlapping windows of recipe="published" give no p-values and no drift sd."""
+    published, split = fit.recipe_used_ == "published", fit.split_
+    columns = "statistic" if published else "p-value   drift sd   error sd"
+    lines = [
+        "Invariant subspace decomposition" + (", published recipe" if published else ""),
+        f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim} features,"
         f" basis from {fit.covariances_used_} actions",
         f"  stable: {split.invariant_dim} of {split.dim} dimensions"
         f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
         f"   λ0 {fit.min_eigenvalue_:.3g}",
+        "",
+        f"  block  dim  verdict   {columns}   main features",
     ]
-
-
-def _verdict(fit: InvariantSubspaceDecomposition, block: int) -> str:
-    return f"  {block + 1:>5}  {len(fit.blocks_[block]):>3}  {'varies' if fit.varies_[block] else 'stable':<8}"
+    for index, block in enumerate(fit.blocks_):
+        if published:
+            evidence = f"{fit.statistics_[index]:>9.3g}"
+        else:
+            drift, error = block_spread(fit, index)
+            evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
+        verdict = "varies" if fit.varies_[index] else "stable"
+        lines.append(f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main_features(fit, index)}")
+    if published:
+        lines += [
+            "",
+            "  statistic: mean |correlation| of rest and prediction;"
+            f" stable below {fit.threshold_:.3g} (cross-validated)",
+            "  no p-values: this recipe does not test",
+        ]
+    else:
+        lines += ["", f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"]
+    return "\n".join(lines + [f"  note: {finding}" for finding in fit.findings_])
 
 
 def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:

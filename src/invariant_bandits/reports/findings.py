@@ -9,7 +9,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.summary import block_spread, main_features, silent_features
+from invariant_bandits.decomposition.summary import block_spread, main_features, uninformed_features
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -100,7 +100,7 @@ def features(fit: InvariantSubspaceDecomposition) -> list[Feature]:
     """Every feature, the least stable first."""
     mean, covariance = fit.paths_.weighted_mean()
     own, names, share = _errors(covariance), fit.names(len(mean)), fit.feature_stability_
-    silent = silent_features(fit.paths_)[-1]
+    silent = uninformed_features(fit.paths_)[-1]
     last, error = (
         [None if unknown else float(value) for value, unknown in zip(values, silent, strict=True)]
         for values in (fit.coefficients_[-1], _errors(fit.coefficient_covariances_[-1]))
