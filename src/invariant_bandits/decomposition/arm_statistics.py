@@ -343,9 +343,9 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
     """A solution of gram·x = cross (p,), and the rank of gram."""
     size = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
     values, vectors = np.linalg.eigh(gram / np.outer(size, size))
-    kept = values > LEAST_VARIATION * max(float(values[-1]), 1e-300)
-    along = vectors[:, kept]
-    return along @ ((along.T @ (cross / size)) / values[kept]) / size, int(kept.sum())
+    known = values > LEAST_VARIATION * max(float(values[-1]), 1e-300)
+    along = vectors[:, known]
+    return along @ ((along.T @ (cross / size)) / values[known]) / size, int(known.sum())
 
 
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:

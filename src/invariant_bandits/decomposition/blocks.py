@@ -57,11 +57,11 @@ def find_blocks(
     unseen : array, shape (m, p, p), optional
         Projections on the directions in which a window does not vary: it says nothing of their correlations.
     """
-    found = joint_diagonalize(covariances, sizes, tolerance=1e-4)
-    p = found.basis.shape[0]
-    blocks = linked_columns(found.stack, sizes, alpha, _varied(found.basis, unseen))
-    basis, stack = found.basis.copy(), np.ascontiguousarray(found.stack)
-    converged = found.converged
+    diagonal = joint_diagonalize(covariances, sizes, tolerance=1e-4)
+    p = diagonal.basis.shape[0]
+    blocks = linked_columns(diagonal.stack, sizes, alpha, _varied(diagonal.basis, unseen))
+    basis, stack = diagonal.basis.copy(), np.ascontiguousarray(diagonal.stack)
+    converged = diagonal.converged
     while len(blocks) > 1:
         converged = refine(stack, basis, sizes, blocks) and converged
         merged = merge_dependent(stack, sizes, blocks, alpha / (p * (p - 1) / 2), _varied(basis, unseen))
@@ -118,9 +118,9 @@ def merge_dependent(
     from invariant_bandits.decomposition import kernels
 
     statistic = np.zeros((len(blocks), len(blocks)))
-    for k, one in enumerate(blocks):
+    for k, block in enumerate(blocks):
         for j, other in enumerate(blocks[:k]):
-            statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, one, other)
+            statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, block, other)
     lengths = np.array([len(block) for block in blocks])
     freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
     if varied is not None:

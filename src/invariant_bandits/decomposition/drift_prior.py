@@ -86,7 +86,7 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     Sum of the squared correlations, over all pairs of directions, of the windows' standardised deviations
     (Ω + H_i)^(−1/2)(ĝ_i − μ), less its mean Σ1/n and over its standard deviation if there are none, n = m − 1
     (Schott 2005), m the windows that inform both directions of a pair. Large where the basis is not identified: then
-    drift has no directions of its own. 0 if there are too few windows or directions to tell.
+    drift has no directions of its own. 0 if there are too few windows or directions.
     """
     m, p = paths.coefficients.shape
     if m < 3 or p < 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -36,6 +36,7 @@ COVARIANCES = ("auto", "offered", "chosen")
 RECIPES = ("windowed", "published")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class InvariantSubspaceDecomposition:
     """Learn from logs which directions of the reward model never change.
 
@@ -78,7 +79,7 @@ class InvariantSubspaceDecomposition:
     noise_scale_ : float
         Standard deviation of a reward about its expectation.
     basis_ : array, shape (p, p)
-        Columns are the found directions, invariant ones first.
+        Columns are the directions, invariant ones first.
     blocks_ : list of arrays of int, shape (d,)
         For each block its columns of basis_.
     varies_ : array of bool, shape (blocks,)
@@ -96,7 +97,8 @@ class InvariantSubspaceDecomposition:
     coefficient_covariances_ : array, shape (m, p, p)
         Their sampling covariances.
     paths_ : CoefficientPaths
-        Both, and what each window is silent about: there they hold what the other windows expect, which is no evidence.
+        Both, and which windows do not inform every direction: there they hold what the other windows expect, which is
+        not evidence.
     window_noise_ : array, shape (m,)
         Variance of the noise by window.
     window_covariances_ : array, shape (m, p, p)
@@ -129,54 +131,40 @@ class InvariantSubspaceDecomposition:
     array([ 1., -1.,  0.])
     """
 
-    split_: Split
-    component_: Array
-    component_covariance_: Array
-    noise_scale_: float
-    basis_: Array
-    blocks_: list[np.ndarray[Any, Any]]
-    varies_: np.ndarray[Any, Any]
-    log_p_values_: Array
-    testable_: np.ndarray[Any, Any]
-    statistics_: Array
-    threshold_: float
-    paths_: CoefficientPaths
-    window_noise_: Array
-    window_covariances_: Array
-    tail_weights_: Array
-    min_eigenvalue_: float
-    converged_: bool
-    findings_: list[str]
-    covariances_used_: str
-    recipe_used_: str
-    rounds_: int
-    windows_: int
-    n_features_in_: int
+    metric: str = "euclidean"
+    covariances: str = "auto"
+    component: str = "within-window"
+    alpha: float = 0.002
+    block_alpha: float = 0.002
+    invariant_dim: int | None = None
+    blocks: Sequence[Any] | None = None
+    split: Split | None = None
+    feature_names: Sequence[str] | None = None
+    recipe: str = "windowed"
 
-    def __init__(
-        self,
-        *,
-        metric: str = "euclidean",
-        covariances: str = "auto",
-        component: str = "within-window",
-        alpha: float = 0.002,
-        block_alpha: float = 0.002,
-        invariant_dim: int | None = None,
-        blocks: Sequence[Any] | None = None,
-        split: Split | None = None,
-        feature_names: Sequence[str] | None = None,
-        recipe: str = "windowed",
-    ) -> None:
-        self.metric = metric
-        self.covariances = covariances
-        self.component = component
-        self.alpha = alpha
-        self.block_alpha = block_alpha
-        self.invariant_dim = invariant_dim
-        self.blocks = blocks
-        self.split = split
-        self.feature_names = feature_names
-        self.recipe = recipe
+    split_: Split = field(init=False)
+    component_: Array = field(init=False)
+    component_covariance_: Array = field(init=False)
+    noise_scale_: float = field(init=False)
+    basis_: Array = field(init=False)
+    blocks_: list[np.ndarray[Any, Any]] = field(init=False)
+    varies_: np.ndarray[Any, Any] = field(init=False)
+    log_p_values_: Array = field(init=False)
+    testable_: np.ndarray[Any, Any] = field(init=False)
+    statistics_: Array = field(init=False)
+    threshold_: float = field(init=False)
+    paths_: CoefficientPaths = field(init=False)
+    window_noise_: Array = field(init=False)
+    window_covariances_: Array = field(init=False)
+    tail_weights_: Array = field(init=False)
+    min_eigenvalue_: float = field(init=False)
+    converged_: bool = field(init=False)
+    findings_: list[str] = field(init=False)
+    covariances_used_: str = field(init=False)
+    recipe_used_: str = field(init=False)
+    rounds_: int = field(init=False)
+    windows_: int = field(init=False)
+    n_features_in_: int = field(init=False)
 
     # -- parameters --
 
@@ -356,8 +344,8 @@ class InvariantSubspaceDecomposition:
         p = features.shape[1]
         self._check_published(p)
         result = published_decomposition(features, rewards, names=self.names(p))
-        for field in fields(result):
-            setattr(self, f"{field.name}_", getattr(result, field.name))
+        for each in fields(result):
+            setattr(self, f"{each.name}_", getattr(result, each.name))
         self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
         self.covariances_used_, self.recipe_used_ = "chosen", "published"
         self.n_features_in_, self.windows_ = p, result.moments.windows
@@ -442,15 +430,15 @@ class InvariantSubspaceDecomposition:
             raise InputError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
 
-def _moments_of(given: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
-    """The moments that were given, or those of the arrays."""
-    if not isinstance(given, WindowedMoments):
+def _moments_of(data: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
+    """The moments, or those of the arrays."""
+    if not isinstance(data, WindowedMoments):
         if rewards is None:
-            raise InputError(f"fit takes WindowedMoments, or features and rewards, got {type(given).__name__} alone")
-        return WindowedMoments.from_arrays(given, rewards, **others)
+            raise InputError(f"fit takes WindowedMoments, or features and rewards, got {type(data).__name__} alone")
+        return WindowedMoments.from_arrays(data, rewards, **others)
     if rewards is not None or any(value is not None for value in others.values()):
         raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
-    return given
+    return data
 
 
 def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:

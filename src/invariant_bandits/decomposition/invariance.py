@@ -62,7 +62,7 @@ class InvarianceResult:
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
     """Wald test of equal coefficients, χ²((m − 1)d), and of no quadratic trend over the windows, χ²(2d).
 
-    Fewer degrees of freedom where windows are silent: those of the windows that inform each direction.
+    With partial windows there are fewer degrees of freedom: those of the windows that inform each direction.
     """
     m, d = paths.coefficients.shape
     precisions = paths.precisions()

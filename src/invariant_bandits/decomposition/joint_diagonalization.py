@@ -17,7 +17,7 @@ class ConvergenceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class JointDiagonalization:
-    """What `joint_diagonalize` found.
+    """The result of `joint_diagonalize`.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ def joint_diagonalize(
 
     >>> import numpy as np
     >>> basis = np.array([[3.0, 4.0], [-4.0, 3.0]]) / 5.0
-    >>> found = joint_diagonalize([basis @ np.diag(d) @ basis.T for d in ([4, 1], [3, 2], [5, 1])])
-    >>> np.abs(found.basis.T @ basis).round(6)
+    >>> result = joint_diagonalize([basis @ np.diag(d) @ basis.T for d in ([4, 1], [3, 2], [5, 1])])
+    >>> np.abs(result.basis.T @ basis).round(6)
     array([[1., 0.],
            [0., 1.]])
     """

@@ -22,9 +22,9 @@ RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""
 EXACT = 1e-12
-"""Share of the rewards' variance below which noise cannot be told from rounding."""
+"""Share of the rewards' variance below which noise cannot be distinguished from rounding."""
 ROUNDING = 1e-30  # share of a square that rounding can leave behind, (4.5 eps)²
-ITERATIONS = 100  # of expectation–maximisation, for what silent windows are expected to say
+ITERATIONS = 100  # of expectation–maximisation, for what is expected of partial windows
 
 
 def singular_roots(sums: PowerSums, p: int) -> dict[int, Array]:
@@ -57,12 +57,12 @@ def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PartialWindows:
-    """What the silent ones among the windows saw, and what the others expect of the coefficients in any window.
+    """What partial windows know, and what the others expect of the coefficients in any window.
 
     Attributes
     ----------
     windows : array of int, shape (k,)
-        The windows that are silent about some direction.
+        The windows that do not inform every direction.
     roots : array, shape (k, p, r)
         L. The information of each about the coefficients γ is LLᵀ.
     seen : array, shape (k, r)
@@ -89,23 +89,23 @@ class PartialWindows:
         return replace(self, mean=mean, spread=spread)
 
     def estimate(self, total: Array) -> PartialEstimate:
-        """What each tells of the coefficients, and where it is silent; total (p, p): what all windows know together."""
+        """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all windows."""
         factor = np.linalg.cholesky(total)
         whitened = np.linalg.solve(factor, self.roots)
         values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
         informed = values > INFORMS
         across = np.linalg.solve(factor.T, vectors)
         own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
-        silent = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
+        unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
         estimate = (own @ (self.roots @ self.seen[:, :, None]))[:, :, 0]
-        return PartialEstimate(estimate, own, silent)
+        return PartialEstimate(estimate, own, unknown)
 
     def along(self, directions: Array, known: PartialEstimate) -> PartialWindows:
         """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
 
-        A window tells γ − Πγ, Π the projection on what it is silent about. With γ = Bc + rest, it tells of c that
+        A window estimates γ − Πγ, Π the projection on what it does not inform. With γ = Bc + rest, it follows that
         (I − WᵀΠB)c = Wᵀ(γ − Πγ) + WᵀΠ·rest: of the rest what is expected, give or take its spread. Without that it
-        would know nothing of any coordinate that is not quite perpendicular to a silent direction.
+        would know nothing of any coordinate that is not quite perpendicular to a direction that it does not inform.
         """
         back = np.linalg.pinv(directions).T
         rest = np.eye(len(directions)) - back @ directions.T
@@ -117,8 +117,8 @@ class PartialWindows:
         most = np.einsum("ia,kij,ja->ka", directions, known.covariances + self.spread, directions)
         size = np.sqrt(np.where(variance > RELATIVE_NULL * most, variance, np.inf))
         values, vectors = np.linalg.eigh(error / (size[:, :, None] * size[:, None, :]))
-        kept = values > RELATIVE_NULL * len(back) * values[:, -1:]
-        inverse = vectors / size[:, :, None] * (kept / np.sqrt(np.where(kept, values, 1.0)))[:, None, :]
+        known_part = values > RELATIVE_NULL * len(back) * values[:, -1:]
+        inverse = vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
         return PartialWindows(
             self.windows,
             (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
@@ -128,7 +128,7 @@ class PartialWindows:
         )
 
     def complete(self, known: PartialEstimate) -> tuple[Array, Array]:
-        """Coefficients (k, p) and covariances (k, p, p) of the silent windows; as expected where they are silent."""
+        """Coefficients (k, p) and covariances (k, p, p) of the partial windows, completed by what is expected."""
         coefficients = known.estimates + known.unknown @ self.mean
         return coefficients, known.covariances + known.unknown @ self.spread @ known.unknown.swapaxes(1, 2)
 
@@ -144,14 +144,14 @@ class PartialWindows:
 
 @dataclass(frozen=True, eq=False)
 class PartialEstimate:
-    """Least squares in silent windows.
+    """Least squares in partial windows.
 
     Attributes
     ----------
     estimates, covariances : arrays, shapes (k, p), (k, p, p)
-        Of γ − Πγ, the part of the coefficients that they tell.
+        Of γ − Πγ, the part of the coefficients that they inform.
     unknown : array, shape (k, p, p)
-        Π, the projection on what each is silent about, perpendicular in the metric of what all windows know.
+        Π, the projection on what each does not inform, perpendicular in the metric of what all windows know.
     """
 
     estimates: Array
@@ -168,7 +168,7 @@ def in_units_of_all(precisions: Array) -> tuple[Array, Array]:
 
 
 def informed_directions(precisions: Array) -> int:
-    """How many directions the windows inform, summed over the windows: m·d unless some are silent."""
+    """How many directions the windows inform, summed over the windows: m·d unless some are partial."""
     _, shares = in_units_of_all(precisions)
     return int((np.linalg.eigvalsh(shares) > INFORMS).sum())
 
@@ -205,7 +205,7 @@ class CoefficientPaths:
         return self.partial.estimate(self.precisions().sum(axis=0))
 
     def complete(self) -> CoefficientPaths:
-        """The same, with what is expected where windows are silent."""
+        """The same, with what is expected where windows do not inform."""
         if self.partial is None:
             return self
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
@@ -214,7 +214,7 @@ class CoefficientPaths:
         return replace(self, coefficients=coefficients, covariances=covariances)
 
     def precisions(self) -> Array:
-        """What each window knows of the coefficients, (m, p, p); singular where it is silent."""
+        """What each window knows of the coefficients, (m, p, p); singular if it is partial."""
         if self.partial is None:
             return np.linalg.inv(self.covariances)
         result = np.empty_like(self.covariances)
@@ -236,7 +236,7 @@ class CoefficientPaths:
         return covariance @ np.einsum("mij,mj->i", precisions, self.coefficients), covariance
 
     def marginals(self) -> tuple[Array, Array]:
-        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where silent."""
+        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where unknown."""
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
         if self.partial is None:
             return coefficients, variances
@@ -260,7 +260,7 @@ def window_paths(
     moments : WindowedMoments
         Regular over all windows together.
     directions : array, shape (p, d), optional
-        Along which coefficients drift independently, for what silent windows are expected to say; the features if not
+        Along which coefficients drift independently, for what is expected of partial windows; the features if not
         given.
     singular : mapping of int to array, optional
         The `singular_roots` of the chosen actions, where they are known.
@@ -321,7 +321,7 @@ def _lengths(root: Array) -> Array:
 
 
 def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Array) -> PartialWindows:
-    """What the silent windows saw; nothing is expected of them yet."""
+    """What the partial windows saw; nothing is expected of them yet."""
     p = coefficients.shape[1]
     windows = np.array(sorted(singular), dtype=np.int64)
     roots = np.zeros((len(windows), p, max(max(root.shape[1] for root in singular.values()), 1)))
@@ -333,7 +333,7 @@ def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Arr
 
 
 def _expect(paths: CoefficientPaths, directions: Array | None) -> CoefficientPaths:
-    """Paths whose silent windows are expected to say what random effects along the directions (p, p) say."""
+    """Paths whose partial windows are completed by random effects along the directions (p, p)."""
     partial = paths.partial
     assert partial is not None
     p = len(partial.mean)

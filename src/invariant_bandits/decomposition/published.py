@@ -44,7 +44,7 @@ class PublishedFit:
     noise_scale : float
         Standard deviation of the noise over all windows.
     basis : array, shape (p, p)
-        Columns are the found directions, invariant ones first.
+        Columns are the directions, invariant ones first.
     blocks : list of arrays of int, shape (d,)
         For each block its columns of the basis, in order of their statistics.
     varies : array of bool, shape (blocks,)
@@ -272,7 +272,7 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
     The standard error is that of the best threshold. 0, which no statistic lies below, if under every threshold but the
     last, 1, there is a fold where nothing is explained. Folds also differ because the rewards of some vary more than
     those of others: where rewards are strong beside the noise, the standard error is large and the rule calls little
-    invariant, however well the thresholds could be told apart fold by fold.
+    invariant, however well the thresholds differ fold by fold.
     """
     mean = explained_variance.mean(axis=0)
     if (explained_variance.min(axis=0)[:-1] <= 0.0).all():

@@ -101,30 +101,30 @@ def condition_windows(windows: WindowInformation, drift: Array, precision: Array
     return ConditionedWindows(W, w - W @ mean, mean, covariance, drift)
 
 
-def drift_change(given: ConditionedWindows, *, restricted: bool = True) -> Array:
+def drift_change(effects: ConditionedWindows, *, restricted: bool = True) -> Array:
     """M step: Σ_i[pull_ij² − W_i,jj] (p,); ω_j grows by ω_j²/m_j times this.
 
     restricted: add (W_iC_μW_i)_jj, since μ is not known either (restricted maximum likelihood).
     """
-    W, pull = given.weights, given.pull
+    W, pull = effects.weights, effects.pull
     change = pull**2 - np.einsum("mpp->mp", W)
     if restricted:
-        change = change + np.einsum("mpq,mpq->mp", W @ given.covariance, W)
+        change = change + np.einsum("mpq,mpq->mp", W @ effects.covariance, W)
     return np.asarray(change.sum(axis=0))
 
 
-def _change_along(given: ConditionedWindows, directions: Array) -> Array:
+def _change_along(effects: ConditionedWindows, directions: Array) -> Array:
     """`drift_change` along other directions (p, e): (e,)."""
-    WE = given.weights @ directions
-    change = (given.pull @ directions) ** 2 - np.einsum("pe,mpe->me", directions, WE)
-    return np.asarray((change + np.einsum("mpe,mpe->me", WE, given.covariance @ WE)).sum(axis=0))
+    WE = effects.weights @ directions
+    change = (effects.pull @ directions) ** 2 - np.einsum("pe,mpe->me", directions, WE)
+    return np.asarray((change + np.einsum("mpe,mpe->me", WE, effects.covariance @ WE)).sum(axis=0))
 
 
 # -- labelled arms --
 
 FIRST_ITERATIONS, ITERATIONS = 30, 50
 START = 3.0
-"""Drift at the start, in units of what the windows could tell apart."""
+"""Drift at the start, in units of what the windows could just detect."""
 WIDE_START = 10.0
 SHRINKAGE = 4.0
 """Windows that the median drift of all arms counts for, in the drift of one."""
@@ -225,7 +225,7 @@ def _informed(information: Array) -> Any:
 
 
 def _start(information: Array) -> Array:
-    """Drift that the windows could just tell, 3/(mean information), from information along directions (m, J)."""
+    """Drift that the windows could just detect, 3/(mean information), from information along directions (m, J)."""
     informed = _informed(information)
     mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(informed.sum(axis=0), 1)
     usual = mean[mean > 0.0].mean() if (mean > 0.0).any() else 1.0
@@ -245,31 +245,31 @@ def _iterate(
     least, floor = 1e-8 * spread, 1e-12 * own
     for step in range(iterations + 1):
         drift = np.diag(own) + (along * sizes) @ along.T
-        given = condition_windows(statistics, drift, population.precision(spread, shared))
+        effects = condition_windows(statistics, drift, population.precision(spread, shared))
         if step == iterations:
             break
-        own = np.maximum(own + own**2 * drift_change(given) / np.maximum(informing, 1.0), floor)
-        sizes = np.maximum(sizes + sizes**2 * _change_along(given, along) / informing_along, 1e-300)
+        own = np.maximum(own + own**2 * drift_change(effects) / np.maximum(informing, 1.0), floor)
+        sizes = np.maximum(sizes + sizes**2 * _change_along(effects, along) / informing_along, 1e-300)
         by_arm = layout.by_arm(own).copy()
         typical = by_arm[seen].mean(axis=0)
         by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
         by_arm[~seen] = typical
         own = np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
-        spread = population.spread(given.mean, given.covariance, least)
-        shared = population.shared(given.mean, given.covariance)
+        spread = population.spread(effects.mean, effects.covariance, least)
+        shared = population.shared(effects.mean, effects.covariance)
     typical, precision = layout.by_arm(own)[seen].mean(axis=0), population.precision(spread, shared)
-    evidence = _evidence(statistics, given, precision)
-    return ArmEffects(own, along, sizes, spread, typical, precision, given, evidence)
+    evidence = _evidence(statistics, effects, precision)
+    return ArmEffects(own, along, sizes, spread, typical, precision, effects, evidence)
 
 
-def _evidence(windows: WindowInformation, given: ConditionedWindows, precision: Array) -> float:
+def _evidence(windows: WindowInformation, effects: ConditionedWindows, precision: Array) -> float:
     """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
-    _, sizes = np.linalg.slogdet(np.eye(len(given.mean)) + windows.information @ given.drift)
-    w = given.pull + given.weights @ given.mean
-    explained = np.einsum("mp,pq,mq->", windows.scores, given.drift, w)
-    of_prior, of_mean = np.linalg.slogdet(precision)[1], np.linalg.slogdet(given.covariance)[1]
+    _, sizes = np.linalg.slogdet(np.eye(len(effects.mean)) + windows.information @ effects.drift)
+    w = effects.pull + effects.weights @ effects.mean
+    explained = np.einsum("mp,pq,mq->", windows.scores, effects.drift, w)
+    of_prior, of_mean = np.linalg.slogdet(precision)[1], np.linalg.slogdet(effects.covariance)[1]
     total = w.sum(axis=0)
-    return float(0.5 * (explained - sizes.sum() + total @ given.mean + of_mean + of_prior))
+    return float(0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior))
 
 
 def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
@@ -298,16 +298,16 @@ LARGEST_FACTOR, STEPS = 1e4, 200
 SMALLEST = 1e-12
 
 
-def drift_p_value(given: ConditionedWindows, direction: Array, size: float) -> float:
+def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) -> float:
     """p-value of no drift along a direction (p,), whose drift is `size` in the fit; the others' stay as fitted.
 
     Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller p-value, times 2.
     """
-    rows = given.weights @ direction
-    Q = np.diag(rows @ direction) - rows @ given.covariance @ rows.T
+    rows = effects.weights @ direction
+    Q = np.diag(rows @ direction) - rows @ effects.covariance @ rows.T
     # As they would be without drift along the direction.
     still = np.linalg.inv(np.eye(len(Q)) - size * Q)
-    Q, u = still @ Q, still @ (given.pull @ direction)
+    Q, u = still @ Q, still @ (effects.pull @ direction)
     step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
     return min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), _ratio_p_value(step.T @ Q @ step, step.T @ u, size)))
 
