@@ -5,21 +5,25 @@ One prior for rows, whose directions come from a decomposition, and for labelled
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, number_between, one_of, whole_number
+from invariant_bandits.checks import Array, InputError, number_between, one_of
 from invariant_bandits.decomposition.arm_statistics import LINKS, ArmStatistics
 from invariant_bandits.decomposition.paths import CoefficientPaths, singular_roots, window_freedom, window_paths
 from invariant_bandits.decomposition.population import (
+    LARGEST_VARIANCE,
     ArmLayout,
     ArmPopulation,
+    Coefficients,
+    Covariance,
     Effect,
+    Variances,
     relate_arms,
     standardize_catalogue,
 )
@@ -33,18 +37,7 @@ from invariant_bandits.decomposition.random_effects import (
     walk_end,
 )
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.storage import (
-    ArraySpec,
-    Check,
-    StateSchema,
-    as_checked,
-    count,
-    finite_number,
-    prefixed,
-    truth_value,
-    under,
-    variance,
-)
+from invariant_bandits.storage import ArraySpec, count, truth_value, variance
 
 HIDDEN_LEVEL = 0.08
 HALVINGS = 60
@@ -126,6 +119,20 @@ LIKENESS = (0.0, 0.3, 0.6, 0.9)
 """Parts of the arms' variance that their features may explain."""
 COMMON_LEVEL = 0.01
 ENOUGH_CLICKS = 5.0
+LEAST_NOISE = 1e-200
+"""Variance of the noise in a stored state."""
+
+
+def _optional(*shape: str, least: float = -LARGEST_VARIANCE) -> ArraySpec:
+    """An array that is empty where nothing is known."""
+    return ArraySpec(shape, least=least, most=LARGEST_VARIANCE, or_empty=True)
+
+
+_no_vector, _no_matrix, _no_stack = (partial(np.zeros, (0,) * axes) for axes in (1, 2, 3))
+
+
+def _variance_if_known(name: str, value: Any) -> float | None:
+    return None if value is None else variance(name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,29 +196,29 @@ class DriftPrior:
     array([0., 4.])
     """
 
-    basis: Array
-    mean: Array
-    mean_covariance: Array
-    drift_covariance: Array
-    pooled: Array
-    pooled_covariance: Array
-    unit: Array
-    noise_variance: float
+    basis: Annotated[Array, ArraySpec(("p", "p"), least=-1.001, most=1.001)]
+    mean: Coefficients
+    mean_covariance: Covariance
+    drift_covariance: Covariance
+    pooled: Coefficients
+    pooled_covariance: Covariance
+    unit: Variances
+    noise_variance: Annotated[float, partial(number_between, low=LEAST_NOISE, high=LARGEST_VARIANCE)]
     baseline: float = 0.0
-    baseline_variance: float = 0.0
-    baseline_error: float = 0.0
-    baseline_moves: bool = False
-    link: str = "identity"
-    signal_variance: float | None = None
-    last_means: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    last_covariances: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    last_steps: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
-    windows: int = 0
-    drift_limit: Array = field(default_factory=lambda: np.zeros(0))
-    informing: Array = field(default_factory=lambda: np.zeros(0))
+    baseline_variance: Annotated[float, variance] = 0.0
+    baseline_error: Annotated[float, variance] = 0.0
+    baseline_moves: Annotated[bool, truth_value] = False
+    link: Annotated[str, partial(one_of, allowed=LINKS)] = "identity"
+    signal_variance: Annotated[float | None, _variance_if_known] = None
+    last_means: Annotated[Array, _optional("h", "p")] = field(default_factory=_no_matrix)
+    last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(default_factory=_no_stack)
+    last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(default_factory=_no_stack)
+    windows: Annotated[int, count] = 0
+    drift_limit: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
+    informing: Annotated[Array, _optional("p", least=0.0)] = field(default_factory=_no_vector)
     drift_misfit: float = 0.0
-    feature_mean: Array = field(default_factory=lambda: np.zeros(0))
-    feature_precision: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    feature_mean: Annotated[Array, _optional("p")] = field(default_factory=_no_vector)
+    feature_precision: Annotated[Array, _optional("p", "p")] = field(default_factory=_no_matrix)
     population: ArmPopulation | None = None
 
     @classmethod
@@ -454,50 +461,6 @@ class DriftPrior:
             population=self.arms.without_arm(arm),
         )
 
-    # -- storing --
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What a file keeps: numbers and arrays by name, those of the population under "population."."""
-        values = asdict(self)
-        of_arms: dict[str, Any] = values.pop("population") or {}
-        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        arrays |= {f"{ARMS}{name}": value for name, value in of_arms.items() if isinstance(value, np.ndarray)}
-        numbers = {name: value for name, value in values.items() if name not in arrays}
-        if of_arms:
-            numbers["population"] = of_arms.pop("layout") | {"likeness": of_arms["likeness"]}
-        return numbers, arrays
-
-    @classmethod
-    def from_state(cls, numbers: Mapping[str, Any], arrays: Mapping[str, Array]) -> DriftPrior:
-        """The prior that `to_state` took apart."""
-        values: dict[str, Any] = {name: array for name, array in arrays.items() if not name.startswith(ARMS)}
-        values |= as_checked(NUMBERS, {name: number for name, number in numbers.items() if name != "population"})
-        prior, of_arms = cls(**values), numbers.get("population")
-        if of_arms is None:
-            return prior
-        layout = ArmLayout(**{name: int(of_arms[name]) for name in ("arms", "own", "shared")})
-        population = ArmPopulation(layout=layout, likeness=float(of_arms["likeness"]), **under(arrays, ARMS))
-        return replace(prior, population=population)
-
-    @staticmethod
-    def state_schema(numbers: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-        """What a stored prior with these numbers, and arrays of these names, must be."""
-        of_arms = numbers.get("population")
-        needed = {one.name for one in fields(DriftPrior) if one.default is MISSING and one.default_factory is MISSING}
-        arrays = {name: numbers for name, numbers in ARRAYS.items() if name in needed or name in names}
-        if not numbers.keys() <= NUMBERS.keys() | {"population"} or not needed <= numbers.keys() | arrays.keys():
-            raise InputError("the prior is not whole")
-        if of_arms is None:
-            return StateSchema(arrays, NUMBERS)
-        if of_arms.keys() != {"arms", "own", "shared", "likeness"}:
-            raise InputError("the population of arms is not whole")
-        number_between("population.likeness", of_arms["likeness"], -1e-9, 1.0)
-        sizes = {name: whole_number(f"population.{name}", of_arms[name], 1) for name in ("arms", "own")}
-        shared = whole_number("population.shared", of_arms["shared"], 0)
-        dim = sizes["arms"] * sizes["own"] + shared
-        letters = {"A": sizes["arms"], "o": sizes["own"], "p": dim}
-        return StateSchema(arrays | prefixed(ARMS, ARM_ARRAYS), NUMBERS, letters)
-
 
 def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
     """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows (p, p)."""
@@ -551,57 +514,3 @@ def _enough_information(statistics: ArmStatistics) -> Array:
 def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:
     """p-values of no drift along directions (J, p) that have these sizes in the fit."""
     return np.array([drift_p_value(fit.windows, *pair) for pair in zip(directions, sizes.tolist(), strict=True)])
-
-
-# -- what a stored prior must be --
-
-ARMS = "population."
-LARGEST_MEAN, LARGEST_VARIANCE, LEAST_NOISE = 1e100, 1e200, 1e-200
-
-
-def _means(*shape: str, **rest: Any) -> ArraySpec:
-    return ArraySpec(shape, least=-LARGEST_MEAN, most=LARGEST_MEAN, **rest)
-
-
-def _covariances(*shape: str, **rest: Any) -> ArraySpec:
-    return ArraySpec(shape, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE, **rest)
-
-
-def _variances(*shape: str, **rest: Any) -> ArraySpec:
-    return ArraySpec(shape, least=0.0, most=LARGEST_VARIANCE, **rest)
-
-
-ARRAYS: dict[str, ArraySpec] = {
-    "basis": ArraySpec(("p", "p"), least=-1.001, most=1.001),
-    **dict.fromkeys(("mean", "pooled"), _means("p")),
-    **dict.fromkeys(("mean_covariance", "pooled_covariance"), _covariances("p", "p")),
-    "drift_covariance": ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
-    "unit": _variances("p"),
-    "last_means": _means("h", "p", or_empty=True),
-    "last_covariances": _covariances("h", "p", "p", or_empty=True),
-    "last_steps": _variances("h", "s", "p", or_empty=True),
-    **dict.fromkeys(("drift_limit", "informing"), _variances("p", or_empty=True)),
-    "feature_mean": _means("p", or_empty=True),
-    "feature_precision": _covariances("p", "p", or_empty=True),
-}
-NUMBERS: dict[str, Check] = {
-    "noise_variance": lambda name, value: number_between(name, value, LEAST_NOISE, LARGEST_VARIANCE),
-    **dict.fromkeys(("baseline", "drift_misfit"), finite_number),
-    **dict.fromkeys(("baseline_variance", "baseline_error"), variance),
-    "signal_variance": lambda name, value: None if value is None else variance(name, value),
-    "baseline_moves": truth_value,
-    "link": partial(one_of, allowed=LINKS),
-    "windows": count,
-}
-ARM_ARRAYS: dict[str, ArraySpec] = {
-    **dict.fromkeys(("common", "spread", "typical_drift"), _variances("o")),
-    "relation": _covariances("A", "A"),
-    "catalogue": _means("A", "c"),
-    "catalogue_mean": _means("c"),
-    "catalogue_scale": ArraySpec(("c",), least=1e-100, most=LARGEST_MEAN),
-    "estimates": _means("p"),
-    **dict.fromkeys(("errors", "drift_sizes"), _variances("p")),
-    "p_values": ArraySpec(("p",), least=0.0, most=1.0, or_nan=True),
-    "plays": ArraySpec(("A",), least=0.0, most=float(2**62)),
-    "context_square": _covariances("w", "w"),
-}

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, one_of
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
 from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 
+LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
+"""Of coefficients in a stored state; squares of them are still numbers."""
+Coefficients: TypeAlias = Annotated[Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+Variances: TypeAlias = Annotated[Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)]
+Covariance: TypeAlias = Annotated[Array, ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+OwnVariances: TypeAlias = Annotated[Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)]
+"""Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,)."""
 CODINGS = ("own", "shared")
 DRIFT_LEVEL = 0.05
 """Level of the tests of drift, for all effects of a log together (Holm 1979)."""
@@ -199,20 +208,25 @@ class ArmPopulation:
     """
 
     layout: ArmLayout
-    common: Array
-    spread: Array
-    typical_drift: Array
-    relation: Array
-    catalogue: Array
-    catalogue_mean: Array
-    catalogue_scale: Array
-    likeness: float
-    estimates: Array
-    errors: Array
-    drift_sizes: Array
-    p_values: Array
-    plays: Array
-    context_square: Array
+    common: OwnVariances
+    spread: OwnVariances
+    typical_drift: OwnVariances
+    relation: Annotated[Array, ArraySpec(("A", "A"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+    catalogue: Annotated[Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+    catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+    catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
+    likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
+    estimates: Coefficients
+    errors: Variances
+    drift_sizes: Variances
+    p_values: Annotated[Array, ArraySpec(("p",), least=0.0, most=1.0, or_nan=True)]
+    plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
+    context_square: Annotated[Array, ArraySpec(("d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+
+    def __post_init__(self) -> None:
+        sizes = (len(self.plays), len(self.spread), len(self.estimates))
+        if sizes != (self.layout.arms, self.layout.own, self.layout.dim):
+            raise InputError(f"layout {self.layout} does not fit {sizes} arms, own and all coefficients")
 
     @property
     def effects(self) -> list[Effect]:

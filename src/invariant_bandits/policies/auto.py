@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, number_between, one_of, probability, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
@@ -531,7 +532,7 @@ class AutoISD(BasePolicy):
 
     def _continued(self, prior: DriftPrior, state: Mapping[str, Array]) -> Self:
         """This policy with another prior, and its filters in another state."""
-        numbers, arrays = prior.to_state()
+        numbers, arrays = storage.to_state(prior)
         own = {**self._counters(), **prefixed(PRIOR, arrays)}
         return self.from_state({**self.settings(), "prior": numbers}, {**own, **state})
 
@@ -541,13 +542,13 @@ class AutoISD(BasePolicy):
         """What the constructor was given, as plain values."""
         rehearsal = None if self.rehearsal is None else self.rehearsal.to_dict()
         options = {name: getattr(self, name) for name in OPTIONS}
-        return {"prior": self.prior.to_state()[0], **options, "rehearsal": rehearsal}
+        return {"prior": storage.to_state(self.prior)[0], **options, "rehearsal": rehearsal}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays, the state of every filter, and the counters."""
         with self._lock:
             return {
-                **prefixed(PRIOR, self.prior.to_state()[1]),
+                **prefixed(PRIOR, storage.to_state(self.prior)[1]),
                 **self._mixture.arrays(),
                 **self._counters(),
             }
@@ -566,17 +567,17 @@ class AutoISD(BasePolicy):
         if not isinstance(numbers, Mapping):
             raise InputError(f"prior must be a dictionary, got {type(numbers).__name__}")
         inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
-        prior = DriftPrior.state_schema(numbers, inside)
+        prior = storage.schema_of(DriftPrior, inside)
         prior.check_settings(numbers)
         own = {"peak_evidence": ArraySpec((1,), least=0.0), "counters": counters(1), "winsorised": counters(1)}
-        return StateSchema({**STATE_SPECS, **own, **prefixed(PRIOR, prior.arrays)}, SETTINGS, prior.sizes)
+        return StateSchema({**STATE_SPECS, **own}, SETTINGS, parts={PRIOR: prior})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         options = dict(settings)
         rehearsal = options.pop("rehearsal")
-        prior = DriftPrior.from_state(options.pop("prior"), under(arrays, PRIOR))
+        prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
             raise InputError("means must have a coordinate for every one of the prior, and for the baseline if kept")
         state: Any = {name: array for name, array in arrays.items() if name in STATE_SPECS}

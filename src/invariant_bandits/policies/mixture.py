@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.drift_prior import (
-    LARGEST_MEAN,
-    LARGEST_VARIANCE,
-    LEAST_NOISE,
-    DriftPrior,
-)
+from invariant_bandits.decomposition.drift_prior import LEAST_NOISE, DriftPrior
+from invariant_bandits.decomposition.population import LARGEST_MEAN, LARGEST_VARIANCE
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
 from invariant_bandits.storage import ArraySpec
@@ -61,9 +57,7 @@ class FilterMixture:
         Places in HYPOTHESES.
     """
 
-    def __init__(
-        self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool
-    ) -> None:
+    def __init__(self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
         self.hypothesis_index = np.array(state["hypothesis_index"], dtype=np.int64)
@@ -216,14 +210,10 @@ class FilterMixture:
     def _with_state(self, **changed: Array) -> dict[str, Array]:
         """The state with some parts changed; what follows from it is worked out anew."""
         state = {**self.arrays(), **changed}
-        return {
-            name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
-        }
+        return {name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")}
 
 
-def _with_coordinates(
-    start: Member, mean: Array, lower: Array, new: Array, old: Array
-) -> tuple[Array, Array]:
+def _with_coordinates(start: Member, mean: Array, lower: Array, new: Array, old: Array) -> tuple[Array, Array]:
     """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with them."""
     P = np.tril(lower) + np.tril(lower, -1).T
     known = start.covariance[np.ix_(old, old)]
