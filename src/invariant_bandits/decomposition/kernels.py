@@ -355,11 +355,8 @@ def _invert(A: Any) -> None:
     p = len(A)
     for j in range(p):
         for k in range(j):
-            for i in range(j, p):
-                A[i, j] -= A[i, k] * A[j, k]
-        root = np.sqrt(A[j, j])
-        for i in range(j, p):
-            A[i, j] /= root
+            A[j:, j] -= A[j:, k] * A[j, k]
+        A[j:, j] /= np.sqrt(A[j, j])
     for j in range(p):
         A[j, j] = 1.0 / A[j, j]
         for i in range(j + 1, p):
@@ -380,20 +377,12 @@ def _invert(A: Any) -> None:
 def _information(L: Any, drift: Any, out: Any) -> None:
     """What a partial window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
     p, r = L.shape
-    inner = np.zeros((r, r))
-    for k in range(r):
-        inner[k, k] = 1.0
-        for a in range(p):
-            scaled = L[a, k] * drift[a]
-            for j in range(r):
-                inner[k, j] += scaled * L[a, j]
+    inner, half = np.eye(r), np.zeros((p, r))
+    for k, a in np.ndindex((r, p)):
+        inner[k] += L[a, k] * drift[a] * L[a]
     _invert(inner)
-    half = np.zeros((p, r))
-    for a in range(p):
-        for k in range(r):
-            weight = L[a, k]
-            for j in range(r):
-                half[a, j] += weight * inner[k, j]
+    for a, k in np.ndindex((p, r)):
+        half[a] += L[a, k] * inner[k]
     for a in range(p):
         for b in range(p):
             total = 0.0
@@ -598,21 +587,15 @@ def adapted_explained_variance(Z: Any, r: Any, starts: Any, length: int, lag: in
     for f in range(len(starts)):
         for first in range(starts[f], starts[f] + tests):
             test = first + lag
-            level = 0.0
-            for i in range(p):
-                mean[i] = cross[i] = 0.0
-                for j in range(i + 1):
-                    G[i, j] = 0.0
+            level, mean[:], cross[:], G[:] = 0.0, 0.0, 0.0, 0.0
             for t in range(first, test):
                 level += r[t] / lag
-                for i in range(p):
-                    mean[i] += Z[t, i] / lag
+                mean += Z[t] / lag
             for t in range(first, test):
+                row[:] = Z[t] - mean
+                cross += row * (r[t] - level)
                 for i in range(p):
-                    row[i] = Z[t, i] - mean[i]
-                    cross[i] += row[i] * (r[t] - level)
-                    for j in range(i + 1):
-                        G[i, j] += row[i] * row[j]
+                    G[i, : i + 1] += row[i] * row[: i + 1]
             for j in range(p):
                 pivot = G[j, j]
                 for k in range(j):
