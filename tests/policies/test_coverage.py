@@ -103,7 +103,9 @@ def test_the_invariant_set_covers_the_component():
         gram = split.invariant.T @ moments.second_moment() @ split.invariant
         longest = float(np.linalg.norm(features, axis=1).max())
         bound = float(np.linalg.norm(component)) + float(np.linalg.norm(drifting, axis=1).max())
-        wide = bounds.theorem2_invariant_radius(3, fit.min_eigenvalue_, ETA, 1.0, bound, longest)
+        wide = bounds.theorem2_invariant_radius(
+            3, fit.min_eigenvalue_, bounds.Assumptions(ETA, norm_bound=bound, feature_bound=longest)
+        )
         theorem[run] = np.sqrt(error @ gram @ error) / wide
     assert failures(ratios) <= ETA * RUNS
     assert failures(ratios, shrink=0.7) > ETA * RUNS

@@ -71,7 +71,7 @@ def test_a_window_longer_than_the_past_has_the_estimate_and_norms_of_linucb():
         window.update(features[action], reward)
         plain.update(features[action], reward)
         gram += np.outer(features[action], features[action])
-    published = bounds.sliding_window_radius(P, 300, 0.05, 0.7, 0.3, 2.0, 3.0)
+    published = bounds.sliding_window_radius(P, 300, bounds.Assumptions(0.05, 0.7, 0.3, 2.0, 3.0))
     volume = np.linalg.slogdet(gram)[1] - P * np.log(0.3)
     own = bounds.lemma1_radius(volume, 0.05, 0.7, 0.3, 2.0)
     a, b = window.scores(offered[0]), plain.scores(offered[0])

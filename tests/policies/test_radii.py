@@ -21,24 +21,25 @@ def test_lemma_1_with_the_trace_bound_is_never_smaller_than_with_the_determinant
 
 
 def test_radii_are_the_published_formulas():
+    given = bounds.Assumptions(confidence=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0)
     assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(2 * sqrt(2 * log(10) + 3) + 0.5 * 4)
     sliding = 2 * sqrt(5 * log((1 + 100 * 9 / 0.25) / 0.1)) + 0.5 * 4
-    assert bounds.sliding_window_radius(5, 100, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(sliding)
+    assert bounds.sliding_window_radius(5, 100, given) == pytest.approx(sliding)
     weight = (1 - 0.9**14) / (1 - 0.81)
     discounted = 0.5 * 4 + 2 * sqrt(2 * log(10) + 5 * log(1 + 9 * weight / (0.25 * 5)))
-    assert bounds.discounted_radius(7, 5, 0.9, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(discounted)
+    assert bounds.discounted_radius(7, 5, 0.9, given) == pytest.approx(discounted)
     assert bounds.thompson_scale(6, 5, 0.1, 2.0) == pytest.approx(2 * sqrt(9 * 5 * log(7 / 0.1)))
     assert bounds.disjoint_radius(0.1) == pytest.approx(1 + sqrt(log(20) / 2))
     theorem1 = 2 * sqrt(2 * log(10) + 3 * log(1 + 7 * 9 / (0.25 * 3))) + 0.5 * 4
-    assert bounds.theorem1_residual_radius(7, 3, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(theorem1)
+    assert bounds.theorem1_residual_radius(7, 3, given) == pytest.approx(theorem1)
     theorem2 = 2 * sqrt(2 * log(10) + 6 * log(9 / (6 * 0.2))) + 2 * 9 * 4 * sqrt(2 / 0.2 * log(7 / 0.1))
-    assert bounds.theorem2_invariant_radius(6, 0.2, 0.1, 2.0, 4.0, 3.0) == pytest.approx(theorem2)
+    assert bounds.theorem2_invariant_radius(6, 0.2, given) == pytest.approx(theorem2)
     lemma2 = theorem2 + sqrt(6 * 900) * 0.05 * 12 + sqrt(900 / 0.2) * 0.05 * 9 * 4
-    assert bounds.lemma2_invariant_radius(6, 0.2, 900, 0.05, 0.1, 2.0, 4.0, 3.0) == pytest.approx(lemma2)
+    assert bounds.lemma2_invariant_radius(6, 0.2, 900, 0.05, given) == pytest.approx(lemma2)
     error = lemma2 / sqrt(0.2 * 900) + 0.05 * 4
     assert bounds.component_error(lemma2, 0.2, 900, 0.05, 4.0) == pytest.approx(error)
     lemma3 = theorem1 + 3 * 4 * 0.05 * sqrt(3 * 7) + 3 * error * sqrt(3 * 7)
-    assert bounds.lemma3_residual_radius(7, 3, error, 0.05, 0.1, 2.0, 0.25, 4.0, 3.0) == pytest.approx(lemma3)
+    assert bounds.lemma3_residual_radius(7, 3, error, 0.05, given) == pytest.approx(lemma3)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 7, 40])
@@ -53,12 +54,12 @@ def test_the_self_normalised_invariant_radius_covers_gaussian_errors_and_is_the_
 
 def test_without_invariant_directions_there_is_nothing_to_be_uncertain_about():
     assert bounds.self_normalised_invariant_radius(0, 0.01) == 0.0
-    assert bounds.theorem2_invariant_radius(0, 0.1, 0.01, 1.0, 1.0, 1.0) == 0.0
+    assert bounds.theorem2_invariant_radius(0, 0.1, bounds.Assumptions(0.01)) == 0.0
 
 
 def test_a_feature_bound_that_contradicts_the_eigenvalue_is_refused():
     with pytest.raises(ib.InputError, match="feature_bound"):
-        bounds.theorem2_invariant_radius(6, 2.0, 0.1, 1.0, 1.0, 1.0)
+        bounds.theorem2_invariant_radius(6, 2.0, bounds.Assumptions(0.1))
 
 
 def test_bounds_of_theorems_2_and_3_fall_to_that_of_theorem_1_as_logs_grow():

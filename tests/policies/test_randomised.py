@@ -59,9 +59,9 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
     panel = features @ policy._panel()
     for seed in range(4000):
         policy._draws = Draws(seed)
-        policy._sample()
-        estimate = np.linalg.solve(np.triu(policy._sampled_factor[:2, :2]), policy._sampled_factor[:2, 2])
-        coefficients = policy._sampled_lift[:, 0] + policy._sampled_lift[:, 1:3] @ estimate
+        lift, factor, _, _ = policy._drawn_decision()
+        estimate = np.linalg.solve(np.triu(factor[:2, :2]), factor[:2, 2])
+        coefficients = lift[:, 0] + lift[:, 1:3] @ estimate
         draws.append(float(features[0] @ coefficients))
     spread = np.hypot(
         policy._spread * np.linalg.norm(panel[0, 1:3]), policy._invariant_spread * np.linalg.norm(panel[0, 3:])

@@ -200,7 +200,7 @@ def test_a_cell_knows_the_code_of_the_wrapped_policy():
         {"policies": {"randomised": {"policy": "linucb", "floor": 0.1}, "randomised-lints": {"exploration": 0.3}}}
     )
     modules = grid.cells[0].modules()
-    for module in ("randomised", "linear", "thompson"):
+    for module in ("randomised", "linear", "memory"):
         assert f"invariant_bandits.policies.{module}" in modules
 
 

@@ -106,7 +106,7 @@ def rewritten(content, kind="policy", **changes):
         ({"about": {"settings": {}}}, "does not hold a whole"),
         ({"about": {"settings": {"dim": 7, "memory": {"kind": "Forever"}}}}, "memory.factor"),
         ({"about": {"settings": {"dim": 4, "memory": {"kind": "Elephant"}}}}, "Elephant"),
-        ({"about": {"settings": {"dim": 4, "ridge": -1.0}}}, "ridge"),
+        ({"about": {"settings": {"dim": 4, "ridge": -1.0, "memory": {"kind": "Forever"}}}}, "ridge"),
         ({"sha256": "0" * 64}, "checksum"),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_registry_answers_nobody_before_it_was_searched(monkeypatch):
 
     def slowly(name):
         sleep(0.002)
-        if name.endswith(".thompson"):
+        if name.endswith(".linear"):
             fresh.add(SimpleNamespace(name="late"))
         return find(name)
 

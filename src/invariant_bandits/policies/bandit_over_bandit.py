@@ -10,8 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive, seed_number
-from invariant_bandits.policies.baselines import SWLinUCB
-from invariant_bandits.policies.linear import Common
+from invariant_bandits.policies.linear import Common, SWLinUCB
 from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSchema, under

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NoReturn, Protocol, Self, runtime_checkable
@@ -144,7 +143,7 @@ class BasePolicy(ThreadSafe):
         for name, given in (("offered", sets), ("actions", played)):
             if len(given) != len(rows):
                 raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(given)}")
-        with self._lock, self._one_change():
+        with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
                 for row, gain, others, action in zip(rows, gains, sets, played, strict=True):
@@ -152,10 +151,6 @@ class BasePolicy(ThreadSafe):
             except Exception:
                 self._put_back(before)
                 raise
-
-    def _one_change(self) -> AbstractContextManager[None]:
-        """Within, the lock being held, nobody may see the state, not even who reads it without the lock."""
-        return nullcontext()
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
@@ -282,6 +277,14 @@ def not_negative(name: str, value: float) -> float:
     if np.ndim(value) == 0 and value == 0:
         return 0.0
     return _bearable(name, number_between(name, value, 0.0, np.inf))
+
+
+def share_number(name: str, value: float) -> float:
+    """Return `value` as a float from 0 to 1, or raise."""
+    share = 1.0 if np.ndim(value) == 0 and value == 1.0 else not_negative(name, value)
+    if share > 1.0:
+        raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
+    return share
 
 
 def _bearable(name: str, number: float) -> float:

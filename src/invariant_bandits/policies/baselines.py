@@ -22,13 +22,14 @@ from invariant_bandits.policies.base import (
     positive,
     reward_number,
     seed_number,
+    share_number,
     too_large,
 )
-from invariant_bandits.policies.linear import Common, Estimation, LinearPolicy
-from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow, stored_factor
-from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.linear import Estimation, LinearPolicy
+from invariant_bandits.policies.memory import FOREVER, Memory, factor_spec
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import Check, StateSchema, counters
+from invariant_bandits.storage import StateSchema, counters
 
 
 @policy("greedy", label="Greedy")
@@ -59,12 +60,10 @@ class Greedy(LinearPolicy):
     1
     """
 
+    options = tuple(Estimation.__annotations__)
+
     def __init__(self, dim: int, *, memory: Memory = FOREVER, **rest: Unpack[Estimation]) -> None:
         super().__init__(dim, exploration=0.0, memory=memory, **rest)
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {name: value for name, value in super().settings().items() if name != "exploration"}
 
 
 @policy("frozen", label="frozen")
@@ -120,28 +119,35 @@ class EpsilonGreedy(Greedy):
     [0.05, 0.9500000000000001]
     """
 
-    randomised = True
-    stored_settings: ClassVar[Mapping[str, Check]] = {**LinearPolicy.stored_settings, "seed": seed_number}
+    options = (*Greedy.options, "epsilon", "seed")
 
     def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
         super().__init__(dim, **rest)
-        self.epsilon = 1.0 if np.ndim(epsilon) == 0 and epsilon == 1.0 else not_negative("epsilon", epsilon)
-        if self.epsilon > 1.0:
-            raise InputError(f"epsilon must be at most 1, got {epsilon!r}")
-        self._draws = Draws(seed)
+        self.epsilon = share_number("epsilon", epsilon)
+        self._chance = Draws(seed)
+
+    @property
+    def seed(self) -> int:
+        """What the draws depend on, beside the rounds learned."""
+        return self._chance.seed
+
+    @property
+    def randomised(self) -> bool:
+        """Actions are drawn."""
+        return True
 
     def select(self, features: Any) -> int:
         """The greedy action, or with probability epsilon any of the K."""
         with self._lock:
             greedy = super().select(features)
-            explore, place = self._draws.at(self.rounds).random(2)
+            explore, place = self._chance.at(self.rounds).random(2)
         return int(place * len(features)) if explore < self.epsilon else greedy
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
         with self._lock:
             greedy = super().select_many(features)
-            explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
+            explore, place = self._chance.at(self.rounds).random((len(greedy), 2)).T
         actions = np.shape(features)[1]
         return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
 
@@ -151,16 +157,12 @@ class EpsilonGreedy(Greedy):
             scores = super().scores(features)
             return Scores(scores.mean, scores.width, self.propensities(features))
 
-    def propensities(self, features: Any) -> Array:
+    def propensities(self, features: Any, *, samples: int = 0) -> Array:
         """ε/K for each action, and 1 − ε more for the greedy one (K,)."""
         features = offered_array(features, self.dim)
         result = np.full(len(features), self.epsilon / len(features))
         result[super().select(features)] += 1.0 - self.epsilon
         return result
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the seed as a number."""
-        return {**super().settings(), "epsilon": self.epsilon, "seed": self._draws.seed}
 
 
 @policy("uniform", label="uniform")
@@ -361,7 +363,7 @@ class DisjointLinUCB(BasePolicy):
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
         sizes = {letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))}
-        return StateSchema({"factors": stored_factor("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+        return StateSchema({"factors": factor_spec("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -373,79 +375,3 @@ class DisjointLinUCB(BasePolicy):
 
     def __repr__(self) -> str:
         return f"DisjointLinUCB(dim={self.dim}, arms={self.arms}, rounds={self.rounds})"
-
-
-class ForgettingPolicy(LinearPolicy):
-    """LinUCB whose memory is one number, the `option` of its constructor."""
-
-    option: ClassVar[str]
-    kind_of_memory: ClassVar[type[Memory]]
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        return {"dim": self.dim, self.option: getattr(self.memory, self.option), **self._common()}
-
-    @classmethod
-    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory | None:
-        return cls.kind_of_memory(**{cls.option: settings[cls.option]}) if cls.option in settings else None
-
-
-@policy("sw-linucb", label="sliding window")
-class SWLinUCB(ForgettingPolicy):
-    """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
-
-    >>> SWLinUCB(3, window=100)
-    SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
-    """
-
-    option, kind_of_memory = "window", SlidingWindow
-
-    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=SlidingWindow(window), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
-        """Without a `window` the rounds that the past says should be remembered, or the horizon, as in the paper."""
-        return super().from_past(
-            past, window=window or past.suggested_window or needed_horizon(past, "window"), **options
-        )
-
-
-@policy("d-linucb", label="discount")
-class DLinUCB(ForgettingPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in LinearPolicy.
-
-    >>> DLinUCB(3, discount=0.99)
-    DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
-    """
-
-    option, kind_of_memory = "discount", Discount
-
-    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Discount(discount), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
-        """Without a `discount` one that remembers as many rounds as the past says, or 0.999, as in the paper."""
-        if discount is None:
-            discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
-        return super().from_past(past, discount=discount, **options)
-
-
-@policy("restart-linucb", label="Restart-linUCB")
-class RestartLinUCB(ForgettingPolicy):
-    """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
-
-    >>> RestartLinUCB(3, every=100)
-    RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
-    """
-
-    option, kind_of_memory = "every", Restart
-
-    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
-        super().__init__(dim, memory=Restart(every), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` the rounds that the past says should be remembered, or the horizon."""
-        return super().from_past(past, every=every or past.suggested_window or needed_horizon(past, "every"), **options)

@@ -1,11 +1,11 @@
-"""ISD-linUCB, the paper's Algorithm 1, and ISD-linTS: an invariant part, and how each explores."""
+"""ISD-linUCB, the paper's Algorithm 1, and ISD-linTS: linear policies that keep what lasts from the logs."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,22 +13,23 @@ from invariant_bandits.checks import Array, InputError, finite_array, one_of, wh
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.moments.windowed import WindowedMoments, named_arrays
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import chosen_array, not_negative, offered_array, positive, reward_number
-from invariant_bandits.policies.linear import LARGEST_COEFFICIENT, LinearPolicy
-from invariant_bandits.policies.memory import SlidingWindow, memory_from_settings
+from invariant_bandits.policies.linear import UPPER_CONFIDENCE, LinearPolicy, Thompson, UpperConfidence
+from invariant_bandits.policies.memory import MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.policies.thompson import ThompsonPolicy
 from invariant_bandits.storage import ArraySpec, StateSchema, counters, prefixed, schema_of, under
 
+MOMENTS = ("history.", "recent.")
+"""Prefixes of the moments that recomputing keeps."""
+RADII = ("self-normalised", "theorem")
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
+LARGEST_COEFFICIENT = 1e140
 LONGEST = 1.001
-MOMENTS = ("history.", "recent.")
-"""Prefixes of the moments that recomputing keeps."""
 """Of an entry of a stored basis."""
 
 
@@ -36,18 +37,8 @@ class RecomputeWarning(UserWarning):
     """The decomposition could not be recomputed; the policy keeps the one it has."""
 
 
-def lift_of(split: Split, component: Array, precision: Array | None) -> Array:
-    """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower trapezoidal."""
-    columns = [component[:, None], split.residual]
-    if precision is not None and split.invariant_dim:
-        root = np.linalg.cholesky(precision)
-        spread = np.linalg.solve(root, split.invariant.T)
-        columns.append(np.linalg.qr(spread)[1].T)
-    return np.ascontiguousarray(np.hstack(columns))
-
-
-class InvariantPolicy(LinearPolicy):
-    """A linear policy with an invariant part. ISDLinUCB and ISDLinTS say how it explores.
+class InvariantPart:
+    """What lasts of the coefficients: the split, its component, and how far the component may be wrong.
 
     Parameters
     ----------
@@ -55,25 +46,204 @@ class InvariantPolicy(LinearPolicy):
         Invariant and residual part.
     component : array, shape (p,)
         β̂_inv.
-    component_precision : array, shape (p_inv, p_inv) or (p, p), optional
+    precision : array, shape (p_inv, p_inv) or (p, p), optional
         Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them. None if
         the component is known exactly (Theorem 1).
-    **rest :
-        As in LinearPolicy, but for dim, lift and residual_dim.
+    radius, logged_rounds, min_eigenvalue, subspace_error :
+        As in ISDLinUCB.
     """
 
-    _fixed_split: Split | None
-    _estimates_noise: bool
-
-    def __init__(self, split: Split, component: Any, *, component_precision: Any = None, **rest: Any) -> None:
+    def __init__(
+        self,
+        split: Split,
+        component: Any,
+        precision: Any = None,
+        *,
+        radius: str = "self-normalised",
+        logged_rounds: int | None = None,
+        min_eigenvalue: float | None = None,
+        subspace_error: float = 0.0,
+    ) -> None:
         if not isinstance(split, Split):
             raise InputError(f"split must be a Split, got {type(split).__name__}")
-        self.split = split
+        self.split, self.invariant_dim, self.residual_dim = split, split.invariant_dim, split.residual_dim
         self.component = finite_array("component", component, (split.dim,)).copy()
-        self.component_precision = _checked_precision(component_precision, split)
-        self.recompute_every: int | None = None
-        lift = lift_of(split, self.component, self.component_precision)
-        super().__init__(split.dim, lift=lift, residual_dim=split.residual_dim, **rest)
+        self.precision = _checked_precision(precision, split)
+        self.radius = one_of("radius", radius, RADII)
+        self.logged_rounds = None if logged_rounds is None else whole_number("logged_rounds", logged_rounds, 1)
+        self.min_eigenvalue = None if min_eigenvalue is None else positive("min_eigenvalue", min_eigenvalue)
+        self.subspace_error = not_negative("subspace_error", subspace_error)
+        if radius == "theorem" and precision is not None:
+            for name, value in (("logged_rounds", logged_rounds), ("min_eigenvalue", min_eigenvalue)):
+                if value is None:
+                    raise InputError(f"{name} is missing: radius='theorem' with an estimated component needs it")
+        self.lift = self._lift()
+
+    def _lift(self) -> Array:
+        """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower trapezoidal."""
+        columns = [self.component[:, None], self.split.residual]
+        if self.precision is not None and self.invariant_dim:
+            root = np.linalg.cholesky(self.precision)
+            spread = np.linalg.solve(root, self.split.invariant.T)
+            columns.append(np.linalg.qr(spread)[1].T)
+        return np.ascontiguousarray(np.hstack(columns))
+
+    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
+        """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix over σ²."""
+        if self.radius == "theorem":
+            gram = self._gram_radius(assumed)
+            return self._theorem_radius(memory.rounds, gram, assumed), gram / assumed.noise_scale
+        if self.precision is None:
+            return memory.radius(volume, assumed), 0.0
+        invariant = bounds.self_normalised_invariant_radius(self.invariant_dim, assumed.confidence)
+        return memory.radius(volume, assumed), invariant
+
+    def _gram_radius(self, assumed: bounds.Assumptions) -> float:
+        """Lemma 2's bound on ‖β̂ − β‖ in the logs' Gram matrix; 0 for an exact component."""
+        if self.precision is None or self.logged_rounds is None or self.min_eigenvalue is None:
+            return 0.0
+        return bounds.lemma2_invariant_radius(
+            self.invariant_dim, self.min_eigenvalue, self.logged_rounds, self.subspace_error, assumed
+        )
+
+    def _theorem_radius(self, rounds: int, gram: float, assumed: bounds.Assumptions) -> float:
+        """Lemma 3's radius of the residual part."""
+        error = 0.0
+        if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
+            error = bounds.component_error(
+                gram, self.min_eigenvalue, self.logged_rounds, self.subspace_error, assumed.norm_bound
+            )
+        return bounds.lemma3_residual_radius(rounds, self.residual_dim, error, self.subspace_error, assumed)
+
+    def thompson_scale(self, rounds: int, confidence: float) -> float:
+        """Scale of the draws of the component, in standard deviations; 0 for an exact one."""
+        return 0.0 if self.precision is None else bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
+
+
+class Recomputation:
+    """Algorithm 1's recompute: every so many rounds become a window of the history, which is decomposed anew.
+
+    Parameters
+    ----------
+    every : int
+        Number of these rounds.
+    history : WindowedMoments
+        Of the logs, and of the windows since.
+    record : MemoryState
+        The memory in all p coordinates, to be expressed in those of each new split.
+    fixed_split : Split, optional
+        The true one if it is known.
+    estimates_noise : bool
+        Whether the noise scale is estimated.
+    """
+
+    def __init__(
+        self,
+        every: int,
+        history: WindowedMoments,
+        record: MemoryState,
+        fixed_split: Split | None,
+        estimates_noise: bool,
+    ) -> None:
+        self.every = whole_number("recompute_every", every, record.dim + 2)
+        self.history, self.record = history, record
+        self.fixed_split, self.estimates_noise = fixed_split, estimates_noise
+        self.recent = self._empty_window()
+
+    def _empty_window(self) -> WindowedMoments:
+        return WindowedMoments.empty(self.record.dim, 1, offered=self.history.offered is not None)
+
+    def learn(self, row: Array, reward: float, choice: Array) -> InvariantSubspaceDecomposition | None:
+        """Record a round with chosen features (p,) and offered ones (K, p); a new fit if it is time for one."""
+        self.record.learn(row, reward, np.zeros((self.record.dim, 0)))
+        offered = None if self.history.offered is None else choice[None]
+        self.recent.update(row[None], [reward], window=0, offered=offered)
+        if self.recent.rounds % self.every:
+            return None
+        grown = self.history.followed_by(self.recent)
+        if grown.windows > MOST_WINDOWS:
+            grown = grown.coarsen(MOST_WINDOWS // 2)
+        try:
+            fit = InvariantSubspaceDecomposition(split=self.fixed_split).fit(grown)
+        except InputError as error:
+            warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
+            return None
+        self.history, self.recent = grown, self._empty_window()
+        return fit
+
+    def settings(self) -> dict[str, Any]:
+        """As plain values, but for the arrays."""
+        offered = self.history.offered is not None
+        return {"every": self.every, "estimates_noise": self.estimates_noise, "offered": offered}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """History, recent rounds, record and fixed split, by name."""
+        arrays: dict[str, Any] = prefixed("record.", self.record.arrays())
+        arrays["record.rounds"] = np.array([self.record.rounds], dtype=np.int64)
+        if self.fixed_split is not None:
+            arrays["fixed_split.invariant"] = self.fixed_split.invariant
+            arrays["fixed_split.residual"] = self.fixed_split.residual
+        for part, moments in zip(MOMENTS, (self.history, self.recent), strict=True):
+            arrays |= prefixed(part, named_arrays(moments))
+        return arrays
+
+    @classmethod
+    def from_state(
+        cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]], record: MemoryState
+    ) -> Self:
+        """The one that had these settings and arrays; `record` is an empty memory of all p coordinates."""
+        fixed, stored = under(arrays, "fixed_split."), under(arrays, "record.")
+        record.restore(stored, int(stored["rounds"][0]))
+        history, recent = (_moments(under(arrays, part), settings["offered"]) for part in MOMENTS)
+        split = Split(**fixed) if fixed else None
+        recomputation = cls(settings["every"], history, record, split, settings["estimates_noise"])
+        recomputation.recent = recent
+        return recomputation
+
+    @staticmethod
+    def array_specs(settings: Any, memory: Mapping[str, ArraySpec], names: Collection[str]) -> dict[str, ArraySpec]:
+        """What its arrays must be, but for the moments; `memory` says it of the record."""
+        if not isinstance(settings, Mapping) or settings.keys() != {"every", "estimates_noise", "offered"}:
+            raise InputError(f"recompute must say every, estimates_noise and offered, got {settings!r:.80}")
+        for name in ("estimates_noise", "offered"):
+            if not isinstance(settings[name], bool):
+                raise InputError(f"recompute.{name} must be true or false, got {settings[name]!r:.80}")
+        specs = {**prefixed("record.", memory), "record.rounds": counters(1)}
+        if "fixed_split.invariant" in names:
+            specs |= {"fixed_split.invariant": _basis_spec("p", "j"), "fixed_split.residual": _basis_spec("p", "k")}
+        return specs
+
+
+class ISDPolicy(LinearPolicy):
+    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores."""
+
+    part_options: ClassVar[tuple[str, ...]] = ()
+    """Options of InvariantPart that the constructor takes."""
+
+    def __init__(self, part: InvariantPart, explorer: UpperConfidence, **rest: Any) -> None:
+        self.part = part
+        self._recomputation: Recomputation | None = None
+        super().__init__(part.split.dim, explorer=explorer, invariant=part, **rest)
+
+    @property
+    def split(self) -> Split:
+        """Invariant and residual part."""
+        return self.part.split
+
+    @property
+    def component(self) -> Array:
+        """β̂_inv (p,)."""
+        return self.part.component
+
+    @property
+    def component_precision(self) -> Array | None:
+        """Inverse covariance of the component along split.invariant (p_inv, p_inv); None if it is exact."""
+        return self.part.precision
+
+    @property
+    def history(self) -> WindowedMoments | None:
+        """Moments of the logs and of the windows since, where the decomposition is recomputed."""
+        return None if self._recomputation is None else self._recomputation.history
 
     # -- from logs --
 
@@ -126,23 +296,26 @@ class InvariantPolicy(LinearPolicy):
             As in `from_history`.
         """
         one_of("split", split, SPLITS)
-        given = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
-        noise_scale = given.pop("noise_scale", past.known_noise_scale)
+        settings = {"feature_bound": past.feature_bound, "confidence": past.confidence, **options}
+        noise_scale = settings.pop("noise_scale", past.known_noise_scale)
         if window is not None:
-            given["memory"] = SlidingWindow(window)
+            settings["memory"] = SlidingWindow(window)
         if split == "known":
-            known = past.oracle()
+            truth, made = _truth_of(past), cls
             scale = past.noise_scale if noise_scale is None else noise_scale
-            return cls(known.split, known.component, noise_scale=scale, **given)
+            policy: Self = made(truth.split, truth.component, noise_scale=scale, **settings)
+            return policy
         if split == "published":
             if past.logs is None:
                 raise InputError("split='published' needs the logged rounds row by row")
             published = InvariantSubspaceDecomposition(recipe="published")
-            return cls.from_fit(published.fit(past.logs.features, past.logs.rewards), noise_scale=noise_scale, **given)
+            return cls.from_fit(
+                published.fit(past.logs.features, past.logs.rewards), noise_scale=noise_scale, **settings
+            )
         if split == "oracle":
-            return cls.from_history(past.moments, split=past.oracle().split, noise_scale=noise_scale, **given)
-        every = given.pop("recompute_every", None)
-        return cls._from_fitted(past.decomposition, past.moments, None, every, noise_scale, **given)
+            return cls.from_history(past.moments, split=_truth_of(past).split, noise_scale=noise_scale, **settings)
+        every = settings.pop("recompute_every", None)
+        return cls._from_fitted(past.decomposition, past.moments, None, every, noise_scale, **settings)
 
     @classmethod
     def _from_fitted(
@@ -155,41 +328,35 @@ class InvariantPolicy(LinearPolicy):
         **rest: Any,
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
-        policy = cls.from_fit(fit, noise_scale=noise_scale, **cls._history_facts(fit, moments), **rest)
+        if cls.part_options:
+            rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
+        policy = cls.from_fit(fit, noise_scale=noise_scale, **rest)
         if recompute_every is not None:
-            least = moments.dim + 2
-            policy.recompute_every = whole_number("recompute_every", recompute_every, least)
-            policy._fixed_split = split
-            policy._estimates_noise = noise_scale is None
             history = deepcopy(moments)
-            policy._follow(WindowedMoments(history.chosen, history.offered))
+            policy._recomputation = Recomputation(
+                recompute_every,
+                WindowedMoments(history.chosen, history.offered),
+                policy.memory.begin(policy.dim, policy.ridge),
+                split,
+                noise_scale is None,
+            )
         return policy
 
     @classmethod
     def from_fit(cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any) -> Self:
-        """The policy of a fitted decomposition, whatever its recipe. Without a `noise_scale` it takes the fit's."""
-        return cls(
-            fit.split_,
-            fit.component_,
-            component_precision=_precision_of(fit),
-            noise_scale=fit.noise_scale_ if noise_scale is None else noise_scale,
-            **rest,
+        """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
+        scale = fit.noise_scale_ if noise_scale is None else noise_scale
+        made: Any = cls
+        policy: Self = made(
+            fit.split_, fit.component_, component_precision=_precision_of(fit), noise_scale=scale, **rest
         )
+        return policy
 
-    @classmethod
-    def _history_facts(cls, fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> dict[str, Any]:
-        """What else the constructor should know of the logs."""
-        return {}
-
-    def _follow(self, history: WindowedMoments) -> None:
-        """Keep what recomputing needs: the history, the rounds since, and the memory in all p coordinates."""
-        self._history = history
-        self._recent = WindowedMoments.empty(self.dim, 1, offered=history.offered is not None)
-        self._record = self.memory.begin(self.dim, self.ridge)
+    # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action with features (p,); `offered` (K, p) is used when recomputing."""
-        if self.recompute_every is None:
+        if self._recomputation is None:
             super().update(features, reward)
             return
         row, value = chosen_array(features, self.dim), reward_number(reward)
@@ -199,56 +366,38 @@ class InvariantPolicy(LinearPolicy):
                 f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
                 " so that their squares and fourth powers can be summed"
             )
-        with self._lock, self._one_change():
+        with self._lock:
             super().update(row, value)
-            self._record.learn(row, value, np.zeros((self.dim, 0)))
-            offered = None if self._history.offered is None else choice[None]
-            self._recent.update(row[None], [value], window=0, offered=offered)
-            if self._recent.rounds % self.recompute_every == 0:
-                self._recompute()
+            fit = self._recomputation.learn(row, value, choice)
+            if fit is not None:
+                self._adopt(fit, self._recomputation)
 
-    def _recompute(self) -> None:
-        """Algorithm 1's recompute: the rounds since the last one become a window of the history."""
-        grown = self._history.followed_by(self._recent)
-        if grown.windows > MOST_WINDOWS:
-            grown = grown.coarsen(MOST_WINDOWS // 2)
-        try:
-            fit = InvariantSubspaceDecomposition(split=self._fixed_split).fit(grown)
-        except InputError as error:
-            warnings.warn(f"the decomposition was not recomputed: {error}", RecomputeWarning, stacklevel=3)
-            return
-        self._history = grown
-        self._recent = WindowedMoments.empty(self.dim, 1, offered=grown.offered is not None)
-        if self._estimates_noise:
+    def _adopt(self, fit: InvariantSubspaceDecomposition, recomputation: Recomputation) -> None:
+        """Express the memory in the residual coordinates of a new decomposition."""
+        if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
-        self.split, self.component = fit.split_, fit.component_
-        self.component_precision = _precision_of(fit)
-        for name, value in self._history_facts(fit, grown).items():
-            setattr(self, name, value)
-        self._take_up_invariant_part()
-
-    def _take_up_invariant_part(self) -> None:
-        """Express the memory in the residual coordinates of the present split."""
-        self._changing = True
-        self._lift = lift_of(self.split, self.component, self.component_precision)
-        self._memory = self.memory.begin(self.split.residual_dim, self.ridge)
-        self._memory.recall(self._record, self.split.residual, self.component)
-        self._factor = self._memory.factor
+        part = self._invariant = self.part = InvariantPart(
+            fit.split_,
+            fit.component_,
+            _precision_of(fit),
+            radius=self.part.radius,
+            subspace_error=self.part.subspace_error,
+            logged_rounds=recomputation.history.rounds,
+            min_eigenvalue=fit.min_eigenvalue_,
+        )
+        self._begin()
+        self._memory.recall(recomputation.record, part.split.residual, part.component)
         self._refresh(self._memory.log_volume())
 
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, but for the arrays, and how it recomputes."""
-        given = super().settings()
-        del given["dim"]
-        if self.recompute_every is not None:
-            given["recompute"] = {
-                "every": self.recompute_every,
-                "estimates_noise": self._estimates_noise,
-                "offered": self._history.offered is not None,
-            }
-        return given
+        settings = super().settings() | {name: getattr(self.part, name) for name in self.part_options}
+        del settings["dim"]
+        if self._recomputation is not None:
+            settings["recompute"] = self._recomputation.settings()
+        return settings
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The invariant part, the memory, and what recomputing needs."""
@@ -260,64 +409,40 @@ class InvariantPolicy(LinearPolicy):
             }
             if self.component_precision is not None:
                 arrays["component_precision"] = self.component_precision
-            if self.recompute_every is not None:
-                arrays |= self._recomputing_arrays()
+            if self._recomputation is not None:
+                arrays |= self._recomputation.arrays()
             return super().arrays() | {name: array.copy() for name, array in arrays.items()}
-
-    def _recomputing_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        arrays = {f"record.{name}": array for name, array in self._record.arrays().items()}
-        arrays["record.rounds"] = np.array([self._record.rounds], dtype=np.int64)
-        if self._fixed_split is not None:
-            arrays["fixed_split.invariant"] = self._fixed_split.invariant
-            arrays["fixed_split.residual"] = self._fixed_split.residual
-        for part, moments in (("history", self._history), ("recent", self._recent)):
-            arrays |= {f"{part}.chosen.{name}": a for name, a in moments.chosen.arrays().items()}
-            if moments.offered is not None:
-                arrays |= {f"{part}.offered.{name}": a for name, a in moments.offered.arrays().items()}
-        return arrays
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked for."""
-        linear = super().state_schema(settings, names)
         arrays = {
-            "split.invariant": ArraySpec(("p", "i"), least=-LONGEST, most=LONGEST),
-            "split.residual": ArraySpec(("p", "q"), least=-LONGEST, most=LONGEST),
+            "split.invariant": _basis_spec("p", "i"),
+            "split.residual": _basis_spec("p", "q"),
             "component": ArraySpec(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
-            **linear.arrays,
+            **super().state_schema(settings, names).arrays,
         }
         if "component_precision" in names:
             arrays["component_precision"] = ArraySpec(("i", "i"))
         parts = {}
         if settings.get("recompute") is not None:
-            _checked_recompute(settings["recompute"])
+            memory = cls._stored_memory(settings).array_specs("p")
+            arrays |= Recomputation.array_specs(settings["recompute"], memory, names)
             parts = {part: schema_of(WindowedMoments, list(under(dict.fromkeys(names), part))) for part in MOMENTS}
-            memory = memory_from_settings(settings["memory"])
-            arrays |= {**prefixed("record.", memory.array_specs("p")), "record.rounds": counters(1)}
-            if "fixed_split.invariant" in names:
-                arrays |= {
-                    "fixed_split.invariant": ArraySpec(("p", "j"), least=-LONGEST, most=LONGEST),
-                    "fixed_split.residual": ArraySpec(("p", "k"), least=-LONGEST, most=LONGEST),
-                }
-        return StateSchema(arrays, linear.settings, linear.sizes, parts)
+        return StateSchema(arrays, parts=parts)
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        given = dict(settings)
-        given["memory"] = memory_from_settings(given["memory"])
-        recompute = given.pop("recompute", None)
-        split = Split(**under(arrays, "split."))
-        policy = cls(split, arrays["component"], component_precision=arrays.get("component_precision"), **given)
+        options: dict[str, Any] = {**settings, "memory": cls._stored_memory(settings)}
+        recompute, split = options.pop("recompute", None), Split(**under(arrays, "split."))
+        made: Any = cls
+        policy: Self = made(
+            split, arrays["component"], component_precision=arrays.get("component_precision"), **options
+        )
         if recompute is not None:
-            policy.recompute_every = whole_number("recompute.every", recompute["every"], split.dim + 2)
-            policy._estimates_noise = recompute["estimates_noise"]
-            fixed = under(arrays, "fixed_split.")
-            policy._fixed_split = Split(**fixed) if fixed else None
-            policy._follow(_moments(arrays, "history", recompute["offered"]))
-            policy._recent = _moments(arrays, "recent", recompute["offered"])
-            record = under(arrays, "record.")
-            policy._record.restore(record, int(record["rounds"][0]))
+            record = policy.memory.begin(policy.dim, policy.ridge)
+            policy._recomputation = Recomputation.from_state(recompute, arrays, record)
         policy._restore(arrays)
         return policy
 
@@ -325,14 +450,8 @@ class InvariantPolicy(LinearPolicy):
         return f"{type(self).__name__}({self.split!r}, memory={self.memory}, rounds={self.rounds})"
 
 
-def _checked_recompute(given: Any) -> bool:
-    """Whether the moments of stored settings "recompute" are of offered actions, too."""
-    if not isinstance(given, Mapping) or given.keys() != {"every", "estimates_noise", "offered"}:
-        raise InputError(f"recompute must say every, estimates_noise and offered, got {given!r:.80}")
-    for name in ("estimates_noise", "offered"):
-        if not isinstance(given[name], bool):
-            raise InputError(f"recompute.{name} must be true or false, got {given[name]!r:.80}")
-    return bool(given["offered"])
+def _basis_spec(*shape: str) -> ArraySpec:
+    return ArraySpec(shape, least=-LONGEST, most=LONGEST)
 
 
 def _checked_precision(precision: Any, split: Split) -> Array | None:
@@ -360,16 +479,21 @@ def _precision_of(fit: InvariantSubspaceDecomposition) -> Array:
     return np.asarray(0.5 * (inverse + inverse.T))
 
 
-def _moments(arrays: Mapping[str, Array], part: str, offered: bool) -> WindowedMoments:
-    chosen = PowerSums(**under(arrays, f"{part}.chosen."))
-    return WindowedMoments(chosen, PowerSums(**under(arrays, f"{part}.offered.")) if offered else None)
+def _truth_of(past: Past) -> Any:
+    """What an oracle may look at: the true split and component, which only simulated pasts have."""
+    truth = getattr(past, "truth", None)
+    if truth is None:
+        raise InputError("this past has no truth: oracles exist in simulations only")
+    return truth
 
 
-RADII = ("self-normalised", "theorem")
+def _moments(arrays: Mapping[str, Array], offered: bool) -> WindowedMoments:
+    chosen = PowerSums(**under(arrays, "chosen."))
+    return WindowedMoments(chosen, PowerSums(**under(arrays, "offered.")) if offered else None)
 
 
 @policy("isd-linucb", label="ISD-linUCB")
-class ISDLinUCB(InvariantPolicy):
+class ISDLinUCB(ISDPolicy):
     """ISD-linUCB, the paper's Algorithm 1, over any memory.
 
     Parameters
@@ -392,13 +516,15 @@ class ISDLinUCB(InvariantPolicy):
     subspace_error : float
         ΔΠ = ‖Π̂ − Π‖, 0 if the split is known.
     **rest :
-        As in LinearPolicy, but for dim, lift and residual_dim.
+        As in LinearPolicy, but for dim, explorer and invariant.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])
     >>> ib.ISDLinUCB(split, [1.0, 0.5, 0.0])
     ISDLinUCB(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
+
+    part_options = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
 
     def __init__(
         self,
@@ -412,71 +538,20 @@ class ISDLinUCB(InvariantPolicy):
         subspace_error: float = 0.0,
         **rest: Any,
     ) -> None:
-        self.radius = one_of("radius", radius, RADII)
-        self.logged_rounds = None if logged_rounds is None else whole_number("logged_rounds", logged_rounds, 1)
-        self.min_eigenvalue = None if min_eigenvalue is None else positive("min_eigenvalue", min_eigenvalue)
-        self.subspace_error = not_negative("subspace_error", subspace_error)
-        if radius == "theorem" and component_precision is not None:
-            for name, value in (("logged_rounds", logged_rounds), ("min_eigenvalue", min_eigenvalue)):
-                if value is None:
-                    raise InputError(f"{name} is missing: radius='theorem' with an estimated component needs it")
-        super().__init__(split, component, component_precision=component_precision, **rest)
-
-    @classmethod
-    def _history_facts(cls, fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> dict[str, Any]:
-        return {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
-
-    def _gram_radius(self) -> float:
-        """Lemma 2's bound on ‖β̂ − β‖ in the logs' Gram matrix; 0 for an exact component."""
-        if self.component_precision is None or self.logged_rounds is None or self.min_eigenvalue is None:
-            return 0.0
-        return bounds.lemma2_invariant_radius(
-            self.split.invariant_dim,
-            self.min_eigenvalue,
-            self.logged_rounds,
-            self.subspace_error,
-            self.confidence,
-            self.noise_scale,
-            self.norm_bound,
-            self.feature_bound,
+        part = InvariantPart(
+            split,
+            component,
+            component_precision,
+            radius=radius,
+            logged_rounds=logged_rounds,
+            min_eigenvalue=min_eigenvalue,
+            subspace_error=subspace_error,
         )
-
-    def _component_radius(self) -> float:
-        """Radius in the norm of the inverse covariance of β̂, which is the Gram matrix over σ²."""
-        if self.component_precision is None:
-            return 0.0
-        if self.radius == "theorem":
-            return self._gram_radius() / self.noise_scale
-        return bounds.self_normalised_invariant_radius(self.split.invariant_dim, self.confidence)
-
-    def _residual_radius(self, volume: float) -> float:
-        if self.radius == "self-normalised":
-            return super()._residual_radius(volume)
-        error = 0.0
-        if self.component_precision is not None and self.logged_rounds and self.min_eigenvalue:
-            error = bounds.component_error(
-                self._gram_radius(), self.min_eigenvalue, self.logged_rounds, self.subspace_error, self.norm_bound
-            )
-        return bounds.lemma3_residual_radius(
-            self._memory.rounds,
-            self.split.residual_dim,
-            error,
-            self.subspace_error,
-            self.confidence,
-            self.noise_scale,
-            self.ridge,
-            self.norm_bound,
-            self.feature_bound,
-        )
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, but for the arrays."""
-        names = ("radius", "logged_rounds", "min_eigenvalue", "subspace_error")
-        return super().settings() | {name: getattr(self, name) for name in names}
+        super().__init__(part, UPPER_CONFIDENCE, **rest)
 
 
 @policy("isd-lints", label="ISD-linTS")
-class ISDLinTS(InvariantPolicy, ThompsonPolicy):
+class ISDLinTS(ISDPolicy):
     """Thompson sampling with an invariant part, over any memory.
 
     Parameters
@@ -490,7 +565,7 @@ class ISDLinTS(InvariantPolicy, ThompsonPolicy):
     seed : int or numpy.random.Generator
         Draws the coefficients.
     **rest :
-        As in LinearPolicy, but for dim, lift and residual_dim.
+        As in LinearPolicy, but for dim, explorer and invariant.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> split = ib.Split(np.eye(3)[:, :2], np.eye(3)[:, 2:])
@@ -498,7 +573,15 @@ class ISDLinTS(InvariantPolicy, ThompsonPolicy):
     ISDLinTS(Split(invariant_dim=2, residual_dim=1), memory=Forever(), rounds=0)
     """
 
-    def _component_radius(self) -> float:
-        if self.component_precision is None:
-            return 0.0
-        return bounds.thompson_scale(self._memory.rounds, self.split.invariant_dim, self.confidence, 1.0)
+    options = (*LinearPolicy.options, "seed")
+
+    def __init__(
+        self,
+        split: Split,
+        component: Any,
+        *,
+        component_precision: Any = None,
+        seed: int | np.random.Generator = 0,
+        **rest: Any,
+    ) -> None:
+        super().__init__(InvariantPart(split, component, component_precision), Thompson(seed), **rest)

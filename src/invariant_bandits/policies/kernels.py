@@ -8,7 +8,7 @@ A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part:
 φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
 
 Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is checked
-here; a negative result is a status, and then nothing was changed.
+here; a result of WRONG_SHAPE or NOT_FINITE is a status, and then nothing was changed.
 """
 
 from __future__ import annotations
@@ -255,39 +255,6 @@ def log_volume(factor: Any, ridge: float) -> Any:
     return max(0.0, 2.0 * total)
 
 
-@njit(float64(IN2), **OPTIONS)
-def inverse_size(factor: Any) -> Any:
-    """About the largest column sum of |R⁻¹|, never above it, by a few triangular solves (Hager 1984)."""
-    q = factor.shape[1] - 1
-    if q == 0:
-        return 0.0
-    x, z, size = np.full(q, 1.0 / q), np.empty(q), 0.0
-    for _ in range(5):
-        y = x.copy()
-        for i in range(q - 1, -1, -1):
-            for j in range(i + 1, q):
-                y[i] -= factor[i, j] * y[j]
-            y[i] /= factor[i, i]
-        total = 0.0
-        for i in range(q):
-            total += abs(y[i])
-            z[i] = 1.0 if y[i] >= 0.0 else -1.0
-        if not total > size:  # NaN is not, either
-            return size if total == total else np.inf
-        size = total
-        for i in range(q):
-            z[i] /= factor[i, i]
-            for j in range(i + 1, q):
-                z[j] -= factor[i, j] * z[i]
-        best = 0
-        for i in range(q):
-            if abs(z[i]) > abs(z[best]):
-                best = i
-            x[i] = 0.0
-        x[best] = 1.0
-    return size
-
-
 @njit(types.void(V2, V1), **OPTIONS)
 def _rotate_in(factor: Any, x: Any) -> Any:
     """Add the row x (q+1,) to [R | w] by Givens rotations, two rows of R at a time; x is used up.
@@ -386,13 +353,13 @@ def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
 # three additions of zzᵀ on average, and memory is 2√w matrices.
 #
 # rows (w, q+1) is the ring of rounds; clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C =
-# ⌈w/B⌉: sums[0] is the running sum, sums[1 + c] the sum of the previous block after its stretch c of B rows, so
-# sums[C] is zero, and sums[1 + C + i] the one after row i of the present stretch.
+# ⌈w/B⌉: sums[0] is the running sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so
+# sums[C] is zero, and sums[1 + C + i] the one after row i of the present segment.
 
 
 @njit(int64(int64), **OPTIONS)
-def window_stretch(w: int) -> Any:
-    """Length B of the stretches of a window of w rounds, about √w."""
+def window_segment(w: int) -> Any:
+    """Length B of the segments of a window of w rounds, about √w."""
     return max(1, int(np.sqrt(w)))
 
 
@@ -407,7 +374,7 @@ def _sum_to(total: Any, start: Any, row: Any) -> Any:
 
 @njit(types.void(IN2, V3, int64), **OPTIONS)
 def _close_block(rows: Any, sums: Any, B: int) -> Any:
-    """Sums from the end of a finished block, after each of its stretches."""
+    """Sums from the end of a finished block, after each of its segments."""
     w = rows.shape[0]
     C = (w + B - 1) // B
     for c in range(C - 1, 0, -1):
@@ -418,8 +385,8 @@ def _close_block(rows: Any, sums: Any, B: int) -> Any:
 
 
 @njit(types.void(IN2, V3, int64, int64), **OPTIONS)
-def _open_stretch(rows: Any, sums: Any, B: int, c: int) -> Any:
-    """Sums of the previous block after each row of its stretch c but the last, whose sum is sums[1 + c]."""
+def _open_segment(rows: Any, sums: Any, B: int, c: int) -> Any:
+    """Sums of the previous block after each row of its segment c but the last, whose sum is sums[1 + c]."""
     w = rows.shape[0]
     first = 1 + (w + B - 1) // B
     last = min(B, w - c * B) - 1
@@ -432,12 +399,12 @@ def _open_stretch(rows: Any, sums: Any, B: int, c: int) -> Any:
 def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
     """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
     w, q = rows.shape[0], row.shape[0] - 1
-    B = window_stretch(w)
+    B = window_segment(w)
     C = (w + B - 1) // B
     k = clock[0]
     c, i = k // B, k % B
     if clock[1] and i == 0:
-        _open_stretch(rows, sums, B, c)
+        _open_segment(rows, sums, B, c)
     for j in range(q + 1):
         rows[k, j] = row[j]
     _sum_to(sums[0], sums[C] if k == 0 else sums[0], row)

@@ -6,9 +6,9 @@ LinUCB is the case without an invariant part, z = φ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, ClassVar, Self, TypedDict
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
     BasePolicy,
+    Draws,
     Scores,
     batch_array,
     check_rounds,
@@ -33,19 +34,18 @@ from invariant_bandits.policies.memory import (
     FOREVER,
     Discount,
     Memory,
+    MemoryState,
+    Restart,
     SlidingWindow,
     checked_memory,
     memory_from_settings,
     memory_to_settings,
 )
-from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.past import Past, needed_horizon
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import Check, StateSchema, counters, prefixed, under
+from invariant_bandits.storage import StateSchema, counters, prefixed, under
 
 NUMBERS_AT_ONCE = 65_536  # projected features of a batch that stay in the processor's cache
-DEFAULT_RIDGE = 0.1
-LARGEST_COEFFICIENT = 1e140
-"""Of estimates, norms and radii: products of larger ones could overflow."""
 
 
 class Estimation(TypedDict, total=False):
@@ -64,8 +64,52 @@ class Common(Estimation, total=False):
     exploration: float
 
 
+class Invariant(Protocol):
+    """The invariant part of a linear policy, see `isd.InvariantPart`."""
+
+    lift: Array
+    residual_dim: int
+
+    def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
+        """Radii of the residual and of the invariant part."""
+
+    def thompson_scale(self, rounds: int, confidence: float) -> float:
+        """Scale of the draws of the invariant part."""
+
+
+class UpperConfidence:
+    """Optimism: the action with the highest upper confidence bound, with the radii published with the memory."""
+
+    def radii(
+        self, memory: MemoryState, part: Invariant | None, volume: float, assumed: bounds.Assumptions
+    ) -> tuple[float, float]:
+        """Radii of the residual and of the invariant part."""
+        return (memory.radius(volume, assumed), 0.0) if part is None else part.radii(memory, volume, assumed)
+
+
+class Thompson(UpperConfidence):
+    """Coefficients are drawn once per learned round, and the best action under them is played.
+
+    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
+    for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
+    """
+
+    def __init__(self, seed: int | np.random.Generator) -> None:
+        self.draws = Draws(seed)
+
+    def radii(
+        self, memory: MemoryState, part: Invariant | None, volume: float, assumed: bounds.Assumptions
+    ) -> tuple[float, float]:
+        """Scales of the draws of the residual and of the invariant part."""
+        residual = bounds.thompson_scale(memory.rounds, memory.dim, assumed.confidence, assumed.noise_scale)
+        return residual, 0.0 if part is None else part.thompson_scale(memory.rounds, assumed.confidence)
+
+
+UPPER_CONFIDENCE = UpperConfidence()
+
+
 class LinearPolicy(BasePolicy):
-    """Upper-confidence policy over any memory, with the invariant part that `lift` describes.
+    """A linear policy over any memory, with any exploration, with an invariant part or without.
 
     Parameters
     ----------
@@ -80,35 +124,33 @@ class LinearPolicy(BasePolicy):
     norm_bound, feature_bound : float
         M ≥ ‖γ‖, and L ≥ ‖φ‖, which the radii of SlidingWindow and Discount use.
     exploration : float
-        Factor on the widths.
+        Factor on the widths, or on the spread of the draws.
     memory : Memory
         What of the online past counts.
-    lift, residual_dim : array, shape (p, 1 + q + r), and int q, optional
-        Columns [β | U_res | W], see `kernels`. None: no invariant part, q = p.
+    explorer : UpperConfidence or Thompson
+        How uncertainty becomes an action.
+    invariant : InvariantPart, optional
+        What lasts. None: all coefficients are learned online, q = p.
     """
 
-    stored_settings: ClassVar[Mapping[str, Check]] = {
-        "ridge": positive,
-        "confidence": probability,
-        "noise_scale": positive,
-        "norm_bound": not_negative,
-        "feature_bound": positive,
-        "exploration": not_negative,
-    }
+    options: ClassVar[tuple[str, ...]] = tuple(Common.__annotations__)
+    """Settings of the constructor that are stored, beside dim and memory."""
+    memory_kind: ClassVar[type[Memory] | None] = None
+    """The memory of a class whose constructor takes the one number of it instead of a memory."""
 
     def __init__(
         self,
         dim: int,
         *,
-        ridge: float = DEFAULT_RIDGE,
+        ridge: float = 0.1,
         confidence: float = 0.01,
         noise_scale: float = 1.0,
         norm_bound: float = 1.0,
         feature_bound: float = 1.0,
         exploration: float = 1.0,
         memory: Memory = FOREVER,
-        lift: Array | None = None,
-        residual_dim: int | None = None,
+        explorer: UpperConfidence = UPPER_CONFIDENCE,
+        invariant: Invariant | None = None,
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.ridge = positive("ridge", ridge)
@@ -119,12 +161,20 @@ class LinearPolicy(BasePolicy):
         self.exploration = not_negative("exploration", exploration)
         self.memory = checked_memory(memory)
         self.rounds = 0
-        self._changes, self._changing, self._within = 0, False, False
-        self._grows = not isinstance(self.memory, SlidingWindow | Discount)
-        self._lift = np.zeros((self.dim, 0)) if lift is None else np.ascontiguousarray(lift)
-        self._memory = self.memory.begin(self.dim if residual_dim is None else residual_dim, self.ridge)
-        self._factor = self._memory.factor
+        self._explorer, self._draws = explorer, getattr(explorer, "draws", None)
+        self._invariant = invariant
+        self._decision: tuple[Array, Array, float, float] | None = None
+        self._begin()
         self._refresh(0.0)
+
+    def _begin(self) -> None:
+        """An empty memory in the coordinates of the invariant part; radii are those of `_refresh`."""
+        part = self._invariant
+        self._lift = np.zeros((self.dim, 0)) if part is None else part.lift
+        self._memory = self.memory.begin(self.dim if part is None else part.residual_dim, self.ridge)
+        self._assumed = bounds.Assumptions(
+            self.confidence, self.noise_scale, self.ridge, self.norm_bound, self.feature_bound
+        )
 
     # -- starting --
 
@@ -167,41 +217,66 @@ class LinearPolicy(BasePolicy):
             raise InputError(
                 "features must be of similar size: their Gram matrix is singular in double precision"
             ) from None
-        counters = np.array([moments.rounds, moments.rounds], dtype=np.int64)
+        counts = np.array([moments.rounds, moments.rounds], dtype=np.int64)
         factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
-        self._restore({"counters": counters, "memory.factor": factor})
+        self._restore({"counters": counts, "memory.factor": factor})
 
     # -- deciding --
 
     def select(self, features: Any) -> int:
-        """Index of the action with the highest upper confidence bound, given features (K, p)."""
-        # Without the lock, which would cost a tenth: what was decided while nothing changed was decided in one state.
-        before = self._changes
+        """Index of the action to play, given features (K, p)."""
+        lock = self._lock
         try:
+            lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            action: int = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
-            if self._changing or before != self._changes:
-                with self._lock:
-                    action = kernels.choose(features, self._lift, self._factor, self._spread, self._invariant_spread)
-                    self._changing = self._within
+            action: int = kernels.choose(features, *(self._decision or self._drawn_decision()))
         except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
+        finally:
+            lock.release()
         return action if action >= 0 else refuse_offered(features, self.dim)
 
+    def _drawn_decision(self) -> tuple[Array, Array, float, float]:
+        """Draw the coefficients of the next decision, a function of seed and state alone."""
+        assert self._draws is not None
+        q = self._memory.dim
+        invariant = self._lift[:, 1 + q :]
+        noise = self._draws.at(self.rounds).standard_normal(q + invariant.shape[1])
+        factor = self._memory.perturbed(self._spread * noise[:q])
+        lift = self._lift.copy()
+        if invariant.size:
+            lift[:, 0] += self._invariant_spread * (invariant @ noise[q:])
+        decision = self._decision = lift, factor, 0.0, 0.0
+        return decision
+
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p); `select` maximises mean + exploration · width."""
+        """Means and widths of the actions with features (K, p); optimism maximises mean + exploration · width."""
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         with self._lock:
-            if kernels.score(features, self._lift, self._factor, parts) < 0:
+            if kernels.score(features, self._lift, self._memory.factor, parts) < 0:
                 refuse_offered(features, self.dim)
             width = self._radius * np.sqrt(parts[1]) + self._invariant_radius * np.sqrt(parts[2])
         return Scores(parts[0], width)
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
-        """Actions (N,) for N rounds (N, K, p) in the present state, by matrix products."""
+        """Actions (N,) for N rounds (N, K, p) in the present state; the first is as in `select`.
+
+        By matrix products; coefficients that are drawn are drawn anew for each round.
+        """
         features = batch_array(features, self.dim)
+        if self._draws is None:
+            return self._best_bounds(features)
+        check_rounds(features)
+        panel, noise = self._draw_many(len(features))
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, :, 0] + np.einsum("nkj,nj->nk", projected[:, :, 1:], noise)
+        return np.asarray(values.argmax(axis=1))
+
+    def _best_bounds(self, features: Array) -> np.ndarray[Any, Any]:
+        """Actions (N,) with the highest upper confidence bounds, given features (N, K, p)."""
         rounds, actions, _ = features.shape
         flat = features.reshape(-1, self.dim).T
         with self._lock:
@@ -217,9 +292,36 @@ class LinearPolicy(BasePolicy):
             kernels.best_of_columns(projected, q, *spreads, chosen[start:stop])
         return chosen
 
-    def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for what `select` returns, as the policy does not randomise."""
-        return one_hot(self.select(features), len(features))
+    def propensities(self, features: Any, *, samples: int = 1000) -> Array:
+        """Probabilities (K,) of the next choice: one for what `select` returns, if nothing is drawn.
+
+        Parameters
+        ----------
+        features : array, shape (K, p)
+            Features of the offered actions.
+        samples : int
+            Number of draws of the coefficients, where these are drawn; each action has its share of draws in which it
+            is the best. The standard error is at most 0.5/√samples.
+        """
+        if self._draws is None:
+            return one_hot(self.select(features), len(features))
+        features = offered_array(features, self.dim)
+        check_rounds(features[None])
+        panel, noise = self._draw_many(whole_number("samples", samples, 1), purpose=1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            projected = features @ panel
+            values = projected[:, 0] + noise @ projected[:, 1:].T
+        return np.bincount(values.argmax(axis=1), minlength=len(features)) / samples
+
+    def _draw_many(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
+        """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two parts."""
+        assert self._draws is not None
+        with self._lock:
+            panel, q = self._panel(), self._memory.dim
+            noise = self._draws.at(self.rounds, purpose).standard_normal((count, panel.shape[1] - 1))
+            noise[:, :q] *= self._spread
+            noise[:, q:] *= self._invariant_spread
+        return panel, noise
 
     def _panel(self) -> Array:
         """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""
@@ -236,7 +338,6 @@ class LinearPolicy(BasePolicy):
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
-            self._changing = True
             try:
                 row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
                 volume = self._memory.learn(row, reward, self._lift)
@@ -250,56 +351,15 @@ class LinearPolicy(BasePolicy):
             lock.release()
 
     def _refresh(self, volume: float) -> None:
-        """Radii after a change of the memory, whose log det A/det λI is `volume`; `select` may go ahead again."""
-        self._radius = self._residual_radius(volume)
-        self._invariant_radius = self._component_radius()
-        self._spread = self.exploration * self._radius
-        self._invariant_spread = self.exploration * self._invariant_radius
-        self._changes += 1
-        self._changing = self._within
-
-    @contextmanager
-    def _one_change(self) -> Iterator[None]:
-        outer, self._within, self._changing = self._within, True, True
-        try:
-            yield
-        finally:
-            self._changes += 1
-            self._within = self._changing = outer
-
-    def _put_back(self, state: dict[str, Any]) -> None:
-        super()._put_back({**state, "_changes": self._changes + 1})
-
-    def _residual_radius(self, volume: float) -> float:
-        """The radius that was published with the memory."""
-        if self._grows:
-            return bounds.lemma1_radius(volume, self.confidence, self.noise_scale, self.ridge, self.norm_bound)
-        memory = self.memory
-        if isinstance(memory, SlidingWindow):
-            return bounds.sliding_window_radius(
-                self._memory.dim,
-                memory.window,
-                self.confidence,
-                self.noise_scale,
-                self.ridge,
-                self.norm_bound,
-                self.feature_bound,
-            )
-        if isinstance(memory, Discount):
-            return bounds.discounted_radius(
-                self._memory.rounds,
-                self._memory.dim,
-                memory.discount,
-                self.confidence,
-                self.noise_scale,
-                self.ridge,
-                self.norm_bound,
-                self.feature_bound,
-            )
-        return bounds.lemma1_radius(volume, self.confidence, self.noise_scale, self.ridge, self.norm_bound)
-
-    def _component_radius(self) -> float:
-        return 0.0
+        """What decisions need after a change of the memory, whose log det A/det λI is `volume`."""
+        memory, exploration = self._memory, self.exploration
+        radii = self._explorer.radii(memory, self._invariant, volume, self._assumed)
+        self._radius, self._invariant_radius = radii
+        spread = self._spread = exploration * radii[0]
+        invariant_spread = self._invariant_spread = exploration * radii[1]
+        # Coefficients are drawn when they are first needed.
+        drawn = self._draws is not None
+        self._decision = None if drawn else (self._lift, memory.factor, spread, invariant_spread)
 
     @property
     def coefficients(self) -> Array:
@@ -310,53 +370,57 @@ class LinearPolicy(BasePolicy):
                 return estimate
             return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
 
-    # -- storing --
+    @property
+    def seed(self) -> int | None:
+        """What the draws depend on, beside the rounds learned; None if nothing is drawn."""
+        return None if self._draws is None else self._draws.seed
 
-    def _common(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in Common.__annotations__}
+    @property
+    def randomised(self) -> bool:
+        """Whether actions are drawn."""
+        return self._draws is not None
+
+    # -- storing --
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        return {"dim": self.dim, **self._common(), "memory": memory_to_settings(self.memory)}
+        kind = self.memory_kind
+        memory = {"memory": memory_to_settings(self.memory)} if kind is None else asdict(self.memory)
+        return {"dim": self.dim, **memory, **{name: getattr(self, name) for name in self.options}}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The memory and the counters."""
         with self._lock:
-            counters = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
-            return {"counters": counters} | {f"memory.{k}": v.copy() for k, v in self._memory.arrays().items()}
+            counts = np.array([self.rounds, self._memory.rounds], dtype=np.int64)
+            return {"counters": counts} | {f"memory.{k}": v.copy() for k, v in self._memory.arrays().items()}
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
-        arrays, memory = {"counters": counters(2)}, cls._stored_memory(settings)
-        if memory is not None:
-            arrays |= prefixed("memory.", memory.array_specs("q"))
-        sizes = {"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
-        return StateSchema(arrays, cls.stored_settings, sizes)
+        arrays = {"counters": counters(2), **prefixed("memory.", cls._stored_memory(settings).array_specs("q"))}
+        return StateSchema(arrays, sizes={"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {})
 
     @classmethod
-    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory | None:
-        """The memory of a policy with these settings; None if they do not tell."""
-        return memory_from_settings(settings["memory"]) if "memory" in settings else None
+    def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory:
+        """The memory of a policy with these settings."""
+        if cls.memory_kind is None:
+            return memory_from_settings(settings["memory"])
+        return cls.memory_kind(**{name: settings[name] for name in cls.memory_kind.__annotations__})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        given = dict(settings)
-        if "memory" in given:
-            given["memory"] = memory_from_settings(given["memory"])
-        policy = cls(**given)
+        options = dict(settings)
+        if cls.memory_kind is None:
+            options["memory"] = cls._stored_memory(settings)
+        policy = cls(**options)
         policy._restore(arrays)
         return policy
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self.rounds, inside = (int(value) for value in arrays["counters"])
-        own = under(arrays, "memory.")
-        self._memory.restore(own, inside)
+        self._memory.restore(under(arrays, "memory."), inside)
         self._refresh(self._memory.log_volume())
-        largest = max(float(np.max(np.abs(self._lift), initial=1.0)), self._radius, self._invariant_radius)
-        if not largest * self._memory.largest_coefficient() < LARGEST_COEFFICIENT:
-            raise InputError("the memory is too near to a singular one to decide by")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim={self.dim}, memory={self.memory}, rounds={self.rounds})"
@@ -379,25 +443,103 @@ class LinUCB(LinearPolicy):
     array([ 1., -1.,  0.])
     """
 
+    def __init__(self, dim: int, *, memory: Memory = FOREVER, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=memory, **common)
+
+
+@policy("lints", label="LinTS")
+class LinTS(LinearPolicy):
+    """Thompson sampling for linear rewards (Agrawal & Goyal 2013).
+
+    Parameters
+    ----------
+    dim : int
+        Number of features p.
+    seed : int or numpy.random.Generator
+        Draws the coefficients.
+    memory : Memory
+        What of the online past counts.
+    **common :
+        As in LinearPolicy: ridge, confidence, noise_scale, norm_bound, feature_bound and exploration.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> policy = ib.LinTS(2, noise_scale=0.1, seed=0)
+    >>> for _ in range(1000):
+    ...     policy.update([0.0, 1.0], 1.0)
+    ...     policy.update([1.0, 0.0], 0.0)
+    >>> policy.propensities(np.eye(2)).tolist()
+    [0.0, 1.0]
+    """
+
+    options = (*LinearPolicy.options, "seed")
+
     def __init__(
         self,
         dim: int,
         *,
-        ridge: float = 0.1,
-        confidence: float = 0.01,
-        noise_scale: float = 1.0,
-        norm_bound: float = 1.0,
-        feature_bound: float = 1.0,
+        seed: int | np.random.Generator = 0,
         memory: Memory = FOREVER,
-        exploration: float = 1.0,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            dim,
-            ridge=ridge,
-            confidence=confidence,
-            noise_scale=noise_scale,
-            norm_bound=norm_bound,
-            feature_bound=feature_bound,
-            memory=memory,
-            exploration=exploration,
-        )
+        super().__init__(dim, memory=memory, explorer=Thompson(seed), **common)
+
+
+@policy("sw-linucb", label="sliding window")
+class SWLinUCB(LinearPolicy):
+    """LinUCB over the last `window` rounds (Cheung et al. 2019). Other parameters as in LinearPolicy.
+
+    >>> SWLinUCB(3, window=100)
+    SWLinUCB(dim=3, memory=SlidingWindow(window=100), rounds=0)
+    """
+
+    memory_kind = SlidingWindow
+
+    def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=SlidingWindow(window), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
+        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
+        window = window or past.suggested_window or needed_horizon(past, "window")
+        return super().from_past(past, window=window, **options)
+
+
+@policy("d-linucb", label="discount")
+class DLinUCB(LinearPolicy):
+    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in LinearPolicy.
+
+    >>> DLinUCB(3, discount=0.99)
+    DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
+    """
+
+    memory_kind = Discount
+
+    def __init__(self, dim: int, *, discount: float, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=Discount(discount), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
+        """Without a `discount` one that remembers as many rounds as the past suggests, or 0.999, as in the paper."""
+        if discount is None:
+            discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
+        return super().from_past(past, discount=discount, **options)
+
+
+@policy("restart-linucb", label="Restart-linUCB")
+class RestartLinUCB(LinearPolicy):
+    """LinUCB that starts afresh after `every` rounds (Zhao et al. 2020). Other parameters as in LinearPolicy.
+
+    >>> RestartLinUCB(3, every=100)
+    RestartLinUCB(dim=3, memory=Restart(every=100), rounds=0)
+    """
+
+    memory_kind = Restart
+
+    def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
+        super().__init__(dim, memory=Restart(every), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
+        """Without `every` the window that the past suggests, or the horizon."""
+        every = every or past.suggested_window or needed_horizon(past, "every")
+        return super().from_past(past, every=every, **options)

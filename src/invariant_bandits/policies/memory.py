@@ -1,7 +1,7 @@
 """Memories: what of the online past counts.
 
-Forever, SlidingWindow, Discount and Restart are settings; `begin` makes the running state of one. Whatever the
-memory, its state offers a `factor` (see `kernels`), from which estimate and norms are read the same way.
+Forever, SlidingWindow, Discount and Restart are settings; `begin` makes the running state of one. Each memory has a
+state with a `factor` (see `kernels`), from which estimate and norms are read the same way.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isqrt
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.policies import kernels
+from invariant_bandits.policies import radii as bounds
 from invariant_bandits.storage import ArraySpec
 
 LARGEST_NUMBER = 1e101
@@ -24,29 +25,19 @@ LARGEST_ROOT, LARGEST_SUM = 1e150, 1e250
 
 
 def sums_of_window(window: int) -> int:
-    """How many sums a window keeps, see `forgetting_kernels`: its stretches are ⌊√window⌋ rounds long."""
-    stretch = max(1, isqrt(window))
-    return 1 + -(-window // stretch) + stretch
+    """How many sums a window keeps, see `kernels`: its segments are ⌊√window⌋ rounds long."""
+    segment = max(1, isqrt(window))
+    return 1 + -(-window // segment) + segment
 
 
-def stored_factor(*shape: int | str) -> ArraySpec:
-    """Factors [R | w] (..., q, q + 1) of A ⪰ λI."""
+def factor_spec(*shape: int | str) -> ArraySpec:
+    """Factors [R | w] (..., q, q + 1)."""
     return ArraySpec(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT)
 
 
-def stored_sums(count: int, q: str) -> ArraySpec:
+def _sums_spec(count: int, q: str) -> ArraySpec:
     """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
     return ArraySpec((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM)
-
-
-def stored_rows(window: int, q: str) -> ArraySpec:
-    """The ring of rounds [z, r] (window, q + 1)."""
-    return ArraySpec((window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
-
-
-def stored_clock(window: int) -> ArraySpec:
-    """Where the ring stands, and whether it was filled before."""
-    return ArraySpec((2,), "int64", 0, (window - 1, 1))
 
 
 class MemoryState(ABC):
@@ -122,13 +113,6 @@ class MemoryState(ABC):
         R = self.factor[: self.dim, : self.dim]
         return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
 
-    def largest_coefficient(self) -> float:
-        """About how large an entry of the estimate, or of `norm_root`, can be; nothing of that size is made."""
-        inverse: float = kernels.inverse_size(self.factor)
-        others = self.factor[: self.dim, self.dim], self.factor[self.dim :]
-        pull, second = (max(float(one.max(initial=0.0)), -float(one.min(initial=0.0))) for one in others)
-        return max(inverse * max(pull, 1.0), inverse * inverse * second)
-
     def perturbed(self, noise: Array) -> Array:
         """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
         factor = self.factor.copy()
@@ -140,12 +124,14 @@ class MemoryState(ABC):
         return {"factor": self.factor}
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
-        """Take up a state that `arrays` described."""
+        """Continue from the state that `arrays` returned after so many rounds."""
         for name, array in self.arrays().items():
-            if name not in arrays or arrays[name].shape != array.shape or arrays[name].dtype != array.dtype:
-                raise InputError(f"memory.{name} must be {array.dtype} of shape {array.shape}")
             array[...] = arrays[name]
         self.rounds = rounds
+
+    @abstractmethod
+    def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
+        """The radius that was published with the memory, log det A/det λI being `volume`."""
 
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
         """Become what a `raw` memory of all p coordinates is after the invariant part has been taken out.
@@ -179,12 +165,6 @@ class GrowingState(MemoryState):
         super().__init__(dim, ridge)
         self.every = every
 
-    def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
-        """Take up a state, unless it should have been forgotten."""
-        super().restore(arrays, rounds)
-        if self.every is not None and rounds >= self.every:
-            raise InputError(f"a memory that forgets after {self.every} rounds cannot hold {rounds}")
-
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
         volume: float = kernels.learn_growing(features, reward, lift, self.factor, self.ridge)
@@ -195,21 +175,12 @@ class GrowingState(MemoryState):
                 return 0.0
         return volume
 
-
-class ForgettingState(MemoryState):
-    """A memory whose compiled loops are imported with the first of its kind, also where one is unpickled."""
-
-    _kernels: ClassVar[Any]
-
-    def __new__(cls, *_given: Any) -> Self:
-        """An empty one; the loops are of the class, for a module can be neither copied nor pickled."""
-        from invariant_bandits.policies import kernels as forgetting_kernels
-
-        cls._kernels = forgetting_kernels
-        return super().__new__(cls)
+    def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
+        """Lemma 1."""
+        return bounds.lemma1_radius(volume, *assumed[:4])
 
 
-class DiscountedState(ForgettingState):
+class DiscountedState(MemoryState):
     """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
 
     def __init__(self, dim: int, ridge: float, discount: float) -> None:
@@ -230,7 +201,7 @@ class DiscountedState(ForgettingState):
         status: int = kernels.residual_row(features, reward, lift, self._row)
         if status < 0:
             return status
-        self._kernels.discount(self._row, self.sums, self.factor, self.discount)
+        kernels.discount(self._row, self.sums, self.factor, self.discount)
         self.rounds += 1
         return self._factorise()
 
@@ -272,8 +243,12 @@ class DiscountedState(ForgettingState):
         self._factorise()
         self.rounds = raw.rounds
 
+    def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
+        """Russac et al. (2019), for rounds of which all count."""
+        return bounds.discounted_radius(self.rounds, self.dim, self.discount, assumed)
 
-class WindowState(ForgettingState):
+
+class WindowState(MemoryState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
     def __init__(self, dim: int, ridge: float, window: int) -> None:
@@ -295,7 +270,7 @@ class WindowState(ForgettingState):
         status: int = kernels.residual_row(features, reward, lift, self._row)
         if status < 0:
             return status
-        self._kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
+        kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
         if self.rounds < self.window:
             self.rounds += 1
         volume: float = kernels.factorise(self.factor, self.ridge)
@@ -304,12 +279,6 @@ class WindowState(ForgettingState):
     def arrays(self) -> dict[str, Array]:
         """The rounds of the window and the sums over them; bits depend on the order in which they were added."""
         return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
-
-    def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
-        """Take up a state, if it holds as many rounds as its clock says."""
-        super().restore(arrays, rounds)
-        if rounds != (self.window if self.clock[1] else self.clock[0]):
-            raise InputError(f"a window with the clock {self.clock.tolist()} cannot hold {rounds} rounds")
 
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
         """The rounds of the window in the new coordinates, learned again in their order."""
@@ -321,6 +290,10 @@ class WindowState(ForgettingState):
         for row in raw.rows[order]:
             features = np.ascontiguousarray(residual.T @ row[:-1])
             self.learn(features, float(row[-1] - row[:-1] @ component), identity)
+
+    def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
+        """Cheung et al. (2019)."""
+        return bounds.sliding_window_radius(self.dim, self.window, assumed)
 
 
 @dataclass(frozen=True)
@@ -338,7 +311,7 @@ class Forever:
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
-        return {"factor": stored_factor(q, f"{q}+1")}
+        return {"factor": factor_spec(q, f"{q}+1")}
 
 
 @dataclass(frozen=True)
@@ -367,10 +340,10 @@ class SlidingWindow:
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
         return {
-            "factor": stored_factor(q, f"{q}+1"),
-            "rows": stored_rows(self.window, q),
-            "sums": stored_sums(sums_of_window(self.window), q),
-            "clock": stored_clock(self.window),
+            "factor": factor_spec(q, f"{q}+1"),
+            "rows": ArraySpec((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
+            "sums": _sums_spec(sums_of_window(self.window), q),
+            "clock": ArraySpec((2,), "int64", 0, (self.window - 1, 1)),
         }
 
 
@@ -399,7 +372,7 @@ class Discount:
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
-        return {"factor": stored_factor(f"2{q}", f"{q}+1"), "sums": stored_sums(2, q)}
+        return {"factor": factor_spec(f"2{q}", f"{q}+1"), "sums": _sums_spec(2, q)}
 
 
 @dataclass(frozen=True)
@@ -453,7 +426,7 @@ def memory_to_settings(memory: Memory) -> dict[str, Any]:
 
 
 def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
-    """The memory that `memory_to_settings` described."""
+    """The memory of which `memory_to_settings` made these."""
     if not isinstance(settings, Mapping):
         raise InputError(f"memory must be a dictionary, got {type(settings).__name__}")
     rest = dict(settings)

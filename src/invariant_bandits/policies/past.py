@@ -14,7 +14,6 @@ from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.decomposition.split import Split
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.moments.batches import place_times
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -43,18 +42,6 @@ class LoggedRows(Protocol):
 
     def moments(self, windows: int | None = None) -> WindowedMoments:
         """Moments in so many equal stretches of rounds."""
-
-
-class Truth(Protocol):
-    """What only an oracle knows of a simulated world."""
-
-    @property
-    def split(self) -> Split:
-        """The true split."""
-
-    @property
-    def component(self) -> Array:
-        """The true invariant part of the coefficients (p,)."""
 
 
 class Past:
@@ -89,8 +76,6 @@ class Past:
         Fitted to the moments, if that was done before.
     arm_statistics : ArmStatistics, or a function that returns them, optional
         If actions are labelled arms: what the logs say of them.
-    truth : Truth, optional
-        What an oracle may look at; in simulations the whole episode.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -118,12 +103,11 @@ class Past:
         suggested_window: int | None = None,
         offered: Any = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
-        truth: Truth | None = None,
         arm_statistics: Any = None,
     ) -> None:
         if logs is None and moments is None:
             raise InputError("a past needs logs or moments")
-        self.logs, self.windows, self.truth = logs, windows, truth
+        self.logs, self.windows = logs, windows
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
         self.actions, self.suggested_window, self.baseline = actions, suggested_window, baseline
         self.known_noise_scale, self.known_feature_bound = noise_scale, feature_bound
@@ -176,7 +160,6 @@ class Past:
             confidence=self.known_confidence,
             suggested_window=self.suggested_window,
             offered=self.offered,
-            truth=self.truth,
             arm_statistics=self._rewindowed(windows),
         )
 
@@ -262,12 +245,6 @@ class Past:
             "feature_bound": self.feature_bound,
             "confidence": self.confidence,
         }
-
-    def oracle(self) -> Truth:
-        """The truth, or InputError where nobody knows it."""
-        if self.truth is None:
-            raise InputError("this past has no truth: oracles exist in simulations only")
-        return self.truth
 
     def __repr__(self) -> str:
         kind = "moments" if self.logs is None else "rounds"

@@ -10,8 +10,20 @@ from __future__ import annotations
 
 from functools import cache
 from math import exp, log, sqrt
+from typing import NamedTuple
 
 from invariant_bandits.checks import InputError, number_between, probability, whole_number
+
+
+class Assumptions(NamedTuple):
+    """What the statements assume of rewards and features; symbols as above."""
+
+    confidence: float
+    noise_scale: float = 1.0
+    ridge: float = 0.1
+    norm_bound: float = 1.0
+    feature_bound: float = 1.0
+
 
 # -- radii of published policies --------------------------------------------------------------------------------------
 
@@ -29,37 +41,19 @@ def lemma1_trace_bound(rounds: float, dim: int, ridge: float, feature_bound: flo
     return 0.0 if dim == 0 else dim * log(1.0 + rounds * feature_bound**2 / (ridge * dim))
 
 
-def sliding_window_radius(
-    dim: int,
-    window: int,
-    confidence: float,
-    noise_scale: float,
-    ridge: float,
-    norm_bound: float,
-    feature_bound: float,
-) -> float:
+def sliding_window_radius(dim: int, window: int, assumed: Assumptions) -> float:
     """Cheung, Simchi-Levi & Zhu (2019), Theorem 2: σ√(d·log((1 + wL²/λ)/η)) + √λ·M."""
-    inside = dim * (log(1.0 + window * feature_bound**2 / ridge) - log(confidence))
-    return noise_scale * sqrt(inside) + sqrt(ridge) * norm_bound
+    inside = dim * (log(1.0 + window * assumed.feature_bound**2 / assumed.ridge) - log(assumed.confidence))
+    return assumed.noise_scale * sqrt(inside) + sqrt(assumed.ridge) * assumed.norm_bound
 
 
-def discounted_radius(
-    rounds: int,
-    dim: int,
-    discount: float,
-    confidence: float,
-    noise_scale: float,
-    ridge: float,
-    norm_bound: float,
-    feature_bound: float,
-) -> float:
+def discounted_radius(rounds: int, dim: int, discount: float, assumed: Assumptions) -> float:
     """Russac, Vernade & Cappé (2019), Theorem 1, for the norm of A⁻¹ṼA⁻¹.
 
     √λ·M + σ√(2 log(1/η) + d·log(1 + L²(1 − γ^{2t})/(λd(1 − γ²)))).
     """
     weight = (1.0 - discount ** (2 * rounds)) / (1.0 - discount**2)
-    volume = lemma1_trace_bound(weight, dim, ridge, feature_bound)
-    return lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
+    return theorem1_residual_radius(weight, dim, assumed)
 
 
 def thompson_scale(rounds: int, dim: int, confidence: float, noise_scale: float) -> float:
@@ -75,28 +69,13 @@ def disjoint_radius(confidence: float) -> float:
 # -- radii of ISD-linUCB ----------------------------------------------------------------------------------------------
 
 
-def theorem1_residual_radius(
-    rounds: int,
-    residual_dim: int,
-    confidence: float,
-    noise_scale: float,
-    ridge: float,
-    norm_bound: float,
-    feature_bound: float,
-) -> float:
+def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumptions) -> float:
     """Theorem 1 (both oracles): Lemma 1 with its trace bound, in the residual coordinates."""
-    volume = lemma1_trace_bound(rounds, residual_dim, ridge, feature_bound)
-    return lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
+    volume = lemma1_trace_bound(rounds, residual_dim, assumed.ridge, assumed.feature_bound)
+    return lemma1_radius(volume, *assumed[:4])
 
 
-def theorem2_invariant_radius(
-    invariant_dim: int,
-    min_eigenvalue: float,
-    confidence: float,
-    noise_scale: float,
-    norm_bound: float,
-    feature_bound: float,
-) -> float:
+def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
     """Theorem 2 (known subspaces): bounds ‖β̂ − β‖ in the logs' Gram matrix with probability 1 − 2η.
 
     σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term is
@@ -104,34 +83,27 @@ def theorem2_invariant_radius(
     """
     if invariant_dim == 0:
         return 0.0
-    ratio = feature_bound**2 / (invariant_dim * min_eigenvalue)
+    ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
         raise InputError(
             f"feature_bound must be at least √(invariant_dim·min_eigenvalue) ="
-            f" {sqrt(invariant_dim * min_eigenvalue):g}, got {feature_bound:g}"
+            f" {sqrt(invariant_dim * min_eigenvalue):g}, got {assumed.feature_bound:g}"
         )
-    noise = noise_scale * sqrt(-2.0 * log(confidence) + invariant_dim * log(ratio))
-    crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(confidence)))
-    return noise + 2.0 * feature_bound**2 * norm_bound * crossing
+    noise = assumed.noise_scale * sqrt(-2.0 * log(assumed.confidence) + invariant_dim * log(ratio))
+    crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
+    return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
 
 def lemma2_invariant_radius(
-    invariant_dim: int,
-    min_eigenvalue: float,
-    logged_rounds: float,
-    subspace_error: float,
-    confidence: float,
-    noise_scale: float,
-    norm_bound: float,
-    feature_bound: float,
+    invariant_dim: int, min_eigenvalue: float, logged_rounds: float, subspace_error: float, assumed: Assumptions
 ) -> float:
     """Lemma 2 (estimated subspaces), with probability 1 − 4η.
 
     Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
     """
-    known = theorem2_invariant_radius(invariant_dim, min_eigenvalue, confidence, noise_scale, norm_bound, feature_bound)
-    tilt = sqrt(invariant_dim) + feature_bound / sqrt(min_eigenvalue)
-    return known + sqrt(logged_rounds) * subspace_error * feature_bound * norm_bound * tilt
+    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
+    tilt = sqrt(invariant_dim) + assumed.feature_bound / sqrt(min_eigenvalue)
+    return exact + sqrt(logged_rounds) * subspace_error * assumed.feature_bound * assumed.norm_bound * tilt
 
 
 def component_error(
@@ -146,20 +118,12 @@ def component_error(
 
 
 def lemma3_residual_radius(
-    rounds: int,
-    residual_dim: int,
-    component_error: float,
-    subspace_error: float,
-    confidence: float,
-    noise_scale: float,
-    ridge: float,
-    norm_bound: float,
-    feature_bound: float,
+    rounds: int, residual_dim: int, component_error: float, subspace_error: float, assumed: Assumptions
 ) -> float:
     """Lemma 3 (estimated subspaces): Theorem 1's radius + L(MΔΠ + ‖β̂ − β‖)√(p_res·t)."""
-    known = theorem1_residual_radius(rounds, residual_dim, confidence, noise_scale, ridge, norm_bound, feature_bound)
-    carried = feature_bound * (norm_bound * subspace_error + component_error)
-    return known + carried * sqrt(residual_dim * rounds)
+    exact = theorem1_residual_radius(rounds, residual_dim, assumed)
+    carried = assumed.feature_bound * (assumed.norm_bound * subspace_error + component_error)
+    return exact + carried * sqrt(residual_dim * rounds)
 
 
 @cache
@@ -182,23 +146,15 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
     return sqrt(invariant_dim * (1.0 + x))
 
 
-# -- bounds on the regret ---------------------------------------------------------------------------------------------
+# -- bounds on the regret; `scales` are noise_scale, ridge, norm_bound and feature_bound as in Assumptions -------------
 
 
 def theorem1_regret_bound(
-    horizon: int,
-    residual_dim: int,
-    *,
-    confidence: float | None = None,
-    noise_scale: float = 1.0,
-    ridge: float = 0.1,
-    norm_bound: float = 1.0,
-    feature_bound: float = 1.0,
+    horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: float
 ) -> float:
     """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
-    eta = 1.0 / horizon if confidence is None else confidence
-    radius = theorem1_residual_radius(horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound)
-    return _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
+    assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
+    return _residual_regret(horizon, residual_dim, theorem1_residual_radius(horizon, residual_dim, assumed), assumed)
 
 
 def theorem2_regret_bound(
@@ -209,23 +165,17 @@ def theorem2_regret_bound(
     min_eigenvalue: float,
     *,
     confidence: float | None = None,
-    noise_scale: float = 1.0,
-    ridge: float = 0.1,
-    norm_bound: float = 1.0,
-    feature_bound: float = 1.0,
+    **scales: float,
 ) -> float:
     """Theorem 2: the split is known, the component comes from the logs; η = 1/(5T) if not given."""
-    eta = 0.2 / horizon if confidence is None else confidence
-    length = theorem2_invariant_radius(
-        invariant_dim, min_eigenvalue, eta, noise_scale, norm_bound, feature_bound
-    ) / sqrt(min_eigenvalue * logged_rounds)
-    dim = residual_dim + invariant_dim
-    crossing = 2.0 * feature_bound**2 * sqrt(2.0 * horizon / ridge * (log(dim + 1.0) - log(eta)))
-    radius = crossing * length + theorem1_residual_radius(
-        horizon, residual_dim, eta, noise_scale, ridge, norm_bound, feature_bound
-    )
-    residual = _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
-    return 2.0 * feature_bound * horizon * length + residual
+    assumed = Assumptions(0.2 / horizon if confidence is None else confidence, **scales)
+    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
+    length = exact / sqrt(min_eigenvalue * logged_rounds)
+    doubt = log(residual_dim + invariant_dim + 1.0) - log(assumed.confidence)
+    crossing = 2.0 * assumed.feature_bound**2 * sqrt(2.0 * horizon / assumed.ridge * doubt)
+    radius = crossing * length + theorem1_residual_radius(horizon, residual_dim, assumed)
+    residual = _residual_regret(horizon, residual_dim, radius, assumed)
+    return 2.0 * assumed.feature_bound * horizon * length + residual
 
 
 def theorem3_regret_bound(
@@ -237,30 +187,15 @@ def theorem3_regret_bound(
     subspace_error: float,
     *,
     confidence: float | None = None,
-    noise_scale: float = 1.0,
-    ridge: float = 0.1,
-    norm_bound: float = 1.0,
-    feature_bound: float = 1.0,
+    **scales: float,
 ) -> float:
     """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given."""
-    eta = 1.0 / (11.0 * horizon) if confidence is None else confidence
-    invariant = lemma2_invariant_radius(
-        invariant_dim,
-        min_eigenvalue,
-        logged_rounds,
-        subspace_error,
-        eta,
-        noise_scale,
-        norm_bound,
-        feature_bound,
-    )
-    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, norm_bound)
-    radius = lemma3_residual_radius(
-        horizon, residual_dim, error, subspace_error, eta, noise_scale, ridge, norm_bound, feature_bound
-    )
-    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + norm_bound * subspace_error
-    residual = _residual_regret(horizon, residual_dim, radius, ridge, norm_bound, feature_bound)
-    return horizon * feature_bound * per_round + residual
+    assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
+    invariant = lemma2_invariant_radius(invariant_dim, min_eigenvalue, logged_rounds, subspace_error, assumed)
+    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, assumed.norm_bound)
+    radius = lemma3_residual_radius(horizon, residual_dim, error, subspace_error, assumed)
+    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + assumed.norm_bound * subspace_error
+    return horizon * assumed.feature_bound * per_round + _residual_regret(horizon, residual_dim, radius, assumed)
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
@@ -268,12 +203,10 @@ def regret_lower_bound(horizon: int, residual_dim: int) -> float:
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
 
-def _residual_regret(
-    horizon: int, residual_dim: int, radius: float, ridge: float, norm_bound: float, feature_bound: float
-) -> float:
+def _residual_regret(horizon: int, residual_dim: int, radius: float, assumed: Assumptions) -> float:
     """2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), the last step of the proof of Theorem 1."""
-    volume = lemma1_trace_bound(horizon, residual_dim, ridge, feature_bound)
-    return 2.0 * max(feature_bound * norm_bound, 1.0) * radius * sqrt(horizon * volume)
+    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, assumed.feature_bound)
+    return 2.0 * max(assumed.feature_bound * assumed.norm_bound, 1.0) * radius * sqrt(horizon * volume)
 
 
 def logs_needed(
@@ -284,10 +217,7 @@ def logs_needed(
     *,
     share: float = 0.1,
     subspace_constant: float = 0.0,
-    noise_scale: float = 1.0,
-    ridge: float = 0.1,
-    norm_bound: float = 1.0,
-    feature_bound: float = 1.0,
+    **scales: float,
 ) -> int:
     """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret bound.
 
@@ -306,8 +236,8 @@ def logs_needed(
         Strictly between 0 and 1.
     subspace_constant : float
         c of ΔΠ = c·√(log(11pT)/T0) (Assumption 3), 0 if the split is known.
-    noise_scale, ridge, norm_bound, feature_bound : float
-        σ, λ, M ≥ ‖γ‖ and L ≥ ‖φ‖.
+    **scales : float
+        noise_scale σ = 1, ridge λ = 0.1, norm_bound M ≥ ‖γ‖ and feature_bound L ≥ ‖φ‖, both 1.
 
     >>> import invariant_bandits as ib
     >>> sizes = {"horizon": 500, "residual_dim": 3, "invariant_dim": 7}
@@ -323,18 +253,7 @@ def logs_needed(
 
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
-        return theorem3_regret_bound(
-            horizon,
-            residual_dim,
-            invariant_dim,
-            logged,
-            min_eigenvalue,
-            tilt,
-            noise_scale=noise_scale,
-            ridge=ridge,
-            norm_bound=norm_bound,
-            feature_bound=feature_bound,
-        )
+        return theorem3_regret_bound(horizon, residual_dim, invariant_dim, logged, min_eigenvalue, tilt, **scales)
 
     goal = (1.0 + share) * bound(1e300)
     low, high = 1, 2

@@ -17,11 +17,11 @@ from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
     Scores,
-    not_negative,
     offered_array,
     own_propensities,
     positive,
     seed_number,
+    share_number,
 )
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
@@ -96,7 +96,7 @@ class Randomised(BasePolicy):
         self.policy = policy
         self._share_lock()
         self.dim: int = policy.dim
-        self.floor = _share("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
+        self.floor = share_number("floor", DEFAULT_FLOOR[kind] if floor is None else floor)
         self.sharpness = positive("sharpness", sharpness)
         self._draws = Draws(seed)
 
@@ -268,11 +268,3 @@ def _refuse_deep(settings: Mapping[str, Any]) -> None:
         inside = inside.get("settings") if isinstance(inside, Mapping) else None
     if inside is not None:
         raise InputError(f"policy: more than {DEEPEST} policies are wrapped in each other")
-
-
-def _share(name: str, value: float) -> float:
-    """Return `value` as a float from 0 to 1, or raise."""
-    share = 1.0 if np.ndim(value) == 0 and value == 1.0 else not_negative(name, value)
-    if share > 1.0:
-        raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
-    return share
