@@ -143,7 +143,7 @@ class ClientCall(Generic[T]):
 
 
 class ClientMethod(Generic[P, T]):
-    """A method of both clients, from the function that makes its ClientCall: `Client` returns T, `AsyncClient` awaits it."""
+    """A method of both clients, from the function that makes its call: `Client` returns T, `AsyncClient` awaits it."""
 
     def __init__(self, make: Callable[P, ClientCall[T]]) -> None:
         self.make = make

@@ -363,12 +363,16 @@ def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
             if each.name in names or (each.default is MISSING and each.default_factory is MISSING):
                 specs[each.name] = notes[0]
         elif notes:
-            checks[each.name] = notes[0]
+            checks[each.name] = partial(_unless_none, notes[0]) if type(None) in kinds else notes[0]
         elif inside:
             outer = {name.partition(".")[0] for name in inside}
             nested = next(other for other in kinds if is_dataclass(other) and outer <= _hints(other).keys())
             parts[f"{each.name}."] = schema_of(nested, inside)
     return StateSchema(specs, checks, parts=parts, others=True)
+
+
+def _unless_none(check: Check, name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
 
 
 def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
