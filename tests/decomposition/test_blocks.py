@@ -9,7 +9,13 @@ from scipy import stats
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
 from invariant_bandits.decomposition import blocks as blocks_module
 from invariant_bandits.decomposition import kernels
-from invariant_bandits.decomposition.blocks import find_blocks, floored, linked_columns, merge_dependent, refine
+from invariant_bandits.decomposition.blocks import (
+    find_blocks,
+    floored,
+    linked_columns,
+    merge_dependent,
+    refine,
+)
 from invariant_bandits.moments.power_sums import power_sums_of_rows
 from invariant_bandits.simulation.paper import PaperWorld
 from worlds import random_basis, random_spd, within
@@ -79,7 +85,9 @@ def test_one_feature_is_one_block():
 
 
 def refined_and_not(seed, rounds=1000):
-    """Errors of the three planted subspaces, and dependence, before and after refinement of the right grouping."""
+    """Errors of the three planted subspaces, and dependence, before and after refinement of the right
+    grouping.
+    """
     rng = np.random.default_rng(seed)
     basis = random_basis(6, rng)
     roots = np.zeros((6, 6, 6))
@@ -97,7 +105,10 @@ def refined_and_not(seed, rounds=1000):
     assert refine(stack, turned, sizes, blocks)
     np.testing.assert_allclose(stack, turned.T @ covariances @ turned, atol=1e-10)
     errors = [
-        max(subspace_error(columns[:, block], basis[:, part]) for block, part in zip(blocks, PARTS, strict=True))
+        max(
+            subspace_error(columns[:, block], basis[:, part])
+            for block, part in zip(blocks, PARTS, strict=True)
+        )
         for columns in (rough.basis, turned)
     ]
     dependences = [total_dependence(matrices, sizes, blocks) for matrices in (rough.stack, stack)]
@@ -105,7 +116,9 @@ def refined_and_not(seed, rounds=1000):
 
 
 def sampled_by_roots(rng, roots, rounds):
-    return np.stack([np.cov(root @ rng.standard_normal((root.shape[1], rounds)), bias=True) for root in roots])
+    return np.stack(
+        [np.cov(root @ rng.standard_normal((root.shape[1], rounds)), bias=True) for root in roots]
+    )
 
 
 def test_refinement_always_lowers_the_criterion_and_nearly_always_the_error():
@@ -127,7 +140,9 @@ def test_found_blocks_are_already_refined():
         rough = joint_diagonalize(covariances, sizes)
         refine(stack, basis, sizes, found.blocks)
         np.testing.assert_allclose(basis, found.basis, atol=1e-4)
-        assert total_dependence(stack, sizes, found.blocks) < total_dependence(rough.stack, sizes, found.blocks)
+        assert total_dependence(stack, sizes, found.blocks) < total_dependence(
+            rough.stack, sizes, found.blocks
+        )
 
 
 def test_two_blocks_are_refined_and_merged_as_more_are():
@@ -187,7 +202,9 @@ def test_blocks_that_depend_only_jointly_are_merged():
 
 @pytest.mark.parametrize(("first", "second"), [(4, 4), (1, 2)])
 def test_blocks_are_merged_exactly_where_their_dependence_exceeds_its_quantile(first, second):
-    """The statistic grows with the number of rows: a hundredth more or less than the quantile needs decides."""
+    """The statistic grows with the number of rows: a hundredth more or less than the quantile needs
+    decides.
+    """
     m, p = 6, first + second
     rng = np.random.default_rng(5)
     stack = np.stack([np.eye(p) + 0.02 * random_spd(p, rng) for _ in range(m)])
@@ -209,7 +226,9 @@ def false_link_count(runs, draw, *, alpha, tails):
             for _ in range(6)
         ]
         covariances = np.concatenate([window.covariance() for window in windows])
-        sizes = np.array([400.0 / (max(1.0, window.tail_weight(2)[0]) if tails else 1.0) for window in windows])
+        sizes = np.array(
+            [400.0 / (max(1.0, window.tail_weight(2)[0]) if tails else 1.0) for window in windows]
+        )
         linked += len(linked_columns(joint_diagonalize(covariances, sizes).stack, sizes, alpha)) == 1
     return linked
 
@@ -224,7 +243,7 @@ def student(rng, rounds):
 
 
 def test_uncorrelated_columns_are_linked_as_often_as_the_level_says():
-    # Binomial(1000, 0.1), four standard deviations: fails with probability below 1e-3 for a fresh set of seeds.
+    # Binomial(1000, 0.1), four standard deviations: fails with probability below 1e-3 for fresh seeds.
     assert within(false_link_count(1000, gaussian, alpha=0.1, tails=False), 1000, 0.1)
 
 
@@ -244,9 +263,11 @@ def test_the_floor_adds_a_twentieth_of_the_mean():
 
 @pytest.mark.filterwarnings("ignore::invariant_bandits.ConvergenceWarning")
 def test_the_floor_keeps_blocks_whole_when_windows_straddle_regimes():
-    """3500 rounds in eight windows: half a round of another, nearly singular regime cuts blocks; the floor mends them.
+    """3500 rounds in eight windows: half a round of another, nearly singular regime cuts blocks; the floor
+    mends them.
 
-    Right in 60 and 33 of 60 other seeds: of 20, fewer than 19 or more than 16 have probability below 0.05 and 0.01.
+    Right in 60 and 33 of 60 other seeds: of 20, fewer than 19 or more than 16 have probability below 0.05 and
+    0.01.
     """
     right = {"floored": 0, "plain": 0}
     for seed in range(100, 120):

@@ -10,7 +10,9 @@ from worlds import piecewise_world, random_basis, within
 
 
 def fitted(world, **parameters):
-    return InvariantSubspaceDecomposition(**parameters).fit(world.features, world.rewards, windows=world.windows)
+    return InvariantSubspaceDecomposition(**parameters).fit(
+        world.features, world.rewards, windows=world.windows
+    )
 
 
 def greedy_rounds(rng, setting, rounds=200, actions=5):
@@ -33,7 +35,9 @@ def hotelling_p_value(errors):
 
 
 def test_greedy_logs_bias_the_pooled_component_and_not_the_one_within_windows():
-    """One fixed world, logged 50 times by its greedy policy; the test of no bias fails with probability 1e-3."""
+    """One fixed world, logged 50 times by its greedy policy; the test of no bias fails with probability
+    1e-3.
+    """
     rng = np.random.default_rng(15)
     basis = random_basis(5, rng)
     split = Split(basis[:, :3], basis[:, 3:])
@@ -45,7 +49,10 @@ def test_greedy_logs_bias_the_pooled_component_and_not_the_one_within_windows():
         kind: np.array(
             [
                 split.invariant.T
-                @ (InvariantSubspaceDecomposition(split=split, component=kind).fit(log).component_ - component)
+                @ (
+                    InvariantSubspaceDecomposition(split=split, component=kind).fit(log).component_
+                    - component
+                )
                 for log in logs
             ]
         )
@@ -71,7 +78,9 @@ def test_the_pooled_component_is_least_squares_over_all_rounds():
     """The paper's estimator: no intercept, residual coordinates left out; classical covariance."""
     world = piecewise_world(np.random.default_rng(22))
     features, rewards = world.features + 2.0, world.rewards - 1.0
-    fit = InvariantSubspaceDecomposition(split=world.split, component="pooled").fit(features, rewards, windows=6)
+    fit = InvariantSubspaceDecomposition(split=world.split, component="pooled").fit(
+        features, rewards, windows=6
+    )
     W = world.split.invariant
     direct, residual, _, _ = np.linalg.lstsq(features @ W, rewards)
     np.testing.assert_allclose(fit.component_, W @ direct, rtol=1e-9)
@@ -96,7 +105,7 @@ def component_wald_values(component, runs, drift):
 @pytest.mark.parametrize(("component", "drift"), [("within-window", 1.0), ("pooled", 0.0)])
 def test_the_component_covers_the_truth_as_often_as_its_covariance_says(component, drift):
     # Binomial(300, 0.95) to four deviations, and Kolmogorov–Smirnov: each fails with probability below 1e-3.
-    # The pooled one leaves the residual part in the noise, so its covariance is exact only when nothing is left.
+    # The pooled one leaves the residual part in the noise, so its covariance is exact if nothing is left.
     values = component_wald_values(component, 300, drift)
     assert within(int((values < stats.chi2.isf(0.05, 3)).sum()), 300, 0.95)
     assert stats.kstest(values, "chi2", args=(3,)).pvalue > 1e-3
@@ -166,7 +175,9 @@ def test_adaptation_with_a_baseline_ignores_the_level_of_rewards():
     fit = fitted(world)
     recent, rewards = world.features[-50:], world.rewards[-50:]
     np.testing.assert_allclose(
-        fit.adapt(recent, rewards + 1000.0, baseline=True), fit.adapt(recent, rewards, baseline=True), atol=1e-9
+        fit.adapt(recent, rewards + 1000.0, baseline=True),
+        fit.adapt(recent, rewards, baseline=True),
+        atol=1e-9,
     )
 
 

@@ -68,10 +68,11 @@ def test_p_values_from_logs_are_uniform_when_coefficients_are_constant():
 
 
 def test_the_combined_p_value_keeps_the_level():
-    # P(p ≤ 0.05) ≤ 0.05: Binomial(3000, 0.05) exceeds its mean by four deviations with probability below 1e-3.
+    # P(p ≤ 0.05) ≤ 0.05: Binomial(3000, 0.05) exceeds its mean by four sd with probability below 1e-3.
     # The smaller of the two p-values alone would fall below 0.05 in about 8 % of the runs.
     rejected = sum(
-        constancy_test(drawn_paths(np.random.default_rng(5000 + seed), np.zeros((M, D)))).log_p <= np.log(0.05)
+        constancy_test(drawn_paths(np.random.default_rng(5000 + seed), np.zeros((M, D)))).log_p
+        <= np.log(0.05)
         for seed in range(3000)
     )
     assert rejected <= 3000 * 0.05 + 4 * np.sqrt(3000 * 0.05 * 0.95)
@@ -113,7 +114,9 @@ def quadratic_trend(paths):
     for degree in (0, 2):
         powers = np.arange(m)[:, None] ** np.arange(degree + 1.0)
         design = np.concatenate([np.kron(powers[window], roots[window]) for window in range(m)])
-        left.append(np.linalg.lstsq(design, target, rcond=None)[1].sum() if len(target) > design.shape[1] else 0.0)
+        left.append(
+            np.linalg.lstsq(design, target, rcond=None)[1].sum() if len(target) > design.shape[1] else 0.0
+        )
     return left[0] - left[1]
 
 
@@ -128,8 +131,8 @@ def test_the_trend_test_is_that_of_a_weighted_quadratic(windows):
 def test_the_trend_test_sees_a_bend_that_ends_where_it_began():
     """A straight line explains nothing of it.
 
-    The noncentrality is near 25. Over the 4 degrees of freedom of the trend that is power 0.95, so fewer than 80 of 100
-    have probability below 1e-7; over the 38 of the Wald test it is power 0.52.
+    The noncentrality is near 25. Over the 4 degrees of freedom of the trend that is power 0.95, so fewer than
+    80 of 100 have probability below 1e-7; over the 38 of the Wald test it is power 0.52.
     """
     bend = np.linspace(-1.0, 1.0, 20) ** 2
     centres = 0.25 * (bend - bend.mean())[:, None] * np.ones(2)
@@ -154,7 +157,9 @@ def test_the_wald_test_does_not_care_about_the_order_of_the_windows(seed):
     paths = drawn_paths(rng, rng.standard_normal((M, D)) * 0.1)
     order = rng.permutation(M)
     shuffled = CoefficientPaths(paths.coefficients[order], paths.covariances[order])
-    assert constancy_test(shuffled).log_wald == pytest.approx(constancy_test(paths).log_wald, rel=1e-9, abs=1e-12)
+    assert constancy_test(shuffled).log_wald == pytest.approx(
+        constancy_test(paths).log_wald, rel=1e-9, abs=1e-12
+    )
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -27,9 +27,13 @@ def test_a_singular_matrix_has_a_factor_without_nan():
     assert np.isfinite(kernels.factor(np.ones((3, 3)))).all()
 
 
-@pytest.mark.parametrize(("q", "s", "accuracy"), [(1, 1, 1e-10), (4, 3, 1e-10), (15, 20, 1e-10), (16, 20, 1e-3)])
+@pytest.mark.parametrize(
+    ("q", "s", "accuracy"), [(1, 1, 1e-10), (4, 3, 1e-10), (15, 20, 1e-10), (16, 20, 1e-3)]
+)
 def test_the_rotation_solves_its_equation(q, s, accuracy):
-    """Up to 300 unknowns exactly; beyond, conjugate gradients until the squared residual has fallen to 1e-8."""
+    """Up to 300 unknowns exactly; beyond, conjugate gradients until the squared residual has fallen to
+    1e-8.
+    """
     L, R, G = random_system(q, s)
     E = kernels.solve_rotation(L, R, G, 0.7)
     image = np.einsum("kab,bc,kcd->ad", L, E, R) + 0.7 * E
@@ -46,8 +50,10 @@ def test_the_cayley_rotation_is_the_cayley_transform(q, s):
     np.testing.assert_allclose(Q.T @ Q, identity, atol=1e-12)
 
 
-def test_the_step_is_half_the_gradient_of_the_dependence_and_its_curvature_where_the_groups_are_uncorrelated():
-    """Central differences along one random rotation: first order anywhere, second order at an uncoupled stack."""
+def test_the_step_is_half_the_gradient_and_curvature_of_the_dependence_of_uncorrelated_groups():
+    """Central differences along one random rotation: first order anywhere, second order at an uncoupled
+    stack.
+    """
     rng = np.random.default_rng(1)
     first, second = np.array([0, 2, 4]), np.array([1, 3])
     both = np.concatenate([first, second])
@@ -68,5 +74,7 @@ def test_the_step_is_half_the_gradient_of_the_dependence_and_its_curvature_where
     assert slope == pytest.approx(2.0 * np.sum(G * E), rel=1e-5)
     G, L, R = kernels.decoupling_step(uncoupled, sizes, first, second)
     np.testing.assert_allclose(G, 0.0, atol=1e-12)
-    bend = (dependence(uncoupled, 1e-3) - 2.0 * dependence(uncoupled, 0.0) + dependence(uncoupled, -1e-3)) / 1e-6
+    bend = (
+        dependence(uncoupled, 1e-3) - 2.0 * dependence(uncoupled, 0.0) + dependence(uncoupled, -1e-3)
+    ) / 1e-6
     assert bend == pytest.approx(2.0 * np.einsum("ad,kab,bc,kcd->", E, L, E, R), rel=1e-4)

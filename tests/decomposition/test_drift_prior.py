@@ -13,7 +13,9 @@ from worlds import random_basis
 
 
 def logs_with_drift(rng, drift, windows=40, rounds=400, baseline=None):
-    """Features of changing scale; the coefficients of every window are drawn around a mean with variances `drift`."""
+    """Features of changing scale; the coefficients of every window are drawn around a mean with variances
+    `drift`.
+    """
     p = len(drift)
     mean = np.linspace(1.0, -1.0, p)
     features, rewards = [], []
@@ -33,13 +35,13 @@ def test_planted_drift_variances_are_recovered():
         moments, _ = logs_with_drift(np.random.default_rng(seed), drift)
         found.append(DriftPrior.from_moments(moments, np.eye(4)).drift)
     mean = np.mean(found, axis=0)
-    # 20 × 40 windows: a variance is known to about 5 %; four standard errors, so one false alarm in 10^4 per direction.
+    # 20 × 40 windows: a variance is known to about 5 %; four standard errors: one false alarm in 10^4.
     np.testing.assert_allclose(mean[1:3], drift[1:3], rtol=0.2)
     assert (mean[[0, 3]] < 2e-3).all()
 
 
 def test_the_mean_and_its_covariance_cover_the_truth():
-    # χ²(4) beyond its 0.999 quantile in 5 or more of 60 runs has probability below 1e-7 if the covariance is right.
+    # χ²(4) beyond its 0.999 quantile in 5 or more of 60 runs has probability below 1e-7.
     misses = 0
     for seed in range(60):
         moments, mean = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.1, 0.3, 0.0]))
@@ -118,7 +120,9 @@ def test_the_baseline_is_the_weighted_mean_of_the_intercepts_and_moves_where_chi
 
 
 def test_the_unit_is_the_mean_square_of_an_effect_whatever_the_basis():
-    """Four uncorrelated features of sd 2: a coefficient of typical size has the mean square of all four effects."""
+    """Four uncorrelated features of sd 2: a coefficient of typical size has the mean square of all four
+    effects.
+    """
     rng = np.random.default_rng(5)
     features = np.linalg.qr(rng.normal(size=(4000, 4)))[0] * 2.0 * np.sqrt(4000)
     rewards = features @ [1.0, -2.0, 0.0, 3.0]
@@ -131,7 +135,9 @@ def test_the_unit_is_the_mean_square_of_an_effect_whatever_the_basis():
 def test_the_default_number_of_iterations_is_enough():
     for seed in range(5):
         moments, _ = logs_with_drift(np.random.default_rng(seed), np.array([0.0, 0.05, 0.5, 0.0]))
-        short, long = (DriftPrior.from_moments(moments, np.eye(4), **more).drift for more in ({}, {"iterations": 2000}))
+        short, long = (
+            DriftPrior.from_moments(moments, np.eye(4), **more).drift for more in ({}, {"iterations": 2000})
+        )
         np.testing.assert_allclose(short, long, atol=1.5e-4)
 
 

@@ -1,4 +1,6 @@
-"""InvariantSubspaceDecomposition: scikit-learn conventions, laws of the fit, fixed parts and special worlds."""
+"""InvariantSubspaceDecomposition: scikit-learn conventions, laws of the fit, fixed parts and special
+worlds.
+"""
 
 import numpy as np
 import pytest
@@ -11,13 +13,19 @@ from worlds import piecewise_world, random_basis
 
 
 def fitted(world, **parameters):
-    return InvariantSubspaceDecomposition(**parameters).fit(world.features, world.rewards, windows=world.windows)
+    return InvariantSubspaceDecomposition(**parameters).fit(
+        world.features, world.rewards, windows=world.windows
+    )
 
 
 def bounded_world(seed, **settings):
-    """Uniform features: kurtosis below the Gaussian one in every direction, so no tail correction in any basis."""
+    """Uniform features: kurtosis below the Gaussian one in every direction, so no tail correction in any
+    basis.
+    """
     rng = np.random.default_rng(seed)
-    return piecewise_world(rng, rounds=400, draw=lambda shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape), **settings)
+    return piecewise_world(
+        rng, rounds=400, draw=lambda shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape), **settings
+    )
 
 
 # -- scikit-learn conventions --
@@ -121,7 +129,9 @@ def test_turning_the_features_turns_the_result(seed):
     world = bounded_world(seed)
     turn = random_basis(5, np.random.default_rng(100 + seed))
     straight = fitted(world)
-    turned = InvariantSubspaceDecomposition().fit(world.features @ turn.T, world.rewards, windows=world.windows)
+    turned = InvariantSubspaceDecomposition().fit(
+        world.features @ turn.T, world.rewards, windows=world.windows
+    )
     expected = Split(turn @ straight.split_.invariant, turn @ straight.split_.residual)
     assert straight.split_.residual_dim == 2
     assert turned.split_.distance(expected) < 1e-6
@@ -134,7 +144,9 @@ def test_the_whitened_metric_does_not_care_about_units(seed):
     world = piecewise_world(np.random.default_rng(seed), rounds=400)
     units = 10.0 ** np.random.default_rng(200 + seed).uniform(-4.0, 4.0, 5)
     plain = fitted(world, metric="whitened")
-    scaled = InvariantSubspaceDecomposition(metric="whitened").fit(world.features * units, world.rewards, windows=6)
+    scaled = InvariantSubspaceDecomposition(metric="whitened").fit(
+        world.features * units, world.rewards, windows=6
+    )
     recent, rewards = world.features[-30:], world.rewards[-30:]
     np.testing.assert_allclose(scaled.predict(recent * units), plain.predict(recent), atol=1e-9)
     np.testing.assert_allclose(scaled.log_p_values_, plain.log_p_values_, rtol=1e-7, atol=1e-9)
@@ -144,7 +156,9 @@ def test_the_whitened_metric_does_not_care_about_units(seed):
 
 
 def test_the_whitened_metric_finds_subspaces_that_are_not_orthogonal():
-    """γ = A β with an oblique A: the drifting directions of γ are known, no orthogonal basis separates them."""
+    """γ = A β with an oblique A: the drifting directions of γ are known, no orthogonal basis separates
+    them.
+    """
     for seed in range(5):
         rng = np.random.default_rng(seed)
         world = piecewise_world(rng, rounds=1000, basis=np.eye(5))
@@ -162,7 +176,9 @@ def test_the_whitened_metric_finds_subspaces_that_are_not_orthogonal():
 def test_shifting_rewards_and_features_changes_nothing():
     world = piecewise_world(np.random.default_rng(5))
     plain = fitted(world)
-    shifted = InvariantSubspaceDecomposition().fit(world.features + 100.0, world.rewards - 1e4, windows=world.windows)
+    shifted = InvariantSubspaceDecomposition().fit(
+        world.features + 100.0, world.rewards - 1e4, windows=world.windows
+    )
     np.testing.assert_allclose(shifted.component_, plain.component_, atol=1e-8)
     assert shifted.noise_scale_ == pytest.approx(plain.noise_scale_, rel=1e-8)
 
@@ -205,7 +221,10 @@ def test_a_given_invariant_dimension_is_met(invariant_dim, metric):
 def test_covariances_are_taken_from_where_they_were_asked():
     log = PaperWorld(logging="greedy").log(2000, np.random.default_rng(10))
     moments = WindowedMoments.from_arrays(log.features, log.rewards, windows=8, offered=log.offered)
-    used = {choice: InvariantSubspaceDecomposition(covariances=choice).fit(moments) for choice in ("auto", "chosen")}
+    used = {
+        choice: InvariantSubspaceDecomposition(covariances=choice).fit(moments)
+        for choice in ("auto", "chosen")
+    }
     assert (used["auto"].covariances_used_, used["chosen"].covariances_used_) == ("offered", "chosen")
     assert used["auto"].split_.distance(log.split) < 0.1
     np.testing.assert_allclose(used["auto"].window_covariances_, moments.offered.covariance())
@@ -224,7 +243,8 @@ def test_offering_the_same_action_four_times_is_no_new_evidence():
 
 
 def test_heavy_tails_do_not_link_unrelated_features():
-    """Forty worlds of t5 features, diagonal in every window, at block level 0.1: fails with probability below 1e-3.
+    """Forty worlds of t5 features, diagonal in every window, at block level 0.1: fails with probability below
+    1e-3.
 
     Without the correction nearly all of them show fewer than five blocks.
     """
@@ -278,7 +298,9 @@ def test_one_offered_action_is_as_good_as_the_chosen_one():
 
 @pytest.mark.parametrize("metric", ["euclidean", "whitened"])
 def test_without_noise_nothing_that_varies_is_called_stable(metric):
-    """Every error of the basis is then significant: stable directions may be called varying, never the reverse."""
+    """Every error of the basis is then significant: stable directions may be called varying, never the
+    reverse.
+    """
     for seed in range(10):
         world = piecewise_world(np.random.default_rng(seed), noise=0.0)
         fit = fitted(world, metric=metric)
@@ -300,7 +322,9 @@ def test_rewards_that_never_change_are_called_stable(level):
 
 def test_the_fewest_rounds_that_are_accepted_can_be_fitted():
     rng = np.random.default_rng(14)
-    fit = InvariantSubspaceDecomposition().fit(rng.standard_normal((2 * 5, 3)), rng.standard_normal(10), windows=2)
+    fit = InvariantSubspaceDecomposition().fit(
+        rng.standard_normal((2 * 5, 3)), rng.standard_normal(10), windows=2
+    )
     assert_consistent(fit)
 
 

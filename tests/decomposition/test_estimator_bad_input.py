@@ -28,7 +28,11 @@ BAD_DATA = {
     "moments and windows": ("go with arrays, not with moments", (WORLD.moments,), {"windows": 4}),
     "a vector of features": (r"features must have shape \(n, p\), got \(600,\)", (R, R), {}),
     "too few rewards": (r"rewards must have shape \(600,\), got \(599,\)", (X, R[1:]), {}),
-    "a missing feature": (r"features must be finite, got nan at index \(7, 2\)", (with_column(2, np.nan, [7]), R), {}),
+    "a missing feature": (
+        r"features must be finite, got nan at index \(7, 2\)",
+        (with_column(2, np.nan, [7]), R),
+        {},
+    ),
     "an infinite reward": ("rewards must be finite, got inf", (X, np.full(600, np.inf)), {}),
     "offered of other features": (
         r"offered must have shape \(600, K, 5\), got \(600, 2, 4\)",
@@ -46,7 +50,11 @@ BAD_DATA = {
         (X[:310], R[:310]),
         {"times": np.arange(310), "edges": [0, 300, 305, 310]},
     ),
-    "falling edges": ("edges must increase strictly", (X, R), {"times": np.arange(600), "edges": [0, 500, 400, 600]}),
+    "falling edges": (
+        "edges must increase strictly",
+        (X, R),
+        {"times": np.arange(600), "edges": [0, 500, 400, 600]},
+    ),
     "a constant feature": ("features are constant: x3;", (with_column(3, 0.1), R), {"windows": 6}),
     "two constant features": (
         "features are constant: x0, x3;",
@@ -63,7 +71,11 @@ BAD_DATA = {
         (with_column(3, (X[:, 0] + 0.1) - X[:, 0]), R),
         {},
     ),
-    "a repeated feature": ("features are collinear: x1, x2 satisfy", (with_column(2, 3.0 * X[:, 1] - 5.0), R), {}),
+    "a repeated feature": (
+        "features are collinear: x1, x2 satisfy",
+        (with_column(2, 3.0 * X[:, 1] - 5.0), R),
+        {},
+    ),
     "a sum of features": (
         "features are collinear: x0, x1, x4 satisfy 1 exact linear relation;",
         (with_column(4, X[:, 0] + X[:, 1]), R),
@@ -128,15 +140,24 @@ def test_given_names_stand_in_the_message():
 BAD_PARAMETERS = {
     "metric": ("metric must be one of 'euclidean', 'whitened', got 'cosine'", {"metric": "cosine"}),
     "covariances": ("covariances must be one of", {"covariances": "all"}),
-    "offered without offered": ("covariances='offered' needs the offered actions", {"covariances": "offered"}),
+    "offered without offered": (
+        "covariances='offered' needs the offered actions",
+        {"covariances": "offered"},
+    ),
     "component": ("component must be one of", {"component": "ridge"}),
     "alpha": ("alpha must lie strictly between 0 and 1, got 0", {"alpha": 0.0}),
     "alpha of words": ("alpha must be a number", {"alpha": "small"}),
     "block_alpha": ("block_alpha must lie strictly between 0 and 1, got nan", {"block_alpha": float("nan")}),
     "invariant_dim": ("invariant_dim must be a whole number of at least 0, got -1", {"invariant_dim": -1}),
     "too large": ("invariant_dim must be at most the number of features, 5, got 6", {"invariant_dim": 6}),
-    "blocks that overlap": ("blocks must name each of the 5 features exactly once", {"blocks": [[0, 1, 2], [2, 3]]}),
-    "blocks with gaps": ("blocks must name each of the 5 features exactly once", {"blocks": [[0, 1], [2, 3]]}),
+    "blocks that overlap": (
+        "blocks must name each of the 5 features exactly once",
+        {"blocks": [[0, 1, 2], [2, 3]]},
+    ),
+    "blocks with gaps": (
+        "blocks must name each of the 5 features exactly once",
+        {"blocks": [[0, 1], [2, 3]]},
+    ),
     "blocks beyond": ("each of blocks must be feature indices below 5", {"blocks": [[0, 1, 2, 3, 5]]}),
     "blocks of names": ("each of blocks must be feature indices", {"blocks": ["x0", "x1"]}),
     "blocks that are not quite orthonormal": (

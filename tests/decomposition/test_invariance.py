@@ -16,9 +16,13 @@ M = 6
 
 
 def joint_criterion(split, paths, covariances, sizes):
-    """J(V): covariance part plus weighted squares of the deviations of the invariant coordinates, written out."""
+    """J(V): covariance part plus weighted squares of the deviations of the invariant coordinates, written
+    out.
+    """
     W, V = split
-    value = sizes @ (np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1])
+    value = sizes @ (
+        np.linalg.slogdet(W.T @ covariances @ W)[1] + np.linalg.slogdet(V.T @ covariances @ V)[1]
+    )
     inside = paths.along(W)
     mean, _ = inside.weighted_mean()
     for coefficients, covariance in zip(inside.coefficients, inside.covariances, strict=True):
@@ -87,8 +91,8 @@ def test_a_step_that_is_too_long_is_halved_until_it_pays(monkeypatch):
 def test_evidence_of_change_sharpens_a_split_that_covariances_alone_cannot_see():
     """Equal covariances in all windows say nothing about the basis; moving coefficients do.
 
-    A path of length ℓ measured with covariances of at most 2·0.02² leaves an error of at most 0.028/ℓ times the root
-    of a χ²(3) variable, which exceeds 4.6 with probability 1e-4.
+    A path of length ℓ measured with covariances of at most 2·0.02² leaves an error of at most 0.028/ℓ times
+    the root of a χ²(3) variable, which exceeds 4.6 with probability 1e-4.
     """
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -99,7 +103,9 @@ def test_evidence_of_change_sharpens_a_split_that_covariances_alone_cannot_see()
         paths = drawn_paths(rng, centres, scale=0.02)
         turn = slight_turn(4, rng)
         start = np.hsplit(turn @ basis, [3])
-        stay, moved = refine_split([start[0]], [start[1]], paths, np.tile(np.eye(4), (M, 1, 1)), np.full(M, 100.0))
+        stay, moved = refine_split(
+            [start[0]], [start[1]], paths, np.tile(np.eye(4), (M, 1, 1)), np.full(M, 100.0)
+        )
         refined = Split(stay[0], moved[0])
         assert refined.distance(truth) < 4.6 * 0.02 * np.sqrt(2.0) / np.linalg.norm(path - path.mean())
         assert refined.distance(truth) < 0.5 * Split(*start).distance(truth)
@@ -171,7 +177,7 @@ def test_every_remaining_block_is_insignificant_and_every_moved_one_was_not():
 
 
 def test_all_blocks_together_keep_the_level():
-    # At most 20 % of 300 constant worlds move any of five blocks; four deviations more have probability below 1e-3.
+    # At most 20 % of 300 constant worlds move any of five blocks; four sd more have probability below 1e-3.
     blocks, unit = [np.eye(5)[:, [column]] for column in range(5)], np.tile(np.eye(5), (M, 1, 1))
     moved = 0
     for seed in range(300):

@@ -11,7 +11,9 @@ from worlds import random_basis, random_spd
 
 
 def diagonalisable(rng, p, m):
-    """A planted basis (p, p) and matrices (m, p, p) that it diagonalises, spectra distinct in every direction."""
+    """A planted basis (p, p) and matrices (m, p, p) that it diagonalises, spectra distinct in every
+    direction.
+    """
     basis = random_basis(p, rng)
     spectra = rng.uniform(0.5, 2.0, (m, p)) * np.arange(1, p + 1)
     return basis, np.stack([basis @ np.diag(values) @ basis.T for values in spectra])
@@ -183,8 +185,14 @@ BAD = {
     "none": ("matrices is empty", {"matrices": np.zeros((0, 3, 3))}),
     "too few weights": (r"weights must have shape \(2,\)", {"matrices": SYMMETRIC, "weights": [1.0]}),
     "no weight": ("weights must be positive", {"matrices": SYMMETRIC, "weights": [1.0, 0.0]}),
-    "no sweeps": ("max_sweeps must be a whole number of at least 1", {"matrices": SYMMETRIC, "max_sweeps": 0}),
-    "no tolerance": ("tolerance must lie strictly between 0 and 1", {"matrices": SYMMETRIC, "tolerance": 0.0}),
+    "no sweeps": (
+        "max_sweeps must be a whole number of at least 1",
+        {"matrices": SYMMETRIC, "max_sweeps": 0},
+    ),
+    "no tolerance": (
+        "tolerance must lie strictly between 0 and 1",
+        {"matrices": SYMMETRIC, "tolerance": 0.0},
+    ),
 }
 
 

@@ -6,7 +6,12 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
 from invariant_bandits.decomposition.invariance import constancy_test
-from invariant_bandits.decomposition.paths import CoefficientPaths, PartialWindows, singular_roots, window_paths
+from invariant_bandits.decomposition.paths import (
+    CoefficientPaths,
+    PartialWindows,
+    singular_roots,
+    window_paths,
+)
 from invariant_bandits.decomposition.random_effects import last_window, random_effects
 from worlds import drawn_paths, random_basis, within
 
@@ -16,7 +21,9 @@ LAST_AND_MIDDLE = ((7, 2), (3, 5))
 
 
 def silent_world(rng, *, silent=LAST_AND_MIDDLE, rounds=150, drift=0.5, basis=None):
-    """Features (n, 6), rewards, coefficients (8, 6) along the columns of the basis, of which the last two move."""
+    """Features (n, 6), rewards, coefficients (8, 6) along the columns of the basis, of which the last two
+    move.
+    """
     basis = np.eye(P) if basis is None else basis
     coefficients = np.tile(rng.uniform(0.5, 1.5, P), (WINDOWS, 1))
     coefficients[:, MOVING] += drift * rng.standard_normal((WINDOWS, len(MOVING)))
@@ -68,12 +75,16 @@ def in_precision_form(paths, windows):
 
 
 def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
-    """With nothing expected of the rest (a huge spread) every answer is the same, so none of it is a second method."""
+    """With nothing expected of the rest (a huge spread) every answer is the same, so none of it is a
+    second method.
+    """
     rng = np.random.default_rng(1)
     paths = drawn_paths(rng, 1.0 + rng.standard_normal((7, 4)))
     same = in_precision_form(paths, [0, 3, 6])
     directions = random_basis(4, rng)[:, :2]
-    for one, other in zip(paths.along(directions).weighted_mean(), same.along(directions).weighted_mean(), strict=True):
+    for one, other in zip(
+        paths.along(directions).weighted_mean(), same.along(directions).weighted_mean(), strict=True
+    ):
         np.testing.assert_allclose(other, one, rtol=1e-6)
     one, other = (constancy_test(each.along(directions)) for each in (paths, same))
     assert other.log_wald == pytest.approx(one.log_wald, rel=1e-6)
@@ -96,7 +107,7 @@ def test_a_window_that_knows_nothing_leaves_the_last_coefficients_where_they_wer
     silent = CoefficientPaths(paths.coefficients, paths.covariances, nothing)
     drift, lasting = np.ones(2), 2.0
     mean, _ = last_window(silent, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, lasting)
-    # 4 windows with the same step as 5: a = exp(−1/(5·2)) = exp(−1/(4·2.5)); then one step towards the mean of 1
+    # 4 windows with the same step as 5: a = exp(−1/(5·2)) = exp(−1/(4·2.5)); then a step towards the mean 1
     four = CoefficientPaths(paths.coefficients[:4], paths.covariances[:4])
     before, _ = last_window(four, np.ones(2), drift, 1e-12 * np.eye(2), 1.0, 2.5)
     np.testing.assert_allclose(mean - 1.0, np.exp(-0.1) * (before - 1.0), rtol=1e-9)
@@ -120,7 +131,9 @@ def right_splits(silent, seeds):
 
 
 def test_the_split_is_found_as_often_as_with_regular_windows():
-    """60 rounds in a window: in 0.923 of 1,000 logs with silent windows, 0.941 without (benchmarks/silent.py)."""
+    """60 rounds in a window: in 0.923 of 1,000 logs with silent windows, 0.941 without
+    (benchmarks/silent.py).
+    """
     regular, error = right_splits((), range(40))
     silent, silent_error = right_splits(LAST_AND_MIDDLE, range(40))
     assert silent >= regular - 7  # four standard errors of a difference of counts that are both about 37
@@ -129,7 +142,9 @@ def test_the_split_is_found_as_often_as_with_regular_windows():
 
 
 def test_the_test_of_constancy_keeps_its_level():
-    """Each of four stable directions, one of them unknown to the last window, at 5 %; 1,000 logs: benchmarks."""
+    """Each of four stable directions, one of them unknown to the last window, at 5 %; 1,000 logs:
+    benchmarks.
+    """
     rejected, logs = 0, 100
     for seed in range(logs):
         moments, _ = silent_moments(seed)
@@ -144,7 +159,9 @@ def test_coefficients_and_drift_are_recovered():
         moments, coefficients = silent_moments(seed)
         prior = ib.DriftPrior.from_moments(moments, np.eye(P))
         drifts.append(prior.drift)
-        apart.append((prior.mean - coefficients.mean(axis=0))[:4] / np.sqrt(np.diagonal(prior.mean_covariance)[:4]))
+        apart.append(
+            (prior.mean - coefficients.mean(axis=0))[:4] / np.sqrt(np.diagonal(prior.mean_covariance)[:4])
+        )
         assert prior.informing.tolist() == [8, 8, 7, 8, 8, 7]
     # EM's variance is that of 7 or 8 draws about their mean, 0.25·7/8; known to 7 % from 60 × 8 draws.
     np.testing.assert_allclose(np.mean(drifts, axis=0)[4:], 0.21, rtol=0.28)
@@ -158,7 +175,9 @@ def test_metrics_and_offered_actions_allow_partial_windows():
     offered = np.stack([features, features[:, ::1]], axis=1)
     offered[:2100, 1] += 0.1 * rng.standard_normal((2100, P))
     for metric in ("euclidean", "whitened"):
-        fit = InvariantSubspaceDecomposition(metric=metric).fit(features, rewards, windows=WINDOWS, offered=offered)
+        fit = InvariantSubspaceDecomposition(metric=metric).fit(
+            features, rewards, windows=WINDOWS, offered=offered
+        )
         assert fit.split_.residual_dim == 2
         np.testing.assert_allclose(fit.feature_stability_, [1, 1, 1, 1, 0, 0], atol=0.1)
         assert np.isfinite(fit.summary().count("block"))
@@ -184,12 +203,15 @@ def test_a_block_that_one_window_tells_cannot_be_tested_and_counts_as_varying():
     features, rewards, _ = silent_world(
         np.random.default_rng(5), silent=[(window, 0) for window in range(7)], drift=0.0, rounds=300
     )
-    fit = InvariantSubspaceDecomposition(blocks=[[j] for j in range(P)]).fit(features, rewards, windows=WINDOWS)
+    fit = InvariantSubspaceDecomposition(blocks=[[j] for j in range(P)]).fit(
+        features, rewards, windows=WINDOWS
+    )
     assert fit.split_.residual_dim == 1
     np.testing.assert_allclose(np.abs(fit.split_.residual[0]), 1.0, atol=1e-9)
     assert fit.testable_.tolist() == [True] * 5 + [False]
     assert any(
-        "block 6 cannot be tested, because fewer than two windows inform some direction" in one for one in fit.findings_
+        "block 6 cannot be tested, because fewer than two windows inform some direction" in one
+        for one in fit.findings_
     )
     assert "windows 1, 2, 3, 4, 5, 6, 7 do not tell the coefficients of x0; the others do" in fit.summary()
 

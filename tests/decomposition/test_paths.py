@@ -1,4 +1,6 @@
-"""Least squares per window: sampling covariances that are honest in small windows, and their weighted mean."""
+"""Least squares per window: sampling covariances that are honest in small windows, and their weighted
+mean.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from worlds import piecewise_world, random_spd
 
 
 def test_squared_errors_in_units_of_their_covariance_have_mean_p_in_small_windows():
-    """With ν = 13 degrees of freedom the form is 3·F(3, 13)·11/13, mean 3 only because H is widened by ν/(ν − 2)."""
+    """With ν = 13 degrees of freedom the form is 3·F(3, 13)·11/13, mean 3 only because H is widened by
+    ν/(ν − 2).
+    """
     windows, rounds, truth = 4000, 17, np.array([1.0, -2.0, 0.5])
     rng = np.random.default_rng(0)
     features = rng.standard_normal((windows * rounds, 3))
@@ -17,7 +21,7 @@ def test_squared_errors_in_units_of_their_covariance_have_mean_p_in_small_window
     paths, _ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=windows))
     error = paths.coefficients - truth
     forms = np.einsum("mi,mij,mj->m", error, np.linalg.inv(paths.covariances), error)
-    # Four standard errors: fails with probability below 1e-3 for fresh seeds; without widening the mean is 3.5.
+    # Four standard errors: fails with probability below 1e-3 for fresh seeds; not widened, the mean is 3.5.
     assert abs(forms.mean() - 3.0) < 4 * forms.std() / np.sqrt(windows)
 
 
@@ -27,11 +31,15 @@ def test_tiny_windows_share_one_noise_variance():
     paths, noise = window_paths(moments)
     assert (moments.counts - 4 <= 8).all()
     np.testing.assert_allclose(noise, noise[0])
-    np.testing.assert_allclose(paths.covariances @ moments.gram, np.tile(noise[0] * np.eye(3), (5, 1, 1)), atol=1e-9)
+    np.testing.assert_allclose(
+        paths.covariances @ moments.gram, np.tile(noise[0] * np.eye(3), (5, 1, 1)), atol=1e-9
+    )
 
 
 def test_a_window_estimates_its_own_noise_from_nine_degrees_of_freedom_on():
-    """Windows of 12 and 13 rounds with 3 features have 8 and 9: the first takes the pooled variance, unwidened."""
+    """Windows of 12 and 13 rounds with 3 features have 8 and 9: the first takes the pooled variance,
+    unwidened.
+    """
     rng = np.random.default_rng(4)
     features, rewards = rng.standard_normal((50, 3)), rng.standard_normal(50)
     place = np.repeat(np.arange(4), [12, 13, 12, 13])
@@ -44,11 +52,15 @@ def test_a_window_estimates_its_own_noise_from_nine_degrees_of_freedom_on():
     pooled = sum(squares) / (50 - 4 * 4)
     np.testing.assert_allclose(noise, [pooled, squares[1] / 9, pooled, squares[3] / 9], rtol=1e-9)
     widened = noise * [1.0, 9 / 7, 1.0, 9 / 7]
-    np.testing.assert_allclose(paths.covariances, widened[:, None, None] * np.linalg.inv(moments.gram), rtol=1e-9)
+    np.testing.assert_allclose(
+        paths.covariances, widened[:, None, None] * np.linalg.inv(moments.gram), rtol=1e-9
+    )
 
 
 def test_the_mean_along_directions_is_least_squares_with_the_rest_partialled_out():
-    """Within-window estimator: β = (ΣA_i/s_i²)⁻¹ Σa_i/s_i² with A_i the Schur complement of the residual part."""
+    """Within-window estimator: β = (ΣA_i/s_i²)⁻¹ Σa_i/s_i² with A_i the Schur complement of the residual
+    part.
+    """
     world = piecewise_world(np.random.default_rng(2))
     moments = world.moments
     paths, noise = window_paths(moments)

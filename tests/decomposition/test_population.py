@@ -1,4 +1,6 @@
-"""What logs of labelled arms teach: planted coefficients, planted drift, silent windows, arms that are new."""
+"""What logs of labelled arms teach: planted coefficients, planted drift, silent windows, arms that are
+new.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,13 @@ from scipy import optimize
 
 from arm_logs import arm_log
 from invariant_bandits.checks import InputError
-from invariant_bandits.decomposition.arm_statistics import FAINT_RIDGE, RIDGE, ArmStatistics, LogitSums, fit_logistic
+from invariant_bandits.decomposition.arm_statistics import (
+    FAINT_RIDGE,
+    RIDGE,
+    ArmStatistics,
+    LogitSums,
+    fit_logistic,
+)
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.population import ArmLayout
 
@@ -44,7 +52,9 @@ def test_linear_statistics_are_those_of_least_squares(coding):
     phi = statistics.layout.features(log.contexts, log.arms)
     at = log.windows == 2
     expected = np.linalg.lstsq(phi[at], log.rewards[at], rcond=None)[0]
-    assert np.linalg.solve(statistics.information[2], statistics.scores[2]) == pytest.approx(expected, abs=1e-8)
+    assert np.linalg.solve(statistics.information[2], statistics.scores[2]) == pytest.approx(
+        expected, abs=1e-8
+    )
 
 
 def test_the_logistic_fit_is_the_penalised_likeliest_and_its_sums_add():
@@ -80,7 +90,9 @@ def test_an_arm_all_of_whose_rounds_are_clicks_has_a_finite_fit():
     contexts = np.column_stack([np.ones(1000), rng.normal(size=1000)])
     order = rng.permutation(1000)
     rewards = np.where(arms == 1, 1.0, (rng.random(1000) < 0.3).astype(float))
-    prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4))
+    prior = DriftPrior.from_arms(
+        ArmStatistics.from_rounds(contexts[order], arms[order], rewards[order], windows=4)
+    )
     assert np.isfinite(prior.mean).all()
     assert 1.0 < prior.mean[2] < 15.0
 
@@ -90,7 +102,9 @@ def test_an_arm_all_of_whose_rounds_are_clicks_has_a_finite_fit():
 
 @pytest.mark.parametrize("clicks", [True, False])
 def test_the_drifting_effects_are_named_and_no_others(clicks):
-    """Holm at 5 %: one of twelve logs in twenty has a false flag; three or more with probability below 2 %."""
+    """Holm at 5 %: one of twelve logs in twenty has a false flag; three or more with probability below 2
+    %.
+    """
     planted, exact = {(0, 1), (2, 2)}, 0
     for seed in range(12):
         effects = prior_of(arm_log(seed, clicks=clicks, drifting=planted, rounds=16_000)).effects
@@ -136,7 +150,9 @@ def test_arms_in_another_order_are_the_same_arms():
 
 
 def test_a_new_arm_is_one_that_was_never_played():
-    """Grown by one, the prior is that of a log that knew of the arm from the start; its drift is the usual one."""
+    """Grown by one, the prior is that of a log that knew of the arm from the start; its drift is the
+    usual one.
+    """
     log = arm_log(6)
     grown, known = prior_of(log).with_arm(), prior_of(log, count=5)
     assert grown.layout == known.layout
@@ -159,7 +175,9 @@ def test_an_arm_that_leaves_takes_nothing_with_it():
 
 
 def test_a_catalogue_predicts_an_arm_never_played():
-    """Intercepts follow a feature of the arms: with it a new arm is placed where it belongs, and the doubt is less."""
+    """Intercepts follow a feature of the arms: with it a new arm is placed where it belongs, and the
+    doubt is less.
+    """
     rng = np.random.default_rng(3)
     features = rng.normal(size=(10, 1))
     contexts = np.column_stack([np.ones(20_000), rng.normal(size=20_000)])
@@ -208,7 +226,12 @@ def test_slopes_can_be_shared():
     ],
 )
 def test_bad_rounds_are_refused_by_name(change, words):
-    given = {"contexts": np.ones((10, 2)), "arms": np.zeros(10, dtype=int), "rewards": np.ones(10), "windows": 2}
+    given = {
+        "contexts": np.ones((10, 2)),
+        "arms": np.zeros(10, dtype=int),
+        "rewards": np.ones(10),
+        "windows": 2,
+    }
     given |= change
     with pytest.raises(InputError, match=words):
         ArmStatistics.from_rounds(given.pop("contexts"), given.pop("arms"), given.pop("rewards"), **given)

@@ -23,7 +23,9 @@ def least_squares(features, rewards):
 
 @pytest.mark.parametrize("seed", range(12, 17))
 def test_a_strong_drift_in_one_block_is_found(seed):
-    """Over seeds 0 to 11 the distance was 0.05 ± 0.02 and the component's error 0.03 ± 0.01: the limits are far off."""
+    """Over seeds 0 to 11 the distance was 0.05 ± 0.02 and the component's error 0.03 ± 0.01: the limits
+    are far off.
+    """
     features, rewards, split, component = turning_world(seed)
     fit = published_decomposition(features, rewards)
     assert fit.split.distance(split) < 0.15
@@ -51,10 +53,15 @@ def test_the_fit_does_not_depend_on_the_coordinate_system(rounds):
 
 def test_the_unit_of_the_rewards_only_scales_the_component():
     features, rewards, _, _ = turning_world(0)
-    fit, scaled = published_decomposition(features, rewards), published_decomposition(features, 1000.0 * rewards)
+    fit, scaled = (
+        published_decomposition(features, rewards),
+        published_decomposition(features, 1000.0 * rewards),
+    )
     np.testing.assert_allclose(scaled.component, 1000.0 * fit.component, rtol=1e-8)
     np.testing.assert_allclose(scaled.explained_variance, 1e6 * fit.explained_variance, rtol=1e-8)
-    np.testing.assert_allclose(scaled.component_covariance, 1e6 * fit.component_covariance, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        scaled.component_covariance, 1e6 * fit.component_covariance, rtol=1e-8, atol=1e-12
+    )
     assert scaled.split.invariant_dim == fit.split.invariant_dim
 
 
@@ -83,7 +90,9 @@ def test_windows_overlap_and_reach_from_the_first_row_to_the_last():
     np.testing.assert_array_equal(moments.counts, np.full(25, 125))
     for window, start in ((0, 0), (12, 439), (24, 878)):
         rows = slice(start, start + 125)
-        np.testing.assert_allclose(moments.gram[window] / 124, np.cov(features[rows], rowvar=False), rtol=1e-9)
+        np.testing.assert_allclose(
+            moments.gram[window] / 124, np.cov(features[rows], rowvar=False), rtol=1e-9
+        )
         assert moments.reward_mean[window] == pytest.approx(rewards[rows].mean())
 
 
@@ -105,7 +114,9 @@ def test_matrices_that_share_their_eigenvectors_are_diagonalised_exactly():
 
 
 def test_a_step_of_the_diagonaliser_is_the_weighted_least_squares_step():
-    """One step, against the normal equations of S_i ≈ A·diag·Aᵀ to first order in A − I, written pair by pair."""
+    """One step, against the normal equations of S_i ≈ A·diag·Aᵀ to first order in A − I, written pair by
+    pair.
+    """
     rng = np.random.default_rng(8)
     roots = rng.standard_normal((7, 4, 4))
     matrices = roots @ roots.swapaxes(1, 2)
@@ -136,7 +147,9 @@ def test_blocks_are_the_planted_ones_and_never_all_columns_when_others_are_possi
 
 
 def test_the_cost_of_a_threshold_weighs_what_is_off_the_blocks_against_their_size():
-    """An entry 0.2 costs 0.2/6 when off the blocks; a block of two more entries costs the smallest eigenvalue · 2/9."""
+    """An entry 0.2 costs 0.2/6 when off the blocks; a block of two more entries costs the smallest
+    eigenvalue · 2/9.
+    """
     for smallest, together in ((0.1, True), (1.0, False)):
         matrix = np.diag([1.0, 1.0, smallest])
         matrix[0, 1] = matrix[1, 0] = 0.2
@@ -147,7 +160,9 @@ def test_the_cost_of_a_threshold_weighs_what_is_off_the_blocks_against_their_siz
 
 
 def test_the_weakest_link_that_counts_is_one_hundredth():
-    """Off the blocks an entry costs a sixth of itself, inside two ninths of a tiny eigenvalue: linked if allowed."""
+    """Off the blocks an entry costs a sixth of itself, inside two ninths of a tiny eigenvalue: linked if
+    allowed.
+    """
     matrix = np.diag([1.0, 1.0, 1e-4])
     for share, together in ((0.011, True), (0.009, False)):
         matrix[0, 1] = matrix[1, 0] = share * np.sqrt(2.0)
@@ -168,7 +183,9 @@ def test_the_statistic_is_the_mean_absolute_correlation_of_rest_and_prediction()
     for start in starts:
         prediction = features[start : start + 100] @ directions @ directions.T @ mean
         correlations.append(abs(np.corrcoef(rewards[start : start + 100] - prediction, prediction)[0, 1]))
-    assert published.variation_statistic(directions, moments, paths) == pytest.approx(np.mean(correlations), rel=1e-8)
+    assert published.variation_statistic(directions, moments, paths) == pytest.approx(
+        np.mean(correlations), rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("rounds", [400, 407])
@@ -196,13 +213,17 @@ def test_cross_validation_agrees_with_plain_least_squares_row_by_row(rounds):
 
 @pytest.mark.parametrize("faint", [0.0, 1e-3])
 def test_a_coordinate_gets_a_coefficient_unless_those_before_it_determine_it(faint):
-    """The second one follows the first up to a thousandth before half of the test rows, or stands still there."""
+    """The second one follows the first up to a thousandth before half of the test rows, or stands still
+    there.
+    """
     rng = np.random.default_rng(12)
     features = rng.standard_normal((60, 3))
     features[:30, 1] = faint * (1000.0 * features[:30, 0] + features[:30, 1]) + 0.7
     rewards = features.sum(axis=1) + rng.standard_normal(60)
     starts, lag = np.array([0]), 6
-    found = kernels.adapted_explained_variance(features, rewards, starts, 60, lag, np.array([3]), np.zeros((1, 1, 3)))
+    found = kernels.adapted_explained_variance(
+        features, rewards, starts, 60, lag, np.array([3]), np.zeros((1, 1, 3))
+    )
     values = []
     for test in range(lag, 59):
         guess = features[test] @ least_squares(features[test - lag : test], rewards[test - lag : test])

@@ -118,13 +118,28 @@ BAD = {
         {},
     ),
     "a repeated feature": ("features are collinear: x0, x1 satisfy", {}, (X[:, [0, 0, 2, 3, 4]], R), {}),
-    "names of other features": ("feature_names must have 5 entries, got 2", {"feature_names": ["a", "b"]}, (X, R), {}),
-    "whitened": ("metric with recipe='published' must be one of 'euclidean'", {"metric": "whitened"}, (X, R), {}),
+    "names of other features": (
+        "feature_names must have 5 entries, got 2",
+        {"feature_names": ["a", "b"]},
+        (X, R),
+        {},
+    ),
+    "whitened": (
+        "metric with recipe='published' must be one of 'euclidean'",
+        {"metric": "whitened"},
+        (X, R),
+        {},
+    ),
     "offered covariances": ("covariances with recipe='published'", {"covariances": "offered"}, (X, R), {}),
     "a fixed dimension": ("invariant_dim cannot be fixed", {"invariant_dim": 3}, (X, R), {}),
     "fixed blocks": ("blocks cannot be fixed", {"blocks": [[0, 1], [2, 3, 4]]}, (X, R), {}),
     "a fixed split": ("split cannot be fixed", {"split": TRUE_SPLIT}, (X, R), {}),
-    "an unknown recipe": ("recipe must be one of 'windowed', 'published', got 'own'", {"recipe": "own"}, (X, R), {}),
+    "an unknown recipe": (
+        "recipe must be one of 'windowed', 'published', got 'own'",
+        {"recipe": "own"},
+        (X, R),
+        {},
+    ),
 }
 
 

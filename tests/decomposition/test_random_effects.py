@@ -1,4 +1,6 @@
-"""Random effects: one model in two forms; the filter over the windows is conditioning, and finds where a walk ended."""
+"""Random effects: one model in two forms; the filter over the windows is conditioning, and finds where a
+walk ended.
+"""
 
 from types import SimpleNamespace
 
@@ -81,7 +83,9 @@ def test_the_filter_is_conditioning_on_all_windows():
 
 
 def test_where_a_walk_has_ended_is_closer_than_its_mean():
-    """Steps of 0.02 over 4,000 rounds: the end is far from the mean; 20 logs, none of which may be the other way."""
+    """Steps of 0.02 over 4,000 rounds: the end is far from the mean; 20 logs, none of which may be the
+    other way.
+    """
     closer = 0
     for seed in range(20):
         world = StressEpisodes(drift="walk", step=0.02, residual_dim=10)

@@ -70,14 +70,26 @@ def test_a_split_does_not_change():
 
 BAD = {
     "a vector": (r"invariant must have shape \(p, columns\)", lambda: Split(np.ones(3), np.eye(3))),
-    "missing columns": (r"residual must have shape \(3, 2\)", lambda: Split(np.eye(3)[:, :1], np.eye(3)[:, :1])),
-    "not unit": ("must be orthonormal, they are off by 3", lambda: Split(2.0 * np.eye(2)[:, :1], np.eye(2)[:, 1:])),
-    "not quite unit": ("must be orthonormal", lambda: Split((1.0 + 1e-7) * np.eye(2)[:, :1], np.eye(2)[:, 1:])),
+    "missing columns": (
+        r"residual must have shape \(3, 2\)",
+        lambda: Split(np.eye(3)[:, :1], np.eye(3)[:, :1]),
+    ),
+    "not unit": (
+        "must be orthonormal, they are off by 3",
+        lambda: Split(2.0 * np.eye(2)[:, :1], np.eye(2)[:, 1:]),
+    ),
+    "not quite unit": (
+        "must be orthonormal",
+        lambda: Split((1.0 + 1e-7) * np.eye(2)[:, :1], np.eye(2)[:, 1:]),
+    ),
     "not orthogonal": ("must be orthonormal", lambda: Split(np.eye(2)[:, :1], np.eye(2)[:, :1])),
     "not finite": ("invariant must be finite", lambda: Split(np.full((1, 1), np.nan), np.zeros((1, 0)))),
     "dependent": ("residual must be linearly independent", lambda: Split.from_residual(np.ones((3, 2)))),
     "too many": ("residual must be linearly independent", lambda: Split.from_residual(np.ones((1, 2)))),
-    "residual a vector": (r"residual must have shape \(p, columns\)", lambda: Split.from_residual(np.ones(2))),
+    "residual a vector": (
+        r"residual must have shape \(p, columns\)",
+        lambda: Split.from_residual(np.ones(2)),
+    ),
     "other space": (
         "other must have dim 2, got 3",
         lambda: Split(np.eye(2), np.zeros((2, 0))).distance(Split(np.eye(3), np.zeros((3, 0)))),

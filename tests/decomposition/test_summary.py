@@ -50,8 +50,12 @@ def test_the_summary_states_dimensions_verdicts_evidence_and_names():
 
 
 def test_offered_actions_from_a_uniform_policy_leave_nothing_to_warn_of_in_most_logs():
-    """Three stable blocks fall below 0.05 in at most 15 % of logs; more than 8 of 20 then have probability 2e-3."""
-    quiet = sum(not fit_of(PaperWorld().log(4000, np.random.default_rng(seed))).findings_ for seed in range(20))
+    """Three stable blocks fall below 0.05 in at most 15 % of logs; more than 8 of 20 then have
+    probability 2e-3.
+    """
+    quiet = sum(
+        not fit_of(PaperWorld().log(4000, np.random.default_rng(seed))).findings_ for seed in range(20)
+    )
     assert quiet >= 12
 
 
@@ -64,8 +68,12 @@ def test_chosen_actions_of_a_uniform_policy_are_noted_mildly():
 @pytest.mark.parametrize("logging", ["greedy", "linucb"])
 def test_chosen_actions_of_a_selective_policy_are_warned_of(logging):
     log = PaperWorld(logging=logging).log(3500, np.random.default_rng(2))
-    assert has_finding(fit_of(log, offered=False), "only chosen actions were used, and their features are far")
-    assert has_finding(fit_of(log, covariances="chosen"), "only chosen actions were used, and their features are far")
+    assert has_finding(
+        fit_of(log, offered=False), "only chosen actions were used, and their features are far"
+    )
+    assert has_finding(
+        fit_of(log, covariances="chosen"), "only chosen actions were used, and their features are far"
+    )
     assert not has_finding(fit_of(log), "chosen actions")
 
 
@@ -74,18 +82,24 @@ def test_features_count_as_far_from_centred_from_a_squared_shift_of_a_tenth(shif
     """Standard normal features about a mean of this length: 4000 rounds know its square to about 0.01."""
     rng = np.random.default_rng(9)
     features = rng.standard_normal((4000, 5)) + shift / np.sqrt(5.0)
-    fit = InvariantSubspaceDecomposition().fit(features, features.sum(axis=1) + rng.standard_normal(4000), windows=8)
+    fit = InvariantSubspaceDecomposition().fit(
+        features, features.sum(axis=1) + rng.standard_normal(4000), windows=8
+    )
     assert has_finding(fit, "far from centred") == warned
     if warned:
         assert has_finding(fit, f"mean shift {shift:.1f} standard deviations")
 
 
 def test_many_features_in_short_windows_are_not_mistaken_for_a_selective_policy():
-    """Noise alone gives a mean of 150 rounds a squared length near 20/128; less 20/150, 0.02 is left, with sd 0.02."""
+    """Noise alone gives a mean of 150 rounds a squared length near 20/128; less 20/150, 0.02 is left,
+    with sd 0.02.
+    """
     rng = np.random.default_rng(10)
     features = rng.standard_normal((8 * 150, 20))
     everything = Split(np.eye(20), np.zeros((20, 0)))
-    fit = InvariantSubspaceDecomposition(split=everything).fit(features, rng.standard_normal(8 * 150), windows=8)
+    fit = InvariantSubspaceDecomposition(split=everything).fit(
+        features, rng.standard_normal(8 * 150), windows=8
+    )
     assert not has_finding(fit, "far from centred")
 
 
@@ -106,7 +120,9 @@ def test_the_shortest_window_is_the_one_that_is_warned_of():
 
 
 def test_heavy_tails_are_warned_of():
-    assert has_finding(fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))), "heavy-tailed")
+    assert has_finding(
+        fit_of(PaperWorld(degrees_of_freedom=5.0).log(4000, np.random.default_rng(4))), "heavy-tailed"
+    )
     assert not has_finding(fit_of(PaperWorld().log(4000, np.random.default_rng(4))), "heavy-tailed")
 
 
@@ -128,7 +144,12 @@ def test_evidence_near_the_line_is_called_weak_and_only_then():
     far = {"stable": 0.06, "varying": 0.005 * fit.alpha / len(fit.blocks_)}
     moments = WindowedMoments.empty(10, 8, offered=True)
     moments.chosen.count[:] = 1000.0
-    for p_values, expected in ((near, True), (near | {"stable": 1.0}, True), (far | near, True), (far, False)):
+    for p_values, expected in (
+        (near, True),
+        (near | {"stable": 1.0}, True),
+        (far | near, True),
+        (far, False),
+    ):
         fit.log_p_values_ = np.log(np.where(fit.varies_, p_values["varying"], p_values["stable"]))
         assert any("weak evidence" in finding for finding in findings(fit, moments)) == expected
 
@@ -156,7 +177,9 @@ def test_p_values_beyond_floats_are_written_out():
 
 
 def test_the_drift_of_a_block_is_the_standard_deviation_that_was_planted():
-    """Twenty worlds of 40 windows: the mean of the 20 estimates of τ = 0.5 has standard error 0.5/√(2·40·20)."""
+    """Twenty worlds of 40 windows: the mean of the 20 estimates of τ = 0.5 has standard error
+    0.5/√(2·40·20).
+    """
     estimates, stable = [], []
     for seed in range(20):
         world = piecewise_world(

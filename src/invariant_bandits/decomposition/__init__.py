@@ -1,4 +1,5 @@
-"""Which directions of the reward model last: from windowed moments to blocks, tests of invariance and the fitted split.
+"""Which directions of the reward model last: from windowed moments to blocks, tests of invariance and the
+fitted split.
 
 This room does not know policies, nor what happens online, round by round.
 """

@@ -1,4 +1,6 @@
-"""ArmStatistics: what a log of labelled arms says of their coefficients, window by window, in additive sums."""
+"""ArmStatistics: what a log of labelled arms says of their coefficients, window by window, in additive
+sums.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
 RIDGE, FAINT_RIDGE = 1.0, 1e-3
-"""Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about 0."""
+"""Precision of an arm's coefficients about the mean of the arms and of shared ones about 0, and of all about
+0.
+"""
 MOST_PASSES, HALVINGS = 30, 12
 SMALLEST_STEP = 1e-5
 LARGEST_ODDS = 30.0
@@ -47,7 +51,9 @@ class LogitSums:
 
     @classmethod
     def of(cls, features: Array, rewards: Array, windows: Array, theta: Array, count: int) -> LogitSums:
-        """Sums of rounds with features (n, p), rewards from 0 to 1 (n,) and windows (n,); there are `count`."""
+        """Sums of rounds with features (n, p), rewards from 0 to 1 (n,) and windows (n,); there are
+        `count`.
+        """
         odds = np.clip(features @ theta, -LARGEST_ODDS, LARGEST_ODDS)
         chance = 1.0 / (1.0 + np.exp(-odds))
         spread = chance * (1.0 - chance)
@@ -75,8 +81,9 @@ def sum_logit(rounds: Iterator[tuple[Array, Array, Array]], theta: Array, window
 def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> LogitSums:
     """The last pass of a ridge fit by Newton's method with halved steps.
 
-    evaluate: one pass over all rounds at coefficients (p,), however they are read. Every arm's own coefficients
-    are drawn to the mean of the arms with ridge 1, so that an arm with few clicks has a finite fit.
+    evaluate: one pass over all rounds at coefficients (p,), however they are read. Every arm's own
+    coefficients are drawn to the mean of the arms with ridge 1, so that an arm with few clicks has a finite
+    fit.
     """
     penalty = FAINT_RIDGE * np.eye(layout.dim)
     groups, own = layout.groups, layout.own_dim
@@ -123,9 +130,9 @@ class _Arms(NamedTuple):
 class ArmStatistics:
     """Information about the coefficients θ (p,) of labelled arms in every window.
 
-    Given θ_i, the rewards of window i have a log-likelihood of η_iᵀθ − ½θᵀΛ_iθ up to a constant: exactly, for rewards
-    with normal noise; to second order about a logistic fit of all windows, for clicks. An arm that was not played in a
-    window has zeros there.
+    Given θ_i, the rewards of window i have a log-likelihood of η_iᵀθ − ½θᵀΛ_iθ up to a constant: exactly, for
+    rewards with normal noise; to second order about a logistic fit of all windows, for clicks. An arm that
+    was not played in a window has zeros there.
 
     Parameters
     ----------
@@ -207,9 +214,13 @@ class ArmStatistics:
         if not (z[:, 0] == 1.0).all():
             raise InputError("contexts must have 1 in its first column")
         played = _whole("arms", arms, n)
-        total = int(played.max()) + 1 if count is None else whole_number("count", count, int(played.max()) + 1)
+        total = (
+            int(played.max()) + 1 if count is None else whole_number("count", count, int(played.max()) + 1)
+        )
         window = _window_of(windows, n)
-        table = np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
+        table = (
+            np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
+        )
         layout = ArmLayout.of(arms=total, width=width, coding=coding, catalogue=table.shape[1])
         if link is None:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
@@ -224,7 +235,9 @@ class ArmStatistics:
 
         if one_of("link", link, LINKS) == "logit":
             if (r < 0.0).any() or (r > 1.0).any():
-                raise InputError(f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}")
+                raise InputError(
+                    f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}"
+                )
             sums = fit_logistic(lambda theta: sum_logit(chunks(), theta, len(rounds)), layout)
             scores = sums.information @ sums.theta + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
@@ -262,7 +275,9 @@ class ArmStatistics:
     def from_moments(
         cls, features: ArmFeatures, moments: WindowedMoments, odds: LogOdds | None = None
     ) -> ArmStatistics:
-        """From moments of φ(x, a); with `odds`, for rewards that are 0 or 1, on the scale of their log-odds."""
+        """From moments of φ(x, a); with `odds`, for rewards that are 0 or 1, on the scale of their
+        log-odds.
+        """
         gram, cross, reward_square = _sums_of(moments)
         layout, slopes = ArmLayout.of_features(features), features.width - 1
         levels = np.arange(layout.arms) * layout.own
@@ -311,7 +326,9 @@ class ArmStatistics:
     def _of_clicks(cls, information: Array, scores: Array, variance: float, about: _Arms) -> ArmStatistics:
         """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
         noise = float(about.rounds.sum()) / max(variance, 1e-300)
-        return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about._asdict())
+        return cls(
+            information=information, scores=scores, noise_variance=noise, link="logit", **about._asdict()
+        )
 
     @property
     def windows(self) -> int:
@@ -351,7 +368,9 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
     array = np.asarray(values)
     if array.shape != (n,) or array.dtype.kind not in "iu" or (len(array) and array.min() < 0):
-        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{name} must be {n} whole numbers of at least 0, got {array.dtype} of shape {array.shape}"
+        )
     return array.astype(np.int64)
 
 

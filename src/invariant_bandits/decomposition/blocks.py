@@ -79,7 +79,8 @@ def _varied(basis: Array, unseen: Array | None) -> Array | None:
 def linked_columns(stack: Array, sizes: Array, alpha: float, varied: Array | None = None) -> list[Columns]:
     """Connected components of the graph of pairs (a, b) with T_ab beyond its χ²(m − 1) quantile, Bonferroni.
 
-    varied: (m, p), how much of each column every window sees vary; m counts the windows that see both columns vary.
+    varied: (m, p), how much of each column every window sees vary; m counts the windows that see both columns
+    vary.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -111,7 +112,8 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> b
 def merge_dependent(
     stack: Array, sizes: Array, blocks: list[Columns], alpha: float, varied: Array | None = None
 ) -> list[Columns]:
-    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is significant.
+    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is
+    significant.
 
     varied: as in `linked_columns`.
     """

@@ -1,6 +1,7 @@
 """DriftPrior: what the logs teach about the coefficients and how far they move (empirical Bayes).
 
-One prior for rows, whose directions come from a decomposition, and for labelled arms, which belong to a population.
+One prior for rows, whose directions come from a decomposition, and for labelled arms, which belong to a
+population.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from scipy import special
 
 from invariant_bandits.checks import Array, InputError, number_between, one_of
 from invariant_bandits.decomposition.arm_statistics import LINKS, ArmStatistics
-from invariant_bandits.decomposition.paths import CoefficientPaths, singular_roots, window_freedom, window_paths
+from invariant_bandits.decomposition.paths import (
+    CoefficientPaths,
+    singular_roots,
+    window_freedom,
+    window_paths,
+)
 from invariant_bandits.decomposition.population import (
     LARGEST_VARIANCE,
     ArmLayout,
@@ -46,10 +52,11 @@ HALVINGS = 60
 def drift_limit(paths: CoefficientPaths) -> Array:
     """Upper confidence limits ω⁺ (p,) of the drift along every direction, each at level 8 %.
 
-    If ω is the drift of a direction, Q(ω) = Σ_i (g_i − ḡ_ω)²/(ω + h_i), with ḡ_ω the mean weighted by 1/(ω + h_i), is
-    χ² with m − 1 degrees of freedom, and it falls with ω; ω⁺ is where it reaches the 8 % quantile (the Q-profile
-    interval of Viechtbauer 2007). With two windows ω⁺ is a hundred times what was seen, with eight three times. m
-    counts the windows that inform the direction; ω⁺ is infinite if there are fewer than two.
+    If ω is the drift of a direction, Q(ω) = Σ_i (g_i − ḡ_ω)²/(ω + h_i), with ḡ_ω the mean weighted by 1/(ω +
+    h_i), is χ² with m − 1 degrees of freedom, and it falls with ω; ω⁺ is where it reaches the 8 % quantile
+    (the Q-profile interval of Viechtbauer 2007). With two windows ω⁺ is a hundred times what was seen, with
+    eight three times. m counts the windows that inform the direction; ω⁺ is infinite if there are fewer than
+    two.
     """
     g, h = paths.marginals()
     informing = np.isfinite(h).sum(axis=0)
@@ -66,7 +73,9 @@ def drift_limit(paths: CoefficientPaths) -> Array:
 
 
 def _sample_squares(g: Array, h: Array) -> Array:
-    """Sums of squares (p,) of the coefficients g (m, p) about their means over the windows with finite variances h."""
+    """Sums of squares (p,) of the coefficients g (m, p) about their means over the windows with finite
+    variances h.
+    """
     if np.isfinite(h).all():
         return np.asarray(g.var(axis=0, ddof=1) * (len(g) - 1))
     informed = np.where(np.isfinite(h), g, np.nan)
@@ -76,10 +85,10 @@ def _sample_squares(g: Array, h: Array) -> Array:
 def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     """How far the windows contradict independent drift along the directions, in standard deviations.
 
-    Sum of the squared correlations, over all pairs of directions, of the windows' standardised deviations
-    (Ω + H_i)^(−1/2)(ĝ_i − μ), less its mean Σ1/n and over its standard deviation if there are none, n = m − 1
-    (Schott 2005), m the windows that inform both directions of a pair. Large where the basis is not identified: then
-    drift has no directions of its own. 0 if there are too few windows or directions.
+    Sum of the squared correlations, over all pairs of directions, of the windows' standardised deviations (Ω
+    + H_i)^(−1/2)(ĝ_i − μ), less its mean Σ1/n and over its standard deviation if there are none, n = m − 1
+    (Schott 2005), m the windows that inform both directions of a pair. Large where the basis is not
+    identified: then drift has no directions of its own. 0 if there are too few windows or directions.
     """
     m, p = paths.coefficients.shape
     if m < 3 or p < 2:
@@ -93,7 +102,9 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
         roots[paths.partial.windows] = np.sqrt(np.maximum(values, 0.0))
     apart = np.einsum("mji,mj->mi", vectors, paths.coefficients - mean) * roots
     standard = np.einsum("mij,mj->mi", vectors, apart)
-    informed = np.ones((m, p)) if paths.partial is None else np.isfinite(paths.marginals()[1]).astype(np.float64)
+    informed = (
+        np.ones((m, p)) if paths.partial is None else np.isfinite(paths.marginals()[1]).astype(np.float64)
+    )
     standard = standard * informed - informed * (
         (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
     )
@@ -139,8 +150,8 @@ def _variance_if_known(name: str, value: Any) -> float | None:
 class DriftPrior:
     """Random effects over windows: γ_i ~ N(μ, Ω), along a basis or of labelled arms.
 
-    Coefficients are in units of the reward (on the logit scale: of the log-odds) per unit of a feature, and variances
-    in their squares. Make one with `from_moments` or, of labelled arms, with `from_arms`.
+    Coefficients are in units of the reward (on the logit scale: of the log-odds) per unit of a feature, and
+    variances in their squares. Make one with `from_moments` or, of labelled arms, with `from_arms`.
 
     Attributes
     ----------
@@ -167,10 +178,11 @@ class DriftPrior:
     link : "identity" or "logit"
         What is linear: the expected reward, or its log-odds.
     signal_variance : float, optional
-        Variance of the expected reward over the logged actions, at the mean coefficients; None if it is not known.
+        Variance of the expected reward over the logged actions, at the mean coefficients; None if it is not
+        known.
     feature_mean, feature_precision : arrays, shapes (p,), (p, p)
-        Mean of the features of the logged actions along the basis, and the inverse of their covariance; empty if they
-        are not known.
+        Mean of the features of the logged actions along the basis, and the inverse of their covariance; empty
+        if they are not known.
     last_means, last_covariances : arrays, shapes (h, p), (h, p, p)
         If drift persists, in h ways: mean and covariance of the coefficients when the logs ended.
     last_steps : array, shape (h, s, p)
@@ -189,7 +201,7 @@ class DriftPrior:
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(1)
     >>> features = rng.normal(size=(8000, 2))
-    >>> coefficients = np.repeat(1.0 + rng.normal(size=(40, 2)) * [0.0, 2.0], 200, axis=0)   # only the second one moves
+    >>> coefficients = np.repeat(1.0 + rng.normal(size=(40, 2)) * [0.0, 2.0], 200, axis=0)  # the second moves
     >>> rewards = (features * coefficients).sum(axis=1) + rng.normal(size=8000)
     >>> moments = ib.WindowedMoments.from_arrays(features, rewards, windows=40)
     >>> ib.DriftPrior.from_moments(moments, np.eye(2)).drift.round(1)
@@ -243,11 +255,15 @@ class DriftPrior:
         own, noise = window_paths(moments, basis, singular=singular)
         paths = own.along(basis)
         pooled, pooled_covariance = paths.weighted_mean()
-        mean, mean_covariance, drift = random_effects(paths.coefficients, paths.covariances, iterations, paths.partial)
+        mean, mean_covariance, drift = random_effects(
+            paths.coefficients, paths.covariances, iterations, paths.partial
+        )
         freedom = window_freedom(moments, singular)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         center = basis @ mean
-        square = max(float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds)
+        square = max(
+            float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds
+        )
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
@@ -284,7 +300,8 @@ class DriftPrior:
     def from_arms(cls, statistics: ArmStatistics) -> DriftPrior:
         """Estimate for labelled arms by expectation–maximisation (`fit_effects`).
 
-        With features of the arms, the part of the variance between arms that they explain is the likeliest of a few.
+        With features of the arms, the part of the variance between arms that they explain is the likeliest of
+        a few.
 
         >>> import numpy as np, invariant_bandits as ib
         >>> rng = np.random.default_rng(0)
@@ -294,7 +311,8 @@ class DriftPrior:
         >>> slopes[:, 1] = rng.normal(size=10)                                    # the slope of arm 1 drifts
         >>> rewards = contexts[:, 1] * slopes[month, arms] + rng.normal(size=20_000)
         >>> statistics = ib.ArmStatistics.from_rounds(contexts, arms, rewards, windows=month)
-        >>> [(effect.arm, effect.coefficient) for effect in DriftPrior.from_arms(statistics).effects if effect.drifts]
+        >>> prior = ib.DriftPrior.from_arms(statistics)
+        >>> [(effect.arm, effect.coefficient) for effect in prior.effects if effect.drifts]
         [(1, 1)]
         """
         if not statistics.rounds.sum():
@@ -364,7 +382,8 @@ class DriftPrior:
         return np.zeros((p, p)) if self.population is None else self.population.common_drift
 
     def unlogged(self, unit: Array) -> tuple[Array, Array]:
-        """Mean (p,) and covariance (p, p) of coefficients of typical squares `unit` (p,), had there been no logs.
+        """Mean (p,) and covariance (p, p) of coefficients of typical squares `unit` (p,), had there been no
+        logs.
 
         Arms are like each other even then: all of them are at the typical arm, and open together.
         """
@@ -376,9 +395,11 @@ class DriftPrior:
         return groups @ typical, np.diag(unit) + (groups * together) @ groups.T
 
     def usual_precision(self, intercept: bool) -> Array:
-        """Q, the inverse of the logs' mean of zzᵀ, z the features along the basis, and 1 if there is a baseline.
+        """Q, the inverse of the logs' mean of zzᵀ, z the features along the basis, and 1 if there is a
+        baseline.
 
-        zᵀQz is the number of coordinates on average over the logged actions. Empty if the features are not known.
+        zᵀQz is the number of coordinates on average over the logged actions. Empty if the features are not
+        known.
         """
         if self.population is not None:
             return self.population.feature_precision(intercept)
@@ -410,10 +431,11 @@ class DriftPrior:
         return self.arms.effects
 
     def with_arm(self, features: Sequence[float] | None = None) -> DriftPrior:
-        """The prior with one arm more, never played: its coefficients are those of the arms like it, and Ψ wide.
+        """The prior with one arm more, never played: its coefficients are those of the arms like it, and Ψ
+        wide.
 
-        features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the arms, their
-        mean's own uncertainty is in the new arm's.
+        features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the
+        arms, their mean's own uncertainty is in the new arm's.
         """
         population, new = self.arms.with_arm(features)
         before, layout = self.layout, population.layout
@@ -437,7 +459,9 @@ class DriftPrior:
             pooled_covariance=extend(self.pooled_covariance, doubt),
             unit=np.insert(self.unit, own[0], population.spread),
             last_means=np.stack([L @ mean for mean in self.last_means]),
-            last_covariances=np.stack([extend(covariance, doubt + drifting) for covariance in self.last_covariances]),
+            last_covariances=np.stack(
+                [extend(covariance, doubt + drifting) for covariance in self.last_covariances]
+            ),
             last_steps=_walk_steps(drift),
             population=population,
         )
@@ -463,7 +487,9 @@ class DriftPrior:
 
 
 def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Array]:
-    """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows (p, p)."""
+    """Mean of the logged features along the basis (p,), and the inverse of their covariance over all windows
+    (p, p).
+    """
     share = moments.counts / moments.rounds
     mean = share @ moments.feature_mean
     apart = moments.feature_mean - mean
@@ -472,8 +498,12 @@ def _feature_moments(moments: WindowedMoments, basis: Array) -> tuple[Array, Arr
     return basis.T @ mean, np.ascontiguousarray(0.5 * (inverse + inverse.T))
 
 
-def _baseline(moments: WindowedMoments, paths: CoefficientPaths, noise: Array) -> tuple[float, float, float, bool]:
-    """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they move."""
+def _baseline(
+    moments: WindowedMoments, paths: CoefficientPaths, noise: Array
+) -> tuple[float, float, float, bool]:
+    """Mean of the window intercepts, their variance beyond sampling error, its error, and whether they
+    move.
+    """
     mean, coefficients = moments.feature_mean, paths.coefficients
     level = moments.reward_mean - np.einsum("mi,mi->m", mean, coefficients)
     if paths.partial is None:
@@ -505,7 +535,9 @@ def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:
 
 
 def _enough_information(statistics: ArmStatistics) -> Array:
-    """Whether two windows inform each coefficient (p,) enough for a test: of clicks, about five of the rarer kind."""
+    """Whether two windows inform each coefficient (p,) enough for a test: of clicks, about five of the rarer
+    kind.
+    """
     if statistics.link == "identity":
         return np.ones(statistics.layout.dim, dtype=bool)
     return np.asarray((np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2)
@@ -513,4 +545,6 @@ def _enough_information(statistics: ArmStatistics) -> Array:
 
 def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:
     """p-values of no drift along directions (J, p) that have these sizes in the fit."""
-    return np.array([drift_p_value(fit.windows, *pair) for pair in zip(directions, sizes.tolist(), strict=True)])
+    return np.array(
+        [drift_p_value(fit.windows, *pair) for pair in zip(directions, sizes.tolist(), strict=True)]
+    )

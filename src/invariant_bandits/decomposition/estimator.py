@@ -9,7 +9,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of, probability, whole_number
+from invariant_bandits.checks import (
+    Array,
+    InputError,
+    finite_array,
+    number_between,
+    one_of,
+    probability,
+    whole_number,
+)
 from invariant_bandits.decomposition.blocks import find_blocks, floored
 from invariant_bandits.decomposition.invariance import (
     COMPONENTS,
@@ -43,14 +51,15 @@ class InvariantSubspaceDecomposition:
     Parameters
     ----------
     metric : "euclidean" or "whitened"
-        "euclidean" looks for orthogonal subspaces of the features as they are (the paper). "whitened" first gives the
-        features unit average covariance, for features whose natural subspaces are not orthogonal, and makes the
-        result independent of units.
+        "euclidean" looks for orthogonal subspaces of the features as they are (the paper). "whitened" first
+        gives the features unit average covariance, for features whose natural subspaces are not orthogonal,
+        and makes the result independent of units.
     covariances : "auto", "offered" or "chosen"
-        Whose covariances reveal the basis. Those of all offered actions do not depend on how actions were chosen.
-        "auto" takes them when the log has them.
+        Whose covariances reveal the basis. Those of all offered actions do not depend on how actions were
+        chosen. "auto" takes them when the log has them.
     component : "within-window" or "pooled"
-        How β_inv is estimated: precision-weighted over the windows, or the paper's least squares over all rounds.
+        How β_inv is estimated: precision-weighted over the windows, or the paper's least squares over all
+        rounds.
     alpha : float
         Level of the tests that call a block varying, shared over the blocks.
     block_alpha : float
@@ -64,9 +73,10 @@ class InvariantSubspaceDecomposition:
     feature_names : p strings, optional
         For messages, summary and plots.
     recipe : "windowed" or "published"
-        "windowed" is what everything above describes. "published" is the authors' own estimation, for comparison
-        (see `decomposition.published`): it needs features and rewards in time order, chooses its own overlapping
-        windows, takes chosen actions only and the pooled component, and ignores alpha, block_alpha and component.
+        "windowed" is what everything above describes. "published" is the authors' own estimation, for
+        comparison (see `decomposition.published`): it needs features and rewards in time order, chooses its
+        own overlapping windows, takes chosen actions only and the pooled component, and ignores alpha,
+        block_alpha and component.
 
     Attributes
     ----------
@@ -97,8 +107,8 @@ class InvariantSubspaceDecomposition:
     coefficient_covariances_ : array, shape (m, p, p)
         Their sampling covariances.
     paths_ : CoefficientPaths
-        Both, and which windows do not inform every direction: there they hold what the other windows expect, which is
-        not evidence.
+        Both, and which windows do not inform every direction: there they hold what the other windows expect,
+        which is not evidence.
     window_noise_ : array, shape (m,)
         Variance of the noise by window.
     window_covariances_ : array, shape (m, p, p)
@@ -183,7 +193,9 @@ class InvariantSubspaceDecomposition:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
-        changed = {name: value for name, value in self.get_params().items() if value is not defaults[name].default}
+        changed = {
+            name: value for name, value in self.get_params().items() if value is not defaults[name].default
+        }
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def names(self, dim: int) -> list[str]:
@@ -200,10 +212,14 @@ class InvariantSubspaceDecomposition:
         probability("alpha", self.alpha)
         probability("block_alpha", self.block_alpha)
         if self.covariances == "offered" and moments.offered is None:
-            raise InputError("covariances='offered' needs the offered actions, but the moments hold chosen ones only")
+            raise InputError(
+                "covariances='offered' needs the offered actions, but the moments hold chosen ones only"
+            )
         p = moments.dim
         if self.invariant_dim is not None and whole_number("invariant_dim", self.invariant_dim, 0) > p:
-            raise InputError(f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}")
+            raise InputError(
+                f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}"
+            )
         if self.split is not None:
             self._check_split(p)
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
@@ -226,12 +242,16 @@ class InvariantSubspaceDecomposition:
             raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
 
     def _check_published(self, p: int) -> None:
-        """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in it."""
+        """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in
+        it.
+        """
         one_of("metric with recipe='published'", self.metric, ("euclidean",))
         one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
         for name in ("invariant_dim", "blocks", "split"):
             if getattr(self, name) is not None:
-                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from the rows")
+                raise InputError(
+                    f"{name} cannot be fixed with recipe='published', which finds it from the rows"
+                )
         self._check_names(p)
 
     # -- fitting --
@@ -246,7 +266,8 @@ class InvariantSubspaceDecomposition:
         times: Any = None,
         edges: Any = None,
     ) -> Self:
-        """Fit from moments, or from arrays as in WindowedMoments.from_arrays; a fit that fails changes nothing.
+        """Fit from moments, or from arrays as in WindowedMoments.from_arrays; a fit that fails changes
+        nothing.
 
         Parameters
         ----------
@@ -314,9 +335,13 @@ class InvariantSubspaceDecomposition:
     def _judge(
         self, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
     ) -> InvarianceResult:
-        """The blocks with their verdicts; those of a given split are known, and its tests are only reported."""
+        """The blocks with their verdicts; those of a given split are known, and its tests are only
+        reported.
+        """
         if self.split is not None:
-            parts = [(part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]]
+            parts = [
+                (part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]
+            ]
             tests = [constancy_test(paths.along(part)) for part, _ in parts]
             return InvarianceResult([part for part, _ in parts], [varies for _, varies in parts], tests)
         return select_invariant(
@@ -434,7 +459,9 @@ def _moments_of(data: Any, rewards: Any, others: dict[str, Any]) -> WindowedMome
     """The moments, or those of the arrays."""
     if not isinstance(data, WindowedMoments):
         if rewards is None:
-            raise InputError(f"fit takes WindowedMoments, or features and rewards, got {type(data).__name__} alone")
+            raise InputError(
+                f"fit takes WindowedMoments, or features and rewards, got {type(data).__name__} alone"
+            )
         return WindowedMoments.from_arrays(data, rewards, **others)
     if rewards is not None or any(value is not None for value in others.values()):
         raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
@@ -453,7 +480,9 @@ def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
         elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
             bases.append(np.eye(p)[:, array])
         else:
-            raise InputError(f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}")
+            raise InputError(
+                f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}"
+            )
     joint = np.hstack(bases) if bases else np.zeros((p, 0))
     if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
         raise InputError(
@@ -503,10 +532,11 @@ class FeatureCovariances:
         return cls(used, stack, rows / np.maximum(1.0, tails), tails, singular)
 
     def transform(self, change: Array, counts: Array) -> tuple[Array, Array, Array | None]:
-        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds the blocks.
+        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds
+        the blocks.
 
-        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the directions
-        in which each does not vary, None if there are none.
+        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the
+        directions in which each does not vary, None if there are none.
         """
         p = self.stack.shape[1]
         enough = counts >= p + 2
@@ -517,7 +547,9 @@ class FeatureCovariances:
 
 
 def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
-    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact here."""
+    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact
+    here.
+    """
     blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
     if not blocks:
         return np.zeros((p, 0))
@@ -533,6 +565,8 @@ def _whitening(covariance: Array) -> Array:
 
 
 def _oblique_split(residual: Array) -> Split:
-    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be orthogonal."""
+    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be
+    orthogonal.
+    """
     p, dim = residual.shape
     return Split.from_residual(residual) if dim < p else Split(np.zeros((p, 0)), np.eye(p))

@@ -114,12 +114,16 @@ def log_survival(statistic: float, freedom: int) -> float:
     survival = float(special.gammaincc(half, x))
     if survival > 1e-290:
         return float(np.log(survival))
-    # Upper incomplete gamma by its leading term, x^(a−1)e^(−x)(1 + (a−1)/x + …), with the geometric bound of the rest.
-    return float((half - 1.0) * np.log(x) - x - special.gammaln(half) - np.log1p(-min((half - 1.0) / x, 0.99)))
+    # Upper incomplete gamma: its leading term, x^(a−1)e^(−x)(1 + (a−1)/x + …), and a bound of the rest.
+    return float(
+        (half - 1.0) * np.log(x) - x - special.gammaln(half) - np.log1p(-min((half - 1.0) / x, 0.99))
+    )
 
 
 def _misfit(coefficients: Array, precisions: Array, degree: int) -> float:
-    """Weighted sum of squares about the best polynomial of this degree in window time, coordinate by coordinate."""
+    """Weighted sum of squares about the best polynomial of this degree in window time, coordinate by
+    coordinate.
+    """
     m, d = coefficients.shape
     design = window_trend(m, degree)
     left = np.einsum("ma,mb,mij->aibj", design, design, precisions).reshape((degree + 1) * d, -1)
@@ -140,10 +144,11 @@ def select_invariant(
     invariant_dim: int | None = None,
     refine: bool = True,
 ) -> InvarianceResult:
-    """Forward selection: move the block with the strongest evidence of change to the residual side, refine, re-test.
+    """Forward selection: move the block with the strongest evidence of change to the residual side, refine,
+    re-test.
 
-    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning. So a block
-    with a direction that fewer than two windows inform, which cannot be tested, counts as varying.
+    Calling a varying direction invariant is the expensive error. The other one only costs speed of learning.
+    So a block with a direction that fewer than two windows inform, which cannot be tested, counts as varying.
 
     Parameters
     ----------
@@ -209,9 +214,10 @@ def refine_split(
 ) -> tuple[list[Array], list[Array]]:
     """Rotate invariant against residual directions to the joint optimum; blocks are carried along.
 
-    Minimises J(V) = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i over the rotation E that
-    couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean: directions are
-    right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step, halved until J falls.
+    Minimises J(V) = Σ n_i[logdet WᵀS_iW + logdet VᵀS_iV − logdet S_i] + Σ e_iᵀ(WᵀH_iW)⁻¹e_i over the rotation
+    E that couples W (invariant) and V (residual), where e_i is the deviation of Wᵀg_i from its weighted mean:
+    directions are right when they are uncorrelated *and* carry no change. Gauss–Newton with a Cayley step,
+    halved until J falls.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -269,8 +275,8 @@ def component_along(
 ) -> tuple[Array, Array]:
     """Coordinates of β_inv (p_inv,) along the columns of `invariant` (p, p_inv), and their covariance.
 
-    "within-window" is the precision-weighted mean of the window coefficients, with the residual coordinates partialled
-    out. "pooled" is the paper's estimator, which a selective logging policy biases.
+    "within-window" is the precision-weighted mean of the window coefficients, with the residual coordinates
+    partialled out. "pooled" is the paper's estimator, which a selective logging policy biases.
     """
     if invariant.shape[1] == 0:
         return np.zeros(0), np.zeros((0, 0))

@@ -26,7 +26,8 @@ class JointDiagonalization:
     stack : array, shape (m, p, p)
         The matrices in that basis.
     criterion : float
-        The likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly diagonal.
+        The likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly
+        diagonal.
     converged : bool
         Whether the last sweep turned by less than the tolerance.
     """
@@ -42,9 +43,9 @@ def joint_diagonalize(
 ) -> JointDiagonalization:
     """Jointly diagonalise positive definite matrices by an orthogonal basis.
 
-    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood. Jacobi sweeps on
-    the likelihood criterion finish. Columns come in a fixed order (decreasing mean diagonal, then that of the first
-    matrix) with fixed signs (the largest entry of each is positive).
+    Jacobi angles on the Frobenius criterion of the trace-normalised matrices find the neighbourhood. Jacobi
+    sweeps on the likelihood criterion finish. Columns come in a fixed order (decreasing mean diagonal, then
+    that of the first matrix) with fixed signs (the largest entry of each is positive).
 
     Parameters
     ----------

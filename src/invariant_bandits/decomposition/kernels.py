@@ -1,4 +1,6 @@
-"""The compiled loops of joint diagonalisation and of the pairwise tests, on plain arrays, in the paper's letters."""
+"""The compiled loops of joint diagonalisation and of the pairwise tests, on plain arrays, in the paper's
+letters.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, mo
 
     The window comes last, so that a rotation works on contiguous runs.
 
-    Per pair (a, b) and window write s_aa, s_bb = α ± β and s_ab = γ; a rotation by θ turns β into
-    u(θ) = β cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
-    minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised
-    Σ n/(α² − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix.
-    At most `most` sweeps, until no angle reaches `tolerance`. Returns the largest angle of the last one.
+    Per pair (a, b) and window write s_aa, s_bb = α ± β and s_ab = γ; a rotation by θ turns β into u(θ) = β
+    cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
+    minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised Σ n/(α²
+    − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix. At most `most`
+    sweeps, until no angle reaches `tolerance`. Returns the largest angle of the last one.
     """
     p, _, m = S.shape
     largest = 0.0
@@ -88,7 +90,9 @@ DIRECT_SOLVE_UNKNOWNS = 300
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def product(A: Any, B: Any) -> Any:
-    """A @ B; plain loops, since matrices here are small and library calls are slow to compile and to enter."""
+    """A @ B; plain loops, since matrices here are small and library calls are slow to compile and to
+    enter.
+    """
     rows, inner = A.shape
     columns = B.shape[1]
     out = np.zeros((rows, columns))
@@ -102,7 +106,9 @@ def product(A: Any, B: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def factor(A: Any) -> Any:
-    """Lower Cholesky factor of a symmetric positive definite matrix; a vanishing pivot becomes tiny, not NaN."""
+    """Lower Cholesky factor of a symmetric positive definite matrix; a vanishing pivot becomes tiny, not
+    NaN.
+    """
     size = len(A)
     C = np.zeros((size, size))
     for i in range(size):
@@ -239,7 +245,9 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
     both = np.concatenate((first, second))
     total = 0.0
     for i in range(len(S)):
-        separate = _log_determinant(submatrix(S[i], first, first)) + _log_determinant(submatrix(S[i], second, second))
+        separate = _log_determinant(submatrix(S[i], first, first)) + _log_determinant(
+            submatrix(S[i], second, second)
+        )
         total += n[i] * (separate - _log_determinant(submatrix(S[i], both, both)))
     return total
 
@@ -295,7 +303,8 @@ def _rotate(M: Any, both: Any, Q: Any, rows: bool) -> None:
 
 @njit(cache=True, nogil=True)
 def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
-    """Halve E until the Cayley rotation lowers the dependence of the two groups; returns it and the step's size.
+    """Halve E until the Cayley rotation lowers the dependence of the two groups; returns it and the step's
+    size.
 
     Size 0 means that no step did.
     """
@@ -319,8 +328,8 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
 def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int) -> Any:
     """Minimise the dependence between all pairs of blocks over rotations; S (m, p, p) and U (p, p) in place.
 
-    Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step each,
-    halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
+    Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step
+    each, halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
     """
     blocks = len(starts) - 1
     rows = n.sum()
@@ -391,10 +400,11 @@ def _information(L: Any, drift: Any, out: Any) -> None:
             out[a, b] = total
 
 
-class Windows(NamedTuple):
+class WindowCoefficients(NamedTuple):
     """Coefficients by window: ĝ (m, p), H (m, p, p), and which windows are regular (m,).
 
-    For the others, in their order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each direction.
+    For the others, in their order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each
+    direction.
     """
 
     coefficients: Any
@@ -404,7 +414,7 @@ class Windows(NamedTuple):
     informing: Any
 
 
-class Effects(NamedTuple):
+class MutableEffects(NamedTuple):
     """μ (p,), C_μ (p, p) and ω (p,), changed in place."""
 
     mean: Any
@@ -413,7 +423,7 @@ class Effects(NamedTuple):
 
 
 @njit(cache=True)
-def random_effects(windows: Windows, effects: Effects, iterations: int) -> None:
+def random_effects(windows: WindowCoefficients, effects: MutableEffects, iterations: int) -> None:
     """Iterate EM in place, starting from the drift ω.
 
     E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj].
@@ -453,13 +463,17 @@ def random_effects(windows: Windows, effects: Effects, iterations: int) -> None:
             drift[a] = max(drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300)
 
 
-UNDETERMINED = 1e-13  # share of a variance that is left of it when the coordinates before have explained the rest
+UNDETERMINED = (
+    1e-13  # share of a variance that is left of it when the coordinates before have explained the rest
+)
 TINY = 2.0**-52
 
 
 @njit(cache=True, nogil=True)
 def _gauss_jordan(A: Any, inverse: Any) -> None:
-    """inverse ← A⁻¹ by Gauss–Jordan elimination with row pivoting; A (p, p) is used up, a zero pivot becomes tiny."""
+    """inverse ← A⁻¹ by Gauss–Jordan elimination with row pivoting; A (p, p) is used up, a zero pivot becomes
+    tiny.
+    """
     p = len(A)
     for i in range(p):
         for j in range(p):
@@ -507,11 +521,13 @@ def make_orthogonal(X: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
 def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) -> Any:
-    """Turn the orthogonal U (p, p), in place, until UᵀSU is as diagonal as least squares can make it; S is (p, p, m).
+    """Turn the orthogonal U (p, p), in place, until UᵀSU is as diagonal as least squares can make it; S is
+    (p, p, m).
 
-    Each step fits the mixing matrix A ≈ I of UᵀS_iU ≈ A·diag·Aᵀ to all m matrices with equal weights (Tichavský &
-    Yeredor 2009, equation 24 with unit weights), unmixes with A⁻¹, and goes back to the nearest orthogonal matrix:
-    that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the largest change of the last step.
+    Each step fits the mixing matrix A ≈ I of UᵀS_iU ≈ A·diag·Aᵀ to all m matrices with equal weights
+    (Tichavský & Yeredor 2009, equation 24 with unit weights), unmixes with A⁻¹, and goes back to the nearest
+    orthogonal matrix: that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the largest change of the last
+    step.
     """
     p, _, m = S.shape
     half, R = np.empty((p, p, m)), np.empty((p, p, m))
@@ -567,17 +583,21 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
 
 
 @njit(cache=True, nogil=True)
-def adapted_explained_variance(Z: Any, r: Any, starts: Any, length: int, lag: int, residual_dims: Any, B: Any) -> Any:
-    """Mean of 2rẑ − ẑ², ẑ = zᵀ(β + δ), over the rows of each fold; δ is adapted to the `lag` rows before each.
+def adapted_explained_variance(
+    Z: Any, r: Any, starts: Any, length: int, lag: int, residual_dims: Any, B: Any
+) -> Any:
+    """Mean of 2rẑ − ẑ², ẑ = zᵀ(β + δ), over the rows of each fold; δ is adapted to the `lag` rows before
+    each.
 
-    Z (n, p) coordinates and r (n,) rewards; fold f is the rows starts[f] : starts[f] + length. Candidate k keeps
-    β = B[f, k] (p,) fixed on the coordinates from q = residual_dims[k] on, and is zero on the first q, the
-    residual ones; δ is the least squares fit, with an intercept, of r − zᵀβ on those. The first test row of a fold has
-    `lag` rows of the same fold before it; its last row is not used. Returns (folds, candidates).
+    Z (n, p) coordinates and r (n,) rewards; fold f is the rows starts[f] : starts[f] + length. Candidate k
+    keeps β = B[f, k] (p,) fixed on the coordinates from q = residual_dims[k] on, and is zero on the first q,
+    the residual ones; δ is the least squares fit, with an intercept, of r − zᵀβ on those. The first test row
+    of a fold has `lag` rows of the same fold before it; its last row is not used. Returns (folds,
+    candidates).
 
-    Because residual sets are nested, one Cholesky factor C of a window's centred Gram matrix serves all of them. With
-    w = C⁻¹z, y = C⁻¹·cross: zᵀδ = Σ_{i<q} w_i(y_i − Σ_{j≥q} C_ji β_j). Each Gram matrix is summed afresh. A coordinate
-    that those before it determine within the window gets no coefficient.
+    Because residual sets are nested, one Cholesky factor C of a window's centred Gram matrix serves all of
+    them. With w = C⁻¹z, y = C⁻¹·cross: zᵀδ = Σ_{i<q} w_i(y_i − Σ_{j≥q} C_ji β_j). Each Gram matrix is summed
+    afresh. A coordinate that those before it determine within the window gets no coefficient.
     """
     p, candidates = Z.shape[1], len(residual_dims)
     G, C = np.zeros((p, p)), np.zeros((p, p))

@@ -1,8 +1,9 @@
-"""Least-squares coefficients window by window, their precision, and windows that do not inform every direction.
+"""Least-squares coefficients window by window, their precision, and windows that do not inform every
+direction.
 
-A window in which a feature is constant, or in which there are few rounds, has a singular Σφφᵀ. What it knows of the
-coefficients is a singular information matrix Λ_i = L_iL_iᵀ. It is a *partial* window: nothing is lost but what it
-lacks, and there the paths hold what the other windows expect.
+A window in which a feature is constant, or in which there are few rounds, has a singular Σφφᵀ. What it knows
+of the coefficients is a singular information matrix Λ_i = L_iL_iᵀ. It is a *partial* window: nothing is lost
+but what it lacks, and there the paths hold what the other windows expect.
 """
 
 from __future__ import annotations
@@ -28,25 +29,33 @@ ITERATIONS = 100  # of expectation–maximisation, for what is expected of parti
 
 
 def singular_roots(sums: PowerSums, p: int) -> dict[int, Array]:
-    """F (p, r) with Σ(φ − φ̄)(φ − φ̄)ᵀ = FFᵀ for every window in which that is singular, of rank r, by window."""
+    """F (p, r) with Σ(φ − φ̄)(φ − φ̄)ᵀ = FFᵀ for every window in which that is singular, of rank r, by
+    window.
+    """
     grams = sums.scatter[:, :p, :p]
     variances = np.einsum("mii->mi", grams)
     squares = sums.count[:, None] * sums.mean[:, :p] ** 2
     constant = variances <= CONSTANT * (squares + variances)
     alive = ~constant
     size = np.sqrt(np.where(alive, variances, 1.0))
-    correlations = np.where(alive[:, :, None] & alive[:, None, :], grams / (size[:, :, None] * size[:, None, :]), 0.0)
+    correlations = np.where(
+        alive[:, :, None] & alive[:, None, :], grams / (size[:, :, None] * size[:, None, :]), 0.0
+    )
     values, vectors = np.linalg.eigh(correlations)
     seen = values > RELATIVE_NULL * p * values[:, -1:]
     size = np.where(alive, size, 0.0)
     return {
-        int(window): size[window][:, None] * vectors[window][:, seen[window]] * np.sqrt(values[window][seen[window]])
+        int(window): size[window][:, None]
+        * vectors[window][:, seen[window]]
+        * np.sqrt(values[window][seen[window]])
         for window in np.flatnonzero(~seen.all(axis=1))
     }
 
 
 def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
-    """Projections (windows, p, p) on the directions in which each window does not vary; zero for the others."""
+    """Projections (windows, p, p) on the directions in which each window does not vary; zero for the
+    others.
+    """
     result = np.zeros((windows, p, p))
     for window, root in roots.items():
         left, _, _ = np.linalg.svd(root, full_matrices=True)
@@ -89,7 +98,9 @@ class PartialWindows:
         return replace(self, mean=mean, spread=spread)
 
     def estimate(self, total: Array) -> PartialEstimate:
-        """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all windows."""
+        """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all
+        windows.
+        """
         factor = np.linalg.cholesky(total)
         whitened = np.linalg.solve(factor, self.roots)
         values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
@@ -103,9 +114,10 @@ class PartialWindows:
     def along(self, directions: Array, known: PartialEstimate) -> PartialWindows:
         """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
 
-        A window estimates γ − Πγ, Π the projection on what it does not inform. With γ = Bc + rest, it follows that
-        (I − WᵀΠB)c = Wᵀ(γ − Πγ) + WᵀΠ·rest: of the rest what is expected, give or take its spread. Without that it
-        would know nothing of any coordinate that is not quite perpendicular to a direction that it does not inform.
+        A window estimates γ − Πγ, Π the projection on what it does not inform. With γ = Bc + rest, it follows
+        that (I − WᵀΠB)c = Wᵀ(γ − Πγ) + WᵀΠ·rest: of the rest what is expected, give or take its spread.
+        Without that it would know nothing of any coordinate that is not quite perpendicular to a direction
+        that it does not inform.
         """
         back = np.linalg.pinv(directions).T
         rest = np.eye(len(directions)) - back @ directions.T
@@ -118,7 +130,9 @@ class PartialWindows:
         size = np.sqrt(np.where(variance > RELATIVE_NULL * most, variance, np.inf))
         values, vectors = np.linalg.eigh(error / (size[:, :, None] * size[:, None, :]))
         known_part = values > RELATIVE_NULL * len(back) * values[:, -1:]
-        inverse = vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
+        inverse = (
+            vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
+        )
         return PartialWindows(
             self.windows,
             (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
@@ -128,7 +142,9 @@ class PartialWindows:
         )
 
     def complete(self, known: PartialEstimate) -> tuple[Array, Array]:
-        """Coefficients (k, p) and covariances (k, p, p) of the partial windows, completed by what is expected."""
+        """Coefficients (k, p) and covariances (k, p, p) of the partial windows, completed by what is
+        expected.
+        """
         coefficients = known.estimates + known.unknown @ self.mean
         return coefficients, known.covariances + known.unknown @ self.spread @ known.unknown.swapaxes(1, 2)
 
@@ -139,7 +155,9 @@ class PartialWindows:
         error = np.einsum("kii->ki", known.covariances + others @ self.spread @ others.swapaxes(1, 2))
         informed = (np.abs(own) > INFORMS) & (error > 0.0)
         value = (known.estimates + others @ self.mean) / np.where(informed, own, 1.0)
-        return np.where(informed, value, self.mean), np.where(informed, own**2 / np.where(informed, error, 1.0), 0.0)
+        return np.where(informed, value, self.mean), np.where(
+            informed, own**2 / np.where(informed, error, 1.0), 0.0
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +178,9 @@ class PartialEstimate:
 
 
 def in_units_of_all(precisions: Array) -> tuple[Array, Array]:
-    """C (d, d) with CCᵀ = ΣP_i, and C⁻¹P_iC⁻ᵀ (m, d, d), which add up to the identity; precisions P are (m, d, d)."""
+    """C (d, d) with CCᵀ = ΣP_i, and C⁻¹P_iC⁻ᵀ (m, d, d), which add up to the identity; precisions P are (m,
+    d, d).
+    """
     factor = np.linalg.cholesky(precisions.sum(axis=0))
     half = np.linalg.solve(factor, precisions)
     whole = np.linalg.solve(factor, half.swapaxes(1, 2))
@@ -184,8 +204,8 @@ class CoefficientPaths:
     covariances : array, shape (m, p, p)
         Their sampling covariances.
     partial : PartialWindows, optional
-        If some windows cannot estimate every direction: what they know. In such directions the two above hold what the
-        other windows expect, which is no evidence.
+        If some windows cannot estimate every direction: what they know. In such directions the two above hold
+        what the other windows expect, which is no evidence.
     """
 
     coefficients: Array
@@ -194,7 +214,9 @@ class CoefficientPaths:
 
     def along(self, directions: Array) -> CoefficientPaths:
         """The paths of the coordinates along `directions` (p, d)."""
-        straight = CoefficientPaths(self.coefficients @ directions, directions.T @ self.covariances @ directions)
+        straight = CoefficientPaths(
+            self.coefficients @ directions, directions.T @ self.covariances @ directions
+        )
         if self.partial is None:
             return straight
         return replace(straight, partial=self.partial.along(directions, self._partial_estimate)).complete()
@@ -227,8 +249,8 @@ class CoefficientPaths:
     def weighted_mean(self) -> tuple[Array, Array]:
         """Precision-weighted mean of the coefficients (p,) and its covariance (p, p).
 
-        For the coordinates along W this is the within-window estimator: least squares in every window with the
-        other coordinates partialled out, pooled over the windows.
+        For the coordinates along W this is the within-window estimator: least squares in every window with
+        the other coordinates partialled out, pooled over the windows.
         """
         precisions = self.precisions()
         covariance = np.linalg.inv(precisions.sum(axis=0))
@@ -236,7 +258,9 @@ class CoefficientPaths:
         return covariance @ np.einsum("mij,mj->i", precisions, self.coefficients), covariance
 
     def marginals(self) -> tuple[Array, Array]:
-        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where unknown."""
+        """Every coordinate by itself: coefficients (m, p), and sampling variances (m, p), infinite where
+        unknown.
+        """
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
         if self.partial is None:
             return coefficients, variances
@@ -250,18 +274,20 @@ class CoefficientPaths:
 def window_paths(
     moments: WindowedMoments, directions: Array | None = None, *, singular: dict[int, Array] | None = None
 ) -> tuple[CoefficientPaths, Array]:
-    """Least squares with an intercept in every window: g_i, H_i = s_i²·Gc_i⁻¹, and the noise variances s_i² (m,).
+    """Least squares with an intercept in every window: g_i, H_i = s_i²·Gc_i⁻¹, and the noise variances s_i²
+    (m,).
 
-    H_i is widened by ν/(ν − 2), ν = n_i − rank − 1, the mean of the ratio of a true to an estimated variance, so that
-    Wald statistics keep their level in small windows; where ν ≤ 8 the variance pooled over all windows is used.
+    H_i is widened by ν/(ν − 2), ν = n_i − rank − 1, the mean of the ratio of a true to an estimated variance,
+    so that Wald statistics keep their level in small windows; where ν ≤ 8 the variance pooled over all
+    windows is used.
 
     Parameters
     ----------
     moments : WindowedMoments
         Regular over all windows together.
     directions : array, shape (p, d), optional
-        Along which coefficients drift independently, for what is expected of partial windows; the features if not
-        given.
+        Along which coefficients drift independently, for what is expected of partial windows; the features if
+        not given.
     singular : mapping of int to array, optional
         The `singular_roots` of the chosen actions, where they are known.
     """
@@ -272,7 +298,9 @@ def window_paths(
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
     level = float(moments.counts @ moments.reward_mean**2)
     floor = float(EXACT * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
-    if float(moments.reward_square.sum()) <= ROUNDING * level:  # rewards that do not vary have no scale but their own
+    if (
+        float(moments.reward_square.sum()) <= ROUNDING * level
+    ):  # rewards that do not vary have no scale but their own
         floor = max(floor, EXACT * (level / moments.rounds if level > 0.0 else 1.0))
     pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     few = freedom <= 8
@@ -347,8 +375,11 @@ def _expect(paths: CoefficientPaths, directions: Array | None) -> CoefficientPat
     return replace(paths, partial=partial.with_expectation(back @ mean, spread)).complete()
 
 
-def check_estimable(moments: WindowedMoments, names: Sequence[str], *, use_offered: bool, every: bool = False) -> None:
-    """Raise unless the windows together can carry a least-squares fit with an intercept; say what cannot, and why.
+def check_estimable(
+    moments: WindowedMoments, names: Sequence[str], *, use_offered: bool, every: bool = False
+) -> None:
+    """Raise unless the windows together can carry a least-squares fit with an intercept; say what cannot, and
+    why.
 
     Parameters
     ----------

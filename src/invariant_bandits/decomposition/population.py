@@ -17,9 +17,12 @@ LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
 """Of coefficients in a stored state; squares of them are still numbers."""
 Coefficients: TypeAlias = Annotated[Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
 Variances: TypeAlias = Annotated[Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)]
-Covariance: TypeAlias = Annotated[Array, ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+Covariance: TypeAlias = Annotated[
+    Array, ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
+]
 OwnVariances: TypeAlias = Annotated[Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)]
-"""Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,)."""
+"""Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,).
+"""
 CODINGS = ("own", "shared")
 DRIFT_LEVEL = 0.05
 """Level of the tests of drift, for all effects of a log together (Holm 1979)."""
@@ -48,9 +51,11 @@ class ArmLayout:
 
     @classmethod
     def of(cls, *, arms: int, width: int, coding: str = "own", catalogue: int = 0) -> ArmLayout:
-        """The layout of arms with contexts z of `width` numbers, 1 first, and `catalogue` features of every arm.
+        """The layout of arms with contexts z of `width` numbers, 1 first, and `catalogue` features of every
+        arm.
 
-        own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗ x].
+        own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗
+        x].
         """
         if one_of("coding", coding, CODINGS) == "own":
             return cls(arms, width)
@@ -89,7 +94,9 @@ class ArmLayout:
         return own.reshape(*own.shape[:-1], self.arms, self.own)
 
     def features(self, contexts: Array, arms: np.ndarray[Any, Any], catalogue: Array | None = None) -> Array:
-        """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); catalogue: features of the arms (A, c)."""
+        """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); catalogue: features of the arms
+        (A, c).
+        """
         n = len(contexts)
         result = np.zeros((n, self.dim))
         each = np.arange(n)
@@ -121,7 +128,9 @@ class ArmLayout:
         return np.delete(every, every[self.arm(arm)])
 
     def insertion(self, weights: Array) -> Array:
-        """The linear map (p', p) that puts the mean of the arms with these weights (A,) behind them as a new arm."""
+        """The linear map (p', p) that puts the mean of the arms with these weights (A,) behind them as a new
+        arm.
+        """
         count = self.own_dim
         result = np.zeros((self.dim + self.own, self.dim))
         result[:count, :count] = np.eye(count)
@@ -133,8 +142,9 @@ class ArmLayout:
 class ArmPrediction(NamedTuple):
     """What the known arms say of a new one, by the best linear unbiased prediction.
 
-    weights (A,): its expectation is this mean of the arms, adding up to 1. rest: variance left, in units of Ψ, that of
-    the unknown mean included. relation (A,), own: covariances with the known arms, and its variance, in the same units.
+    weights (A,): its expectation is this mean of the arms, adding up to 1. rest: variance left, in units of
+    Ψ, that of the unknown mean included. relation (A,), own: covariances with the known arms, and its
+    variance, in the same units.
     """
 
     weights: Array
@@ -144,10 +154,11 @@ class ArmPrediction(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of none.
+    """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of
+    none.
 
-    drifts: whether the test rejects at 5 % for all effects of the log together. The p-value is NaN where there were too
-    few clicks for a test.
+    drifts: whether the test rejects at 5 % for all effects of the log together. The p-value is NaN where
+    there were too few clicks for a test.
     """
 
     arm: int
@@ -160,7 +171,9 @@ class Effect(NamedTuple):
 
 
 def standardize_catalogue(catalogue: Array, arms: int) -> tuple[Array, Array, Array]:
-    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same are 0."""
+    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
+    are 0.
+    """
     if not catalogue.size:
         return np.zeros((arms, 0)), np.zeros(0), np.zeros(0)
     center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
@@ -183,7 +196,8 @@ def contrast_precision(relation: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ArmPopulation:
-    """The labelled arms of a log, and the population they are drawn from: their coefficients are N(θ̄, Ψ·relation).
+    """The labelled arms of a log, and the population they are drawn from: their coefficients are N(θ̄,
+    Ψ·relation).
 
     Attributes
     ----------
@@ -230,11 +244,15 @@ class ArmPopulation:
 
     @property
     def effects(self) -> list[Effect]:
-        """Every own coefficient of every arm that was played, and whether it drifts; Holm's rule over all of them."""
+        """Every own coefficient of every arm that was played, and whether it drifts; Holm's rule over all of
+        them.
+        """
         layout = self.layout
         own = [j for j in range(layout.own_dim) if self.plays[j // layout.own] > 0]
         drifting: set[int] = set()
-        tested = sorted((j for j in own if np.isfinite(self.p_values[j])), key=lambda j: float(self.p_values[j]))
+        tested = sorted(
+            (j for j in own if np.isfinite(self.p_values[j])), key=lambda j: float(self.p_values[j])
+        )
         for rank, j in enumerate(tested):
             if self.p_values[j] > DRIFT_LEVEL / (len(tested) - rank):
                 break
@@ -263,7 +281,9 @@ class ArmPopulation:
         return np.asarray(inverse @ self.layout.by_arm(mean) / inverse.sum())
 
     def feature_precision(self, intercept: bool) -> Array:
-        """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally often."""
+        """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
+        often.
+        """
         layout, count = self.layout, self.layout.own_dim
         own = np.linalg.pinv(self.context_square[: layout.own, : layout.own])
         Q = np.zeros((layout.dim + intercept, layout.dim + intercept))
@@ -302,7 +322,9 @@ class ArmPopulation:
         grown = replace(
             self,
             layout=self.layout.with_arm(),
-            relation=np.block([[self.relation, new.relation[:, None]], [new.relation[None, :], np.array([[new.own]])]]),
+            relation=np.block(
+                [[self.relation, new.relation[:, None]], [new.relation[None, :], np.array([[new.own]])]]
+            ),
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
             estimates=self.layout.insertion(new.weights) @ self.estimates,

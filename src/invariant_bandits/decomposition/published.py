@@ -1,9 +1,10 @@
-"""The estimation recipe that was published with ISD, rebuilt for comparison: it needs rows, and keeps its weaknesses.
+"""The estimation recipe that was published with ISD, rebuilt for comparison: it needs rows, and keeps its
+weaknesses.
 
-Lazzaretto, Peters & Pfister (2025), "Invariant subspace decomposition": windows that overlap, a joint diagonaliser by
-iterated least squares, blocks by a threshold on the largest covariances, invariant blocks by a threshold on
-correlations that cross-validation chooses, and pooled least squares. Where the description leaves a choice, the
-functions below say which one they take.
+Lazzaretto, Peters & Pfister (2025), "Invariant subspace decomposition": windows that overlap, a joint
+diagonaliser by iterated least squares, blocks by a threshold on the largest covariances, invariant blocks by
+a threshold on correlations that cross-validation chooses, and pooled least squares. Where the description
+leaves a choice, the functions below say which one they take.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class PublishedFit:
     min_eigenvalue: float
 
 
-def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str] | None = None) -> PublishedFit:
+def published_decomposition(
+    features: Any, rewards: Any, *, names: Sequence[str] | None = None
+) -> PublishedFit:
     """Split and component by the published recipe, from chosen actions.
 
     Parameters
@@ -110,7 +113,9 @@ def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str]
     rewards = finite_array("rewards", rewards, (n,))
     least = 2 * FOLDS * (p + 1)
     if n < least:
-        raise InputError(f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}")
+        raise InputError(
+            f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}"
+        )
     moments = overlapping_moments(features, rewards)
     names = [f"x{index}" for index in range(p)] if names is None else names
     check_estimable(moments, names, use_offered=False, every=True)
@@ -155,7 +160,9 @@ def published_decomposition(features: Any, rewards: Any, *, names: Sequence[str]
 
 
 def overlapping_moments(features: Array, rewards: Array) -> WindowedMoments:
-    """Moments of 25 windows of n/8 rows each, whose starts are spread evenly from the first to the last possible."""
+    """Moments of 25 windows of n/8 rows each, whose starts are spread evenly from the first to the last
+    possible.
+    """
     n = len(features)
     length = n // WINDOWS_SIDE_BY_SIDE
     starts = np.linspace(0, n - length, WINDOWS).astype(int)
@@ -164,7 +171,8 @@ def overlapping_moments(features: Array, rewards: Array) -> WindowedMoments:
 
 
 def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
-    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search converged.
+    """An orthogonal basis (p, p) that nearly diagonalises the covariances (m, p, p), and whether the search
+    converged.
 
     It starts at the eigenvectors of the first window, and all windows weigh the same: see
     `published_kernels.diagonalize_by_least_squares`.
@@ -179,14 +187,16 @@ def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
 
 
 def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:
-    """Blocks of columns and the threshold that gave them, from the covariances (m, p, p) in the diagonalising basis.
+    """Blocks of columns and the threshold that gave them, from the covariances (m, p, p) in the diagonalising
+    basis.
 
-    Columns are linked where max_i |S_i| exceeds the threshold; "normalised" means that this matrix of maxima has
-    Frobenius norm 1. Among the thresholds the first with the smallest cost is taken: the size of what is off the blocks
-    plus the mean smallest eigenvalue times Σ|b|²/p². That size is described as the mean absolute entry off the blocks,
-    but as such it links nearly everything; here, as in the authors' computations, it is the largest column sum of
-    absolute entries off the blocks over the number of such entries, and for a single block, which has
-    none, the mean Frobenius norm of the covariances, so that a single block is practically never taken.
+    Columns are linked where max_i |S_i| exceeds the threshold; "normalised" means that this matrix of maxima
+    has Frobenius norm 1. Among the thresholds the first with the smallest cost is taken: the size of what is
+    off the blocks plus the mean smallest eigenvalue times Σ|b|²/p². That size is described as the mean
+    absolute entry off the blocks, but as such it links nearly everything; here, as in the authors'
+    computations, it is the largest column sum of absolute entries off the blocks over the number of such
+    entries, and for a single block, which has none, the mean Frobenius norm of the covariances, so that a
+    single block is practically never taken.
     """
     p = turned.shape[1]
     largest = np.abs(turned).max(axis=0)
@@ -223,14 +233,18 @@ def variation_statistic(directions: Array, moments: WindowedMoments, paths: Coef
     return float(np.minimum(np.abs(correlation), 1.0).mean())
 
 
-def cross_validate(directions: list[Array], statistics: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
-    """Thresholds (k,), increasing, and the explained variance (FOLDS, k) of the rewards in each fold under each.
+def cross_validate(
+    directions: list[Array], statistics: Array, features: Array, rewards: Array
+) -> tuple[Array, Array]:
+    """Thresholds (k,), increasing, and the explained variance (FOLDS, k) of the rewards in each fold under
+    each.
 
-    Thresholds are the statistics and 1. A block is invariant if its statistic lies strictly below, so the smallest
-    threshold keeps none and 1 keeps all. Folds are consecutive rows. β_inv comes from the rows outside the fold, by
-    least squares with an intercept on the invariant coordinates. To it is added an adaptation of the residual
-    coordinates, with an intercept, on the 2p rows before the test row, all within the fold. Intercepts serve the fits
-    alone: what is explained, 2rφᵀγ − (φᵀγ)², is not centred. It is averaged over the rows of the fold.
+    Thresholds are the statistics and 1. A block is invariant if its statistic lies strictly below, so the
+    smallest threshold keeps none and 1 keeps all. Folds are consecutive rows. β_inv comes from the rows
+    outside the fold, by least squares with an intercept on the invariant coordinates. To it is added an
+    adaptation of the residual coordinates, with an intercept, on the 2p rows before the test row, all within
+    the fold. Intercepts serve the fits alone: what is explained, 2rφᵀγ − (φᵀγ)², is not centred. It is
+    averaged over the rows of the fold.
 
     Parameters
     ----------
@@ -269,10 +283,10 @@ def cross_validate(directions: list[Array], statistics: Array, features: Array, 
 def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
     """The smallest threshold whose mean over the folds is within one standard error of the best mean.
 
-    The standard error is that of the best threshold. 0, which no statistic lies below, if under every threshold but the
-    last, 1, there is a fold where nothing is explained. Folds also differ because the rewards of some vary more than
-    those of others: where rewards are strong beside the noise, the standard error is large and the rule calls little
-    invariant, however well the thresholds differ fold by fold.
+    The standard error is that of the best threshold. 0, which no statistic lies below, if under every
+    threshold but the last, 1, there is a fold where nothing is explained. Folds also differ because the
+    rewards of some vary more than those of others: where rewards are strong beside the noise, the standard
+    error is large and the rule calls little invariant, however well the thresholds differ fold by fold.
     """
     mean = explained_variance.mean(axis=0)
     if (explained_variance.min(axis=0)[:-1] <= 0.0).all():
@@ -283,7 +297,8 @@ def chosen_threshold(thresholds: Array, explained_variance: Array) -> float:
 
 
 def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple[Array, Array]:
-    """β_inv (p,) by least squares with an intercept over all rows on the invariant coordinates, and its covariance.
+    """β_inv (p,) by least squares with an intercept over all rows on the invariant coordinates, and its
+    covariance.
 
     The variance of the errors is that of this regression, so what the residual part explains counts as noise.
     """
@@ -299,7 +314,9 @@ def pooled_component(invariant: Array, features: Array, rewards: Array) -> tuple
 
 
 def _centred_products(coordinates: Array, rewards: Array) -> tuple[Array, Array, float]:
-    """Sums of products about the means, of coordinates (n, d) with themselves and with rewards, and of the rewards."""
+    """Sums of products about the means, of coordinates (n, d) with themselves and with rewards, and of the
+    rewards.
+    """
     coordinates = coordinates - coordinates.mean(axis=0)
     rewards = rewards - rewards.mean()
     return coordinates.T @ coordinates, coordinates.T @ rewards, float(rewards @ rewards)

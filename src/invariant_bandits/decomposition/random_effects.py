@@ -1,9 +1,10 @@
 """Random effects over windows: θ_i ~ N(μ, Ω), and window i has the log-likelihood η_iᵀθ_i − ½θ_iᵀΛ_iθ_i.
 
-One model for rows and for labelled arms. Its expectation–maximisation is written in precision form, in which Λ_i may be
-singular (`condition_windows`, `drift_change`). `random_effects` is its special case for a diagonal Ω and no population,
-compiled, in the covariance form ĝ_i ~ N(θ_i, H_i) with H_i = Λ_i⁻¹ where a window is regular: the same numbers up to
-rounding. `fit_effects` is the case of labelled arms, which are drawn from a population and share drift.
+One model for rows and for labelled arms. Its expectation–maximisation is written in precision form, in which
+Λ_i may be singular (`condition_windows`, `drift_change`). `random_effects` is its special case for a diagonal
+Ω and no population, compiled, in the covariance form ĝ_i ~ N(θ_i, H_i) with H_i = Λ_i⁻¹ where a window is
+regular: the same numbers up to rounding. `fit_effects` is the case of labelled arms, which are drawn from a
+population and share drift.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def random_effects(
 ) -> tuple[Array, Array, Array]:
     """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM, from the windows' ĝ and H.
 
-    Windows that do not inform some direction enter with what they know, (Ω + H_i)⁻¹ = L(I + LᵀΩL)⁻¹Lᵀ. A step of ω
-    counts the windows that inform its direction.
+    Windows that do not inform some direction enter with what they know, (Ω + H_i)⁻¹ = L(I + LᵀΩL)⁻¹Lᵀ. A step
+    of ω counts the windows that inform its direction.
     """
     from invariant_bandits.decomposition import kernels
 
@@ -63,8 +64,10 @@ def random_effects(
         known = np.concatenate([1.0 / np.einsum("mii->mi", H[regular]), (roots**2).sum(axis=2)])
         informing = (known > INFORMS * known.sum(axis=0)).sum(axis=0).astype(np.float64)
     drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), LEAST)
-    effects = kernels.Effects(np.empty_like(drift), np.empty_like(H[0]), drift)
-    windows = kernels.Windows(np.ascontiguousarray(g), np.ascontiguousarray(H), regular, roots, informing)
+    effects = kernels.MutableEffects(np.empty_like(drift), np.empty_like(H[0]), drift)
+    windows = kernels.WindowCoefficients(
+        np.ascontiguousarray(g), np.ascontiguousarray(H), regular, roots, informing
+    )
     kernels.random_effects(windows, effects, iterations)
     return effects.mean, effects.covariance, drift
 
@@ -176,7 +179,9 @@ class _Population:
         self.faint = 1.0 / (VAGUE_ARMS * statistics.scale)
 
     def precision(self, spread: Array, shared: float) -> Array:
-        """Π (p, p): arms differ by N(0, Ψ·relation), their common part is nearly flat; shared ones are N(0, shared)."""
+        """Π (p, p): arms differ by N(0, Ψ·relation), their common part is nearly flat; shared ones are N(0,
+        shared).
+        """
         result = self.faint * np.eye(self.layout.dim)
         own = self.layout.own_dim
         result[:own, :own] += np.kron(self.contrast, np.diag(1.0 / spread))
@@ -184,7 +189,9 @@ class _Population:
         return np.asarray(result)
 
     def shared(self, mean: Array, covariance: Array) -> float:
-        """Variance of the shared coefficients about 0, given what is known of them; any number if there are none."""
+        """Variance of the shared coefficients about 0, given what is known of them; any number if there are
+        none.
+        """
         squares = mean[self.layout.own_dim :] ** 2 + np.diagonal(covariance)[self.layout.own_dim :]
         return max(float(squares.mean()), 1e-8 / self.faint) if len(squares) else 1.0
 
@@ -194,7 +201,9 @@ class _Population:
         if count < 2:
             return np.asarray(np.maximum(float((mean**2).mean()), least))
         theta = layout.by_arm(mean)[self.seen]
-        C = covariance[: layout.own_dim, : layout.own_dim].reshape(layout.arms, layout.own, layout.arms, layout.own)
+        C = covariance[: layout.own_dim, : layout.own_dim].reshape(
+            layout.arms, layout.own, layout.arms, layout.own
+        )
         C = np.einsum("akbk->kab", C)[:, self.seen][:, :, self.seen]
         squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum("ab,kab->k", P, C)
         each = squares / (count - 1)
@@ -204,7 +213,9 @@ class _Population:
 
 
 def fit_effects(statistics: ArmStatistics, relation: Array) -> tuple[ArmEffects, ArmEffects]:
-    """Random effects with common directions alone, and with two more that the windows ask for (own coding)."""
+    """Random effects with common directions alone, and with two more that the windows ask for (own
+    coding).
+    """
     population = _Population(statistics, relation)
     layout, groups = statistics.layout, statistics.layout.groups
     own = _start(np.einsum("mpp->mp", statistics.information))
@@ -225,7 +236,9 @@ def _informed(information: Array) -> Any:
 
 
 def _start(information: Array) -> Array:
-    """Drift that the windows could just detect, 3/(mean information), from information along directions (m, J)."""
+    """Drift that the windows could just detect, 3/(mean information), from information along directions (m,
+    J).
+    """
     informed = _informed(information)
     mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(informed.sum(axis=0), 1)
     usual = mean[mean > 0.0].mean() if (mean > 0.0).any() else 1.0
@@ -233,7 +246,10 @@ def _start(information: Array) -> Array:
 
 
 def _iterate(
-    statistics: ArmStatistics, population: _Population, start: tuple[Array, Array, Array, Array], iterations: int
+    statistics: ArmStatistics,
+    population: _Population,
+    start: tuple[Array, Array, Array, Array],
+    iterations: int,
 ) -> ArmEffects:
     own, along, sizes, spread = start
     layout, seen = population.layout, population.seen
@@ -273,7 +289,9 @@ def _evidence(windows: WindowInformation, effects: ConditionedWindows, precision
 
 
 def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
-    """Two directions (p, 2) in which arms drift together, each a pattern over arms times the same one over contexts."""
+    """Two directions (p, 2) in which arms drift together, each a pattern over arms times the same one over
+    contexts.
+    """
     if layout.shared or layout.arms < 2:
         return np.zeros((layout.dim, 0))
     W, pull, C = fit.windows.weights, fit.windows.pull, fit.windows.covariance
@@ -288,7 +306,9 @@ def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
         x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
     sizes, arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))
     drifting = [i for i in (A - 1, A - 2) if sizes[i] > UNINFORMED * np.abs(sizes).max()]
-    result = np.array([np.outer(arms[:, i], x).ravel() * scale for i in drifting]).reshape(len(drifting), layout.dim)
+    result = np.array([np.outer(arms[:, i], x).ravel() * scale for i in drifting]).reshape(
+        len(drifting), layout.dim
+    )
     return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)
 
 
@@ -299,9 +319,11 @@ SMALLEST = 1e-12
 
 
 def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) -> float:
-    """p-value of no drift along a direction (p,), whose drift is `size` in the fit; the others' stay as fitted.
+    """p-value of no drift along a direction (p,), whose drift is `size` in the fit; the others' stay as
+    fitted.
 
-    Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller p-value, times 2.
+    Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller
+    p-value, times 2.
     """
     rows = effects.weights @ direction
     Q = np.diag(rows @ direction) - rows @ effects.covariance @ rows.T
@@ -309,15 +331,17 @@ def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) ->
     still = np.linalg.inv(np.eye(len(Q)) - size * Q)
     Q, u = still @ Q, still @ (effects.pull @ direction)
     step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
-    return min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), _ratio_p_value(step.T @ Q @ step, step.T @ u, size)))
+    return min(
+        1.0, 2.0 * min(_ratio_p_value(Q, u, size), _ratio_p_value(step.T @ Q @ step, step.T @ u, size))
+    )
 
 
 def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
     """p-value of δ = 0, where drift δ changes the log-likelihood by −½log|I + δQ| + ½δuᵀ(I + δQ)⁻¹u.
 
-    Q (m, m) is the joint precision of the effect in all windows, μ integrated out, and u (m,) its score: exact. The
-    best δ is searched on a grid about `size`; twice the logarithm of the ratio to δ = 0 is ½χ²₀ + ½χ²₁ if there is no
-    drift (Self and Liang 1987).
+    Q (m, m) is the joint precision of the effect in all windows, μ integrated out, and u (m,) its score:
+    exact. The best δ is searched on a grid about `size`; twice the logarithm of the ratio to δ = 0 is ½χ²₀ +
+    ½χ²₁ if there is no drift (Self and Liang 1987).
     """
     values, vectors = np.linalg.eigh(0.5 * (Q + Q.T))
     squares = (vectors.T @ u) ** 2
@@ -366,9 +390,9 @@ def last_window(
 ) -> tuple[Array, Array]:
     """Mean (p,) and covariance (p, p) of the coefficients of the last window, all windows considered.
 
-    State space: γ_i = μ + x_i, x_i = a·x_{i−1} + noise along every direction, of stationary variance `factor` · ω and
-    time constant `lasting` log lengths, a = exp(−1/(m·lasting)); ĝ_i | γ_i ~ N(γ_i, H_i). A window that does not inform
-    a direction says nothing of it.
+    State space: γ_i = μ + x_i, x_i = a·x_{i−1} + noise along every direction, of stationary variance `factor`
+    · ω and time constant `lasting` log lengths, a = exp(−1/(m·lasting)); ĝ_i | γ_i ~ N(γ_i, H_i). A window
+    that does not inform a direction says nothing of it.
 
     Parameters
     ----------
@@ -396,13 +420,16 @@ def last_window(
     start[:p, :p], start[p:, p:] = VAGUE * vague, np.diag(factor * drift)
     move = np.concatenate([np.ones(p), np.full(p, decay)])
     news = np.diag(np.concatenate([np.zeros(p), factor * drift * (1.0 - decay**2)]))
-    state, spread = filter_windows(map(observe, range(m)), np.concatenate([mean, np.zeros(p)]), start, move, news)
+    state, spread = filter_windows(
+        map(observe, range(m)), np.concatenate([mean, np.zeros(p)]), start, move, news
+    )
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
     return state[:p] + state[p:], 0.5 * (total + total.T)
 
 
 def _gain(seen: Array, spread: Array, error: Array, root: Array | None) -> Array:
-    """Kalman gain (2p, p) of ĝ_i, from its covariance with the state (2p, p), that of γ_i (p, p) and H_i or its root L.
+    """Kalman gain (2p, p) of ĝ_i, from its covariance with the state (2p, p), that of γ_i (p, p) and H_i or
+    its root L.
 
     seen·(P + H)⁻¹, where (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window.
     """
@@ -414,9 +441,9 @@ def _gain(seen: Array, spread: Array, error: Array, root: Array | None) -> Array
 def walk_end(windows: WindowInformation, precision: Array, drift: Array) -> tuple[Array, Array]:
     """Mean (p,) and covariance (p, p) of the coefficients when the logs end, if their drift is a walk.
 
-    θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says. The filter
-    in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ). The last window speaks of its middle: after
-    it the walk went on for half a window.
+    θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says.
+    The filter in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ). The last window speaks
+    of its middle: after it the walk went on for half a window.
 
     Parameters
     ----------

@@ -37,7 +37,11 @@ class Split:
     def __post_init__(self) -> None:
         parts = {"invariant": self.invariant, "residual": self.residual}
         for name, value in parts.items():
-            array = np.asarray(value, dtype=np.float64) if np.size(value) == 0 else finite_array(name, value, SHAPE)
+            array = (
+                np.asarray(value, dtype=np.float64)
+                if np.size(value) == 0
+                else finite_array(name, value, SHAPE)
+            )
             if array.ndim != 2:
                 raise InputError(f"{name} must have shape (p, columns), got {array.shape}")
             frozen = np.array(array, order="C")
@@ -46,8 +50,8 @@ class Split:
         rows, columns = self.invariant.shape
         if self.residual.shape != (rows, rows - columns):
             raise InputError(
-                f"residual must have shape ({rows}, {rows - columns}) beside invariant {self.invariant.shape},"
-                f" got {self.residual.shape}"
+                f"residual must have shape ({rows}, {rows - columns}) beside invariant"
+                f" {self.invariant.shape}, got {self.residual.shape}"
             )
         error = float(np.abs(self.basis.T @ self.basis - np.eye(rows)).max(initial=0.0))
         if error > 1e-8:

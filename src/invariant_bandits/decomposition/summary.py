@@ -20,7 +20,9 @@ ROUNDS_PER_FEATURE = 5
 LEAST_LEVERAGE = 1e-9
 MOST_NAMED, MOST_NOTES = 4, 8
 SEEN, INVOLVED = 1e-6, 1e-4
-"""Of features scaled to one size: directions that a window sees, and features that are part of one it does not see."""
+"""Of features scaled to one size: directions that a window sees, and features that are part of one it does
+not see.
+"""
 
 
 def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
@@ -33,24 +35,28 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
             notes.append("the log has chosen actions only; offered actions would give a more accurate basis")
     fewest = int(moments.counts.min())
     if fewest < ROUNDS_PER_FEATURE * p:
-        notes.append(f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better")
+        notes.append(
+            f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better"
+        )
     if float(fit.tail_weights_.mean()) > HEAVY_TAILS:
         notes.append(
-            f"heavy-tailed features: the variance of correlations is inflated {fit.tail_weights_.mean():.1f}-fold;"
-            " the tests allow for it, extreme rows still weigh much"
+            f"heavy-tailed features: the variance of correlations is inflated"
+            f" {fit.tail_weights_.mean():.1f}-fold; the tests allow for it, extreme rows still weigh much"
         )
     notes += exactness_findings(fit.noise_scale_**2, moments)
     notes += partial_findings(fit.paths_, fit.names(p), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
         notes.append(
-            f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some direction of it;"
-            " it counts as varying"
+            f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some"
+            " direction of it; it counts as varying"
         )
     lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
     undecided = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
     if len(undecided):
-        notes.append(f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying")
+        notes.append(
+            f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying"
+        )
     return notes + _convergence_finding(fit)
 
 
@@ -63,8 +69,8 @@ def exactness_findings(noise_variance: float, moments: WindowedMoments, *, level
     if noise_variance > 4.0 * EXACT * (varied + levels * level):
         return []
     return [
-        "rewards are an exact function of the features, no noise is left: were they computed from them, or does a"
-        " feature give the reward away?"
+        "rewards are an exact function of the features, no noise is left: were they computed from them, or"
+        " does a feature give the reward away?"
     ]
 
 
@@ -90,7 +96,9 @@ def partial_findings(paths: CoefficientPaths, names: Sequence[str], counts: Arra
 
 
 def uninformed_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
-    """Which coefficients each window does not inform, because its features do not vary by themselves: (m, p)."""
+    """Which coefficients each window does not inform, because its features do not vary by themselves: (m,
+    p).
+    """
     result = np.zeros(paths.coefficients.shape, dtype=bool)
     if paths.partial is not None:
         for window, root in zip(paths.partial.windows, paths.partial.roots, strict=True):
@@ -126,11 +134,14 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
 
 
 def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
-    return [] if fit.converged_ else ["the search for the basis has not converged; treat the blocks with care"]
+    return (
+        [] if fit.converged_ else ["the search for the basis has not converged; treat the blocks with care"]
+    )
 
 
 def _selection_shift(moments: WindowedMoments) -> float:
-    """Mean over windows of the squared Mahalanobis distance of the mean chosen features from zero, less its noise.
+    """Mean over windows of the squared Mahalanobis distance of the mean chosen features from zero, less its
+    noise.
 
     Over the windows that vary in every direction.
     """
@@ -144,11 +155,12 @@ def _selection_shift(moments: WindowedMoments) -> float:
 
 
 def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float, float]:
-    """How far the coefficients of a block move from window to window, and their sampling error, per direction.
+    """How far the coefficients of a block move from window to window, and their sampling error, per
+    direction.
 
-    The first is the standard deviation τ over windows beyond sampling noise, by moments: the Wald statistic exceeds
-    its degrees of freedom by τ²·(Σ tr P_i − tr((ΣP_i)⁻¹ΣP_i²)), P_i the precisions (DerSimonian & Laird 1986). The
-    second is the standard error in one window of a direction of average precision.
+    The first is the standard deviation τ over windows beyond sampling noise, by moments: the Wald statistic
+    exceeds its degrees of freedom by τ²·(Σ tr P_i − tr((ΣP_i)⁻¹ΣP_i²)), P_i the precisions (DerSimonian &
+    Laird 1986). The second is the standard error in one window of a direction of average precision.
     """
     inside = direction_paths(fit, fit.blocks_[block])
     precisions = inside.precisions()
@@ -181,13 +193,15 @@ def p_value_words(log_p: float) -> str:
 
 
 def summarize(fit: InvariantSubspaceDecomposition) -> str:
-    """The table behind `summary()`; the overlapping windows of recipe="published" give no p-values and no drift sd."""
+    """The table behind `summary()`; the overlapping windows of recipe="published" give no p-values and no
+    drift sd.
+    """
     published, split = fit.recipe_used_ == "published", fit.split_
     columns = "statistic" if published else "p-value   drift sd   error sd"
     lines = [
         "Invariant subspace decomposition" + (", published recipe" if published else ""),
-        f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim} features,"
-        f" basis from {fit.covariances_used_} actions",
+        f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim}"
+        f" features, basis from {fit.covariances_used_} actions",
         f"  stable: {split.invariant_dim} of {split.dim} dimensions"
         f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
         f"   λ0 {fit.min_eigenvalue_:.3g}",
@@ -201,7 +215,9 @@ def summarize(fit: InvariantSubspaceDecomposition) -> str:
             drift, error = block_spread(fit, index)
             evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
         verdict = "varies" if fit.varies_[index] else "stable"
-        lines.append(f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main_features(fit, index)}")
+        lines.append(
+            f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main_features(fit, index)}"
+        )
     if published:
         lines += [
             "",
@@ -210,7 +226,10 @@ def summarize(fit: InvariantSubspaceDecomposition) -> str:
             "  no p-values: this recipe does not test",
         ]
     else:
-        lines += ["", f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"]
+        lines += [
+            "",
+            f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks",
+        ]
     return "\n".join(lines + [f"  note: {finding}" for finding in fit.findings_])
 
 

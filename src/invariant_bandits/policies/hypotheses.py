@@ -1,7 +1,7 @@
 """What may have changed since the logs: the hypotheses that AutoISD weighs, each with one or more members.
 
-A member is a Gaussian belief that may wander. Coordinates: along the columns of the prior's basis, then the reward
-baseline, if it is kept.
+A member is a Gaussian belief that may wander. Coordinates: along the columns of the prior's basis, then the
+reward baseline, if it is kept.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ USELESS_RATES = (1e-3, 1e-2)
 class Sizes(NamedTuple):
     """What was chosen by a study of its own for coefficients of features, and for those of labelled arms.
 
-    scale_doubts: variances of the scale of all coefficients together, of the members of "nothing changed". continuing:
-    part of the weight of drift that goes to drift which goes on from where the logs ended. widest, others: factors on
-    the typical square of a coefficient in the still members of "logs useless", the first and the rest.
+    scale_doubts: variances of the scale of all coefficients together, of the members of "nothing changed".
+    continuing: part of the weight of drift that goes to drift which goes on from where the logs ended.
+    widest, others: factors on the typical square of a coefficient in the still members of "logs useless", the
+    first and the rest.
     """
 
     scale_doubts: tuple[float, ...]
@@ -71,7 +72,8 @@ class Member:
     process : (d,)
         Variances of the steps.
     trusts_logs : bool
-        Whether it trusts the logs' model, its baseline included; probability lost by such members is reason for tests.
+        Whether it trusts the logs' model, its baseline included; probability lost by such members is reason
+        for tests.
     """
 
     hypothesis: str
@@ -95,7 +97,9 @@ class Member:
 
 
 class Baseline(NamedTuple):
-    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise variance."""
+    """One way in which the reward baseline of a member may behave; step and doubt in units of the noise
+    variance.
+    """
 
     share: float
     step: float = 0.0
@@ -112,11 +116,13 @@ BROKEN_BASELINES = {
     False: (Baseline(1.0, doubt=BROKEN_BASELINE_DOUBT),),
     True: (Baseline(1.0, step=BASELINE_RATE, doubt=BROKEN_BASELINE_DOUBT),),
 }
-"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones."""
+"""Whether the baseline moved in the logs -> how it may behave: in the likeliest members, others, broken ones.
+"""
 
 
-class Coefficients(NamedTuple):
-    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline behaves.
+class CoefficientBelief(NamedTuple):
+    """Coefficients of a member: mean (p,), covariance (p, p), process variances (p,); and how its baseline
+    behaves.
 
     share: its part of the weight of its hypothesis, up to a factor.
     """
@@ -129,8 +135,8 @@ class Coefficients(NamedTuple):
 
 
 def temper(prior: DriftPrior) -> float:
-    """How far likelihoods may be trusted to tell the hypotheses apart: 1, or less where a moving baseline and a signal
-    weaker than the noise let greedy choices mislead them.
+    """How far likelihoods may be trusted to tell the hypotheses apart: 1, or less where a moving baseline and
+    a signal weaker than the noise let greedy choices mislead them.
     """
     if not prior.baseline_moves or prior.signal_variance is None:
         return 1.0
@@ -138,7 +144,9 @@ def temper(prior: DriftPrior) -> float:
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
-    """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing changed"."""
+    """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing
+    changed".
+    """
     trust = (temper(prior) - LEAST_TEMPER) / (1.0 - LEAST_TEMPER)
     return trust * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - trust) * np.array(WEAK_SIGNAL_WEIGHTS)
 
@@ -146,14 +154,17 @@ def hypothesis_weights(prior: DriftPrior) -> Array:
 def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     """The members of AutoISD's four hypotheses, each with what it believes of the reward baseline.
 
-    Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the typical
-    squared coefficient along each direction, and in that which the noise could hide, where the logs' signal is weaker
-    than their noise. The first member of "logs useless" knows online rounds alone, and nothing in it moves.
+    Sizes are in units of the data: drift in those of the logs, breaks and flat priors in `prior.unit`, the
+    typical squared coefficient along each direction, and in that which the noise could hide, where the logs'
+    signal is weaker than their noise. The first member of "logs useless" knows online rounds alone, and
+    nothing in it moves.
     """
     sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
     beliefs = (_unchanged(prior, sizes), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
     result: list[Member] = []
-    for hypothesis, weight, members in zip(HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True):
+    for hypothesis, weight, members in zip(
+        HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True
+    ):
         coefficients = list(members)
         total = sum(belief.share for belief in coefficients)
         for belief in coefficients:
@@ -162,11 +173,15 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
                 result += _with_baseline(hypothesis, share, belief, prior)
             else:
                 trusts_logs = hypothesis in INVARIANCE_HOLDS
-                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process, trusts_logs))
+                result.append(
+                    Member(hypothesis, share, belief.mean, belief.covariance, belief.process, trusts_logs)
+                )
     return result
 
 
-def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: DriftPrior) -> Iterator[Member]:
+def _with_baseline(
+    hypothesis: str, weight: float, belief: CoefficientBelief, prior: DriftPrior
+) -> Iterator[Member]:
     noise = prior.level_unit
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
@@ -179,55 +194,65 @@ def _with_baseline(hypothesis: str, weight: float, belief: Coefficients, prior: 
         wide[:-1, :-1] = belief.covariance
         wide[-1, -1] = doubt + kind.doubt * noise
         process = np.append(belief.process, kind.step * noise)
-        trusts_logs = hypothesis in INVARIANCE_HOLDS and not kind.doubt and (prior.baseline_moves or not kind.step)
-        yield Member(hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process, trusts_logs)
+        trusts_logs = (
+            hypothesis in INVARIANCE_HOLDS and not kind.doubt and (prior.baseline_moves or not kind.step)
+        )
+        yield Member(
+            hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process, trusts_logs
+        )
 
 
-def _unchanged(prior: DriftPrior, sizes: Sizes) -> Iterator[Coefficients]:
+def _unchanged(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     still, core = np.zeros(len(prior.mean)), CORE_BASELINES[prior.baseline_moves]
     for doubt in sizes.scale_doubts:
         spread = prior.pooled_covariance + prior.common_drift + doubt * np.outer(prior.pooled, prior.pooled)
-        yield Coefficients(prior.pooled, spread, still, core)
+        yield CoefficientBelief(prior.pooled, spread, still, core)
 
 
-def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[Coefficients]:
-    """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is known."""
+def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
+    """Coefficients drawn afresh as those of a window; and going on from where the logs ended, if that is
+    known.
+    """
     core, other = CORE_BASELINES[prior.baseline_moves], OTHER_BASELINES[prior.baseline_moves]
     for factor, rate in DRIFTS:
         likeliest = rate == 0.0 and factor in (1.0, 4.0)
         spread = prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
-        yield Coefficients(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
+        yield CoefficientBelief(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
     ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
-    for mean, covariance, steps in zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True):
+    for mean, covariance, steps in zip(
+        prior.last_means, prior.last_covariances, prior.last_steps, strict=True
+    ):
         share = len(DRIFTS) * sizes.continuing / (1.0 - sizes.continuing) / ways
-        yield from (Coefficients(mean, covariance, step, other, share) for step in steps)
+        yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
 
 
-def _broken(prior: DriftPrior) -> Iterator[Coefficients]:
+def _broken(prior: DriftPrior) -> Iterator[CoefficientBelief]:
     still, units = np.zeros(len(prior.mean)), break_units(prior)
     sizes = [(size, unit) for size in BREAK_SIZES for unit in units]
     known = prior.mean_covariance + 4.0 * prior.drift_covariance + prior.common_drift
     for size, unit in [*sizes, (LARGE_BREAK, prior.unit)]:
         spread = known + size * np.diag(unit)
-        yield Coefficients(prior.mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
+        yield CoefficientBelief(prior.mean, spread, still, BROKEN_BASELINES[prior.baseline_moves])
 
 
-def _useless(prior: DriftPrior, sizes: Sizes) -> Iterator[Coefficients]:
+def _useless(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
     still, other = np.zeros(len(prior.mean)), OTHER_BASELINES[prior.baseline_moves]
     typical, *hidden = break_units(prior)
     mean, widest = prior.unlogged([typical, *hidden][-1])
-    yield Coefficients(mean, sizes.widest * widest, still, STILL_BASELINE)
+    yield CoefficientBelief(mean, sizes.widest * widest, still, STILL_BASELINE)
     _, spread = prior.unlogged(typical)
     for factor in sizes.others:
-        yield Coefficients(mean, factor * spread, still, other)
+        yield CoefficientBelief(mean, factor * spread, still, other)
     for rate in USELESS_RATES:
-        yield Coefficients(mean, FLAT * spread, rate * typical, other)
+        yield CoefficientBelief(mean, FLAT * spread, rate * typical, other)
     for unit in hidden:
-        yield Coefficients(mean, FLAT * prior.unlogged(unit)[1], still, other)
+        yield CoefficientBelief(mean, FLAT * prior.unlogged(unit)[1], still, other)
 
 
 def break_units(prior: DriftPrior) -> list[Array]:
-    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides them."""
+    """Typical squared coefficients (p,): the logs', and those that would be as strong as noise that hides
+    them.
+    """
     signal = prior.signal_variance
     if signal is None or prior.noise_variance <= signal:
         return [prior.unit]
