@@ -85,7 +85,7 @@ def stress(
     seed: Seed = 20261121,
     jobs: Jobs = PROCESSORS,
 ) -> None:
-    """Regret, widths and alarm of AutoISD in worlds where the logs mislead, and with arms that never change."""
+    """Regret, widths and alarm of AutoISD where the logs mislead, and with arms that never change."""
     run_study("stress", out, replications=replications, seed=seed, jobs=jobs)
 
 
@@ -125,7 +125,7 @@ def intervals(
     seed: Seed = 20261216,
     jobs: Jobs = PROCESSORS,
 ) -> None:
-    """How often off-policy intervals cover, how wide they are and when they refuse, on rewards of many kinds."""
+    """How often off-policy intervals cover, how wide they are, when they refuse, for many kinds of reward."""
     run_study("intervals", out, replications=replications, seed=seed, jobs=jobs)
 
 

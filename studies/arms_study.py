@@ -1,4 +1,4 @@
-"""Labelled arms: contexts, a label, a click. Who plays them, regret, drifting effects named, new arms found."""
+"""Labelled arms: contexts, a label, a click. Players, regret, drifting effects named, new arms found."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def regret_cell(values: Array, digits: int = 1, worst: int = 0) -> str:
 def with_lowest_bold(
     regret: Mapping[str, Array], names: Iterable[str], aside: str = "", digits: int = 1, worst: int = 0
 ) -> list[str]:
-    """One table cell per policy, the lowest mean bold, "–" for one that did not play; `aside` is never bold."""
+    """One table cell per policy, the lowest mean bold, "–" where it did not play; `aside` is never bold."""
     lowest = min(regret[name].mean() for name in names if name in regret and name != aside)
     cells = []
     for name in names:

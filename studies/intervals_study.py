@@ -491,7 +491,7 @@ def coverage_goal(world: str, estimator: str) -> Goal:
 
 
 def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
-    """Every world (`where`) and promised estimator (`words`) that concludes often enough, with its verdict."""
+    """Every world (`where`) and estimator (`words`) that concludes often enough, with its verdict."""
     results = outcome.values
     goals = [
         coverage_goal(world, estimator)

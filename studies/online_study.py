@@ -453,7 +453,7 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
 
 
 def losses(outcome: StudyOutcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Measurement]]:
-    """(row, rival, rival − policy over pairs) wherever a policy that knows no truth has a lower mean regret."""
+    """(row, rival, rival − policy over pairs) where a policy that knows no truth has a lower mean."""
     informed = {ISD_ORACLE, *(tuned_name(kind, True) for kind in MEMORIES)}
     informed |= {lifted.words for _, lifted in published_pairs()}
     aside = informed | {AUTO_FULL, AUTO_QUARTER, AUTO_DEFAULT, AUTO_TUNED}

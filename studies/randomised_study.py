@@ -43,7 +43,8 @@ from studies.intervals_study import Intervals
 ROUNDS = 4000
 CONFIDENCE = 0.95
 WORLD = StressEpisodes(drift="walk", step=0.01)
-SIGNAL = 0.3  # of that world's coefficients, so that noise is larger than differences between actions, as in most logs
+SIGNAL = 0.3
+"""Factor on that world's coefficients: noise is larger than differences between actions, as in most logs."""
 TRUTH_ROUNDS = 20_000  # of contexts, for their covariance
 BEST_OF_FIVE = 1.162964473640519  # expected largest of five standard normal numbers
 LINES = ("DR, value", "DR, difference", "SNIPS, value", "SNIPS, difference")
@@ -190,7 +191,7 @@ def true_value(challenger: Array, contexts: Array, coefficients: Array) -> float
 
 
 def _intervals(log: Feedback, first: Feedback, challenger: Array, difference: float, value: float) -> Array:
-    """(4, 3): low, high and truth by DR and SNIPS, of the challenger's value and its difference to the log."""
+    """(4, 3): low, high and truth by DR and SNIPS, of the challenger's value and difference to the log."""
     scores = (log.offered @ challenger).reshape(log.rounds, -1)
     target = np.eye(scores.shape[1])[scores.argmax(axis=1)].ravel()
     logged = estimators.logged_value(log, confidence=CONFIDENCE)
@@ -210,7 +211,8 @@ GAIN = 0.1
 """A gain per round that a user may want to see, in standard deviations of the noise."""
 FEWEST_CONCLUDING = 50
 WORLD_IN_WORDS = (
-    'Worlds: `StressEpisodes(drift="walk")` with coefficients times 0.3: ten features, five actions, noise of standard'
+    'Worlds: `StressEpisodes(drift="walk")` with coefficients times 0.3: ten features, five actions, noise of'
+    " standard"
     " deviation 1; three of ten coefficients walk by steps of 0.003 per round, through 4,000 rounds of"
     " uniform logs and on; expected rewards of actions spread by about 0.7. AutoISD starts from these logs"
     " as it comes, is randomised, and plays; features, choices, rewards and propensities are its log. From"
@@ -272,7 +274,7 @@ def price(results: Mapping[Randomisation, RandomisedLogs], setting: Randomisatio
 
 
 def priced(results: Mapping[Randomisation, RandomisedLogs]) -> dict[str, list[tuple[str, float, float]]]:
-    """Kind -> (label, price, half width of the value by DR) of the settings that conclude, for the picture."""
+    """Kind -> (label, price, half width of the value by DR) of the settings that conclude."""
     rows: dict[str, list[tuple[str, float, float]]] = {}
     for setting, measured in results.items():
         wide, cost = half_width(measured, "DR, value"), price(results, setting).value
@@ -282,7 +284,7 @@ def priced(results: Mapping[Randomisation, RandomisedLogs]) -> dict[str, list[tu
 
 
 def report(outcome: StudyOutcome, *, rounds: int = ROUNDS, pictures: str | None = None) -> str:
-    """The study as a Markdown page; `pictures`: where it finds randomised-light.png and randomised-dark.png."""
+    """The study as a Markdown page; `pictures`: the folder of its pictures."""
     results: Mapping[Randomisation, RandomisedLogs] = outcome.values
     counts = [len(measured.regret) for measured in results.values()]
     lines = [

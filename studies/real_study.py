@@ -49,7 +49,7 @@ SEED = 20261116
 
 @dataclass(frozen=True, eq=False)
 class TunedChoice:
-    """How a policy was tuned: gains[settings] (replications,) are mean gains per round in the tuning rounds."""
+    """How a policy was tuned: gains[settings] (replications,) are mean gains per tuning round."""
 
     settings: str
     gains: Mapping[str, Array]
@@ -187,7 +187,7 @@ def _second_half(
     jobs: int,
     progress: Callable[[int], None],
 ) -> dict[str, Array]:
-    """Gain (replications, rounds of the second half) of every player that starts from the logs of the first."""
+    """Gain (replications, rounds of the second half) of every player, from the logs of the first."""
 
     def work(r: int) -> dict[str, Array]:
         return play_all(data, players, r, middle, data.rounds.rounds, middle, seed)

@@ -28,7 +28,7 @@ CONFIDENCE = 0.01
 
 
 class WithBaseline:
-    """A linear policy over the features and a constant one: linear policies have no intercept of their own."""
+    """A linear policy over the features and a constant one: linear policies have no intercept."""
 
     def __init__(self, policy: LinUCB) -> None:
         self.policy = policy
@@ -73,7 +73,7 @@ PLAYERS: Mapping[str, Maker] = {
 
 
 class Contrasts(Probe):
-    """How often differences of expected rewards lie beyond two and three of the policy's standard deviations."""
+    """How often differences of expected rewards lie beyond two and three posterior standard deviations."""
 
     every = 25
 

@@ -50,7 +50,7 @@ def employment() -> RealData:
 
 
 def finest(codes: Sequence[str]) -> list[str]:
-    """Branches that contain no other: CEU, two digits of a sector, six of a branch with zeros at its end, 01."""
+    """Branches that contain no other: CEU, two digits of a sector, six of a branch, zeros at its end, 01."""
     branch = {code: (code[3:5], code[5:11].rstrip("0")) for code in codes if code not in SUMS}
     return [
         code

@@ -20,9 +20,19 @@ def test_arms_are_listed_added_and_retired(run_apart, tmp_path):
     code, shown, _ = run_apart("arms", path, "--add", "banner_E", "--retire", "banner_A", "-o", out, "--json")
     assert code == 0
     active = {one["label"]: one["active"] for one in json.loads(shown)["arms"]}
-    assert active == {"banner_A": False, "banner_B": True, "banner_C": False, "banner_D": True, "banner_E": True}
+    assert active == {
+        "banner_A": False,
+        "banner_B": True,
+        "banner_C": False,
+        "banner_D": True,
+        "banner_E": True,
+    }
     model = ib.Model.load(out)
-    assert set(model.decide({"age": 30.0, "hour": 9.0, "country": "DE"}).scores) == {"banner_B", "banner_D", "banner_E"}
+    assert set(model.decide({"age": 30.0, "hour": 9.0, "country": "DE"}).scores) == {
+        "banner_B",
+        "banner_D",
+        "banner_E",
+    }
     assert path.read_bytes() == before
     for words, message in (
         (("--add", "banner_A"), "labels are never used again"),

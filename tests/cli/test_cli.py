@@ -73,7 +73,9 @@ def test_a_damaged_or_missing_file_is_named(stored):
 
 def test_reproduce_plays_judges_draws_and_reports(tmp_path):
     folder = tmp_path / "results"
-    result = run("reproduce", "residual-dimension", "--out", folder, "--replications", 3, "--jobs", 2, "--seed", 4)
+    result = run(
+        "reproduce", "residual-dimension", "--out", folder, "--replications", 3, "--jobs", 2, "--seed", 4
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "tests of the paper's claims" in " ".join(result.stdout.split())
     assert (folder / "report.html").exists()

@@ -22,7 +22,9 @@ def steering(text):
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """A labelled log whose every name, label and value has signs that are no writing; three arms with a reason each."""
+    """A labelled log whose every name, label and value has signs that are no writing; three arms with a
+    reason each.
+    """
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("steering") / "log.jsonl"
     lines = []
     for _ in range(600):
@@ -38,9 +40,13 @@ def test_nothing_that_a_command_prints_or_draws_steers_anything(log, run_apart, 
     said = {}
     said["fit"] = run_apart("fit", log, "-o", model)
     said["inspect"] = run_apart("inspect", model)
-    said["arms"] = run_apart("arms", model, "--add", LABELS[3].replace("\ud83d", "\x9d"), "--retire", LABELS[0])
+    said["arms"] = run_apart(
+        "arms", model, "--add", LABELS[3].replace("\ud83d", "\x9d"), "--retire", LABELS[0]
+    )
     said["update"] = run_apart("update", model, log, "-o", tmp_path / "n.model", "--windows", 2)
-    said["evaluate"] = run_apart("evaluate", log, "--policy", "linucb", "--report", tmp_path / "e.html", "--jobs", 1)
+    said["evaluate"] = run_apart(
+        "evaluate", log, "--policy", "linucb", "--report", tmp_path / "e.html", "--jobs", 1
+    )
     for command, (code, out, err) in said.items():
         assert code in (0, 3), (command, err)
         assert not steering(out + err), command

@@ -1,4 +1,6 @@
-"""The demonstration: its shop breaks and the alarm rings; as a command it starts, visits and ends in order."""
+"""The demonstration: its shop breaks and the alarm rings; as a command it starts, visits and
+ends in order.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from invariant_bandits.simulation.shop import FASHION, FEATURES, Shop
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_alarm_rings_after_the_break_and_not_before(seed: int) -> None:
-    """In 40 of 40 shops it rang within 600 visits of the break, and never before it (`benchmarks/demonstration.py`)."""
+    """In 40 of 40 shops it rang within 600 visits of the break, and never before it
+    (`benchmarks/demonstration.py`).
+    """
     shop, break_after = Shop(seed), DemonstrationPlan.break_after
     model = ib.fit_logs(shop.log(), windows=10)
     assert model.decomposition.split_.residual.shape[1] == len(FASHION)

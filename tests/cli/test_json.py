@@ -60,7 +60,9 @@ def test_evaluate_answers_with_one_word_per_policy(run_apart, log):
 
 def test_what_cannot_be_known_is_null_and_has_an_exit_code_of_its_own(run_apart, log, tmp_path):
     pq.write_table(pq.read_table(log).drop_columns(["propensity"]), tmp_path / "bare.parquet")
-    code, out, _ = run_apart("evaluate", tmp_path / "bare.parquet", "--jobs", 1, "--policy", "linucb-warm", "--json")
+    code, out, _ = run_apart(
+        "evaluate", tmp_path / "bare.parquet", "--jobs", 1, "--policy", "linucb-warm", "--json"
+    )
     assert code == 3
     (verdict,) = one_object(out)["verdicts"]
     assert (verdict["answer"], verdict["gain"]) == ("unknown", None)
@@ -92,7 +94,10 @@ STRANGE = [r"$\frac$", "--><script>alert(1)</script>", "a_b^c", "naïve 価格",
 def test_names_of_columns_are_only_names(run_apart, tmp_path):
     rng = np.random.default_rng(0)
     features = rng.normal(size=(1200, len(STRANGE)))
-    columns = {"reward": features.sum(axis=1) + rng.normal(size=1200), **dict(zip(STRANGE, features.T, strict=True))}
+    columns = {
+        "reward": features.sum(axis=1) + rng.normal(size=1200),
+        **dict(zip(STRANGE, features.T, strict=True)),
+    }
     pq.write_table(pa.table(columns), tmp_path / "log.parquet")
     code, _, said = run_apart("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model")
     assert code == 0, said

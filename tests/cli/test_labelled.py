@@ -1,4 +1,6 @@
-"""The command with labelled arms: what was offered is said, told, or looked up; too much that is lost is refused."""
+"""The command with labelled arms: what was offered is said, told, or looked up; too much that is lost is
+refused.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,10 @@ from labelled_logs import LABELS, labelled_log
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labelled")
     csv.write_csv(labelled_log(seed=0, rounds=1200).table(), folder / "log.csv")
-    known = {"from": pa.array([None, None, None, "2024-08-28"]), "until": pa.array([None, None, "2024-06-28", None])}
+    known = {
+        "from": pa.array([None, None, None, "2024-08-28"]),
+        "until": pa.array([None, None, "2024-06-28", None]),
+    }
     csv.write_csv(pa.table({"banner": LABELS, "price": [1.0, 2.0, 3.0, 4.0], **known}), folder / "items.csv")
     return folder
 

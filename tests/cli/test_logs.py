@@ -26,7 +26,9 @@ def paper_table(rounds=2000, seed=5):
     """The paper's log, one row per offered action, over eight weeks; logged uniformly at random."""
     logs = PaperWorld().log(rounds, np.random.default_rng(seed))
     n, K = logs.offered.shape[:2]
-    times = np.datetime64("2024-01-01", "us") + np.arange(n) * (np.timedelta64(8 * 7 * 86400 * 10**6, "us") // n)
+    times = np.datetime64("2024-01-01", "us") + np.arange(n) * (
+        np.timedelta64(8 * 7 * 86400 * 10**6, "us") // n
+    )
     chosen = (np.arange(K) == logs.actions[:, None]).reshape(-1)
     columns = {
         "round_id": np.repeat(np.arange(n), K),
@@ -35,7 +37,9 @@ def paper_table(rounds=2000, seed=5):
         "propensity": np.full(n * K, 1.0 / K),
         "reward": pa.array(np.where(chosen, np.repeat(logs.rewards, K), np.nan), from_pandas=True),
     }
-    return pa.table(columns | {name: logs.offered[:, :, j].reshape(-1) for j, name in enumerate(FEATURES)}), logs
+    return pa.table(
+        columns | {name: logs.offered[:, :, j].reshape(-1) for j, name in enumerate(FEATURES)}
+    ), logs
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,9 @@ def test_fit_finds_what_was_planted_and_inspect_says_it_again(run, folder, tmp_p
     assert "7 of 10 dimensions are stable, 3 drift; 2,000 logged rounds in 8 windows" in said
     model = ib.Model.load(tmp_path / "m.model")
     assert model.decomposition.split_.distance(paper_table()[1].split) < 0.1
-    assert model.value["lines"][0]["low"] > 0.0  # choosing well beats choosing at random, by twenty standard errors
+    assert (
+        model.value["lines"][0]["low"] > 0.0
+    )  # choosing well beats choosing at random, by twenty standard errors
     code, again = run("inspect", tmp_path / "m.model")
     assert code == 0
     shared = said[said.index("What lasts") : said.index("model: ")]
@@ -96,7 +102,16 @@ def test_options_say_what_columns_mean_and_what_becomes_of_them(run, tmp_path):
     pyarrow.csv.write_csv(table.slice(0, 700), tmp_path / "a.csv")
     pyarrow.csv.write_csv(table.slice(700), tmp_path / "b.csv")
     (tmp_path / "schema.toml").write_text('reward = "note"\ntime = "when"\n')
-    words = ("--schema", tmp_path / "schema.toml", "--reward", "gain", "--features", "size,shop", "--one-hot", "shop")
+    words = (
+        "--schema",
+        tmp_path / "schema.toml",
+        "--reward",
+        "gain",
+        "--features",
+        "size,shop",
+        "--one-hot",
+        "shop",
+    )
     more = ("--interactions", "size:shop", "--standardise", "scale", "--edges", "0,400, 800,1200,1600")
     code, said = run("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-o", tmp_path / "m", *words, *more)
     assert code == 0, said
@@ -131,14 +146,19 @@ def test_missing_values_are_filled_in_and_said_by_column_or_cost_their_rounds(ru
     assert re.search(r"Missing values were filled in: x1 in 334 rows \(33 %, by [\d.]+\)\.", said), said
     assert "imputed x1 334 kept" in said
     assert ib.Model.load(tmp_path / "m.model").quality.rounds == 1000
-    code, said = run("fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model", "--windows", 4, "--no-impute")
+    code, said = run(
+        "fit", tmp_path / "log.parquet", "-o", tmp_path / "m.model", "--windows", 4, "--no-impute"
+    )
     assert "missing x1 334 left out" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--reward", "clicks"), "reward column 'clicks' is not in the log, which has round_id, time, chosen"),
+        (
+            ("--reward", "clicks"),
+            "reward column 'clicks' is not in the log, which has round_id, time, chosen",
+        ),
         (("--policy", "best"), "policy must be one of auto-isd"),
         (("--every", "7x"), "every must be a whole number and one of min, h, d"),
         (("--every", "7d", "--windows", "4"), "give only one of windows, every and edges"),
@@ -176,7 +196,9 @@ def test_evaluate_without_propensities_says_what_cannot_be_known(run, tmp_path):
     code, said = run("evaluate", tmp_path / "log.parquet", "--jobs", 1)
     assert code == 3, said
     assert "AutoISD against what the log did: cannot be known, because the log has no propensities" in said
-    code, said = run("evaluate", tmp_path / "log.parquet", "--propensities", "uniform", "--direct", "--jobs", 1)
+    code, said = run(
+        "evaluate", tmp_path / "log.parquet", "--propensities", "uniform", "--direct", "--jobs", 1
+    )
     assert "AutoISD against what the log did: yes, by" in said
     assert "propensities: taken as uniform, as the caller says." in said
     assert "Note: direct: assumes that rewards are linear" in said
@@ -195,11 +217,15 @@ def test_evaluate_flags_propensities_that_are_wrong_and_refuses_to_conclude(run,
 def test_evaluate_with_full_information_is_exact(run, tmp_path):
     log = planted_log(2, 1500)
     pq.write_table(lists_of_offered(log), tmp_path / "lists.parquet")
-    pq.write_table(rows_per_action(log, every_reward=True).drop_columns(["chosen", "propensity"]), tmp_path / "rows.pq")
+    pq.write_table(
+        rows_per_action(log, every_reward=True).drop_columns(["chosen", "propensity"]), tmp_path / "rows.pq"
+    )
     code, said = run("evaluate", tmp_path / "lists.parquet", "--jobs", 1)
     assert code == 0, said
     assert "AutoISD: yes, by" in said
-    code, said = run("evaluate", tmp_path / "rows.pq", "--full-information", "--centre", "--latest", 1000, "--jobs", 1)
+    code, said = run(
+        "evaluate", tmp_path / "rows.pq", "--full-information", "--centre", "--latest", 1000, "--jobs", 1
+    )
     assert code == 0, said
     assert "AutoISD: yes, by" in said
     assert "'the log' is here a choice at random among the offered" in said

@@ -28,7 +28,9 @@ def made(tmp_path_factory):
     (folder / "grid.toml").write_text(GRID)
     log = pq.read_table(folder / "chosen.parquet")
     later = pa.array(log["time"].to_numpy() + np.timedelta64(60, "D"))
-    pq.write_table(log.set_column(log.schema.get_field_index("time"), "time", later), folder / "later.parquet")
+    pq.write_table(
+        log.set_column(log.schema.get_field_index("time"), "time", later), folder / "later.parquet"
+    )
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -42,10 +44,29 @@ def folder(made, tmp_path):
 WRITING = {
     "fit": ("fit", "chosen.parquet", "-o", "{target}", "--report", "p.html", "--no-value"),
     "fit, report": ("fit", "chosen.parquet", "-o", "n.model", "--report", "{target}"),
-    "fit, catalogue": ("fit", "banners.csv", "--catalogue", "items.csv", "-o", "{target}", "--report", "p.html"),
+    "fit, catalogue": (
+        "fit",
+        "banners.csv",
+        "--catalogue",
+        "items.csv",
+        "-o",
+        "{target}",
+        "--report",
+        "p.html",
+    ),
     "inspect": ("inspect", "rows.model", "--report", "{target}"),
     "evaluate": ("evaluate", "rows.parquet", "--report", "{target}", "--policy", "linucb", "--jobs", "1"),
-    "update": ("update", "rows.model", "later.parquet", "-o", "{target}", "--report", "p.html", "--windows", "2"),
+    "update": (
+        "update",
+        "rows.model",
+        "later.parquet",
+        "-o",
+        "{target}",
+        "--report",
+        "p.html",
+        "--windows",
+        "2",
+    ),
     "update, report": ("update", "rows.model", "later.parquet", "-o", "n.model", "--report", "{target}"),
     "arms": ("arms", "arms.model", "--retire", "banner_A", "-o", "{target}"),
     "decompose": ("decompose", "logs.moments", "--plot", "{target}"),
@@ -84,7 +105,9 @@ def test_its_own_input_is_never_written_over_not_even_by_force(command, link, fo
     assert given.read_bytes() == before
 
 
-@pytest.mark.parametrize("command", sorted(WRITING.keys() - {"fit, catalogue", "fit, report", "update, report"}))
+@pytest.mark.parametrize(
+    "command", sorted(WRITING.keys() - {"fit, catalogue", "fit, report", "update, report"})
+)
 def test_a_file_of_another_kind_is_replaced_by_force_only(command, folder, run, monkeypatch):
     monkeypatch.chdir(folder)
     target = folder / ("thesis.svg" if command == "decompose" else "thesis.csv")
@@ -108,7 +131,11 @@ def test_runs_do_not_write_over_what_no_run_wrote(folder, run, monkeypatch):
         out.mkdir()
         (out / name).write_bytes((folder / "rows.parquet").read_bytes())
         simulated = name in ("world.parquet", "regret.png")
-        command = ("simulate", "grid.toml") if simulated else ("reproduce", "residual-dimension", "--replications", 2)
+        command = (
+            ("simulate", "grid.toml")
+            if simulated
+            else ("reproduce", "residual-dimension", "--replications", 2)
+        )
         before = (out / name).read_bytes()
         code, said = run(*command, "--out", out, "--jobs", 1)
         assert code == 2, (name, said)
@@ -162,7 +189,13 @@ def test_a_full_disk_behind_standard_output_is_one_line(folder):
         pytest.skip("there is no /dev/full")
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "inspect", folder / "rows.model"],
+            [
+                sys.executable,
+                "-c",
+                "from invariant_bandits.cli import main; main()",
+                "inspect",
+                folder / "rows.model",
+            ],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -29,7 +29,9 @@ def test_every_option_of_serve_has_an_environment_variable() -> None:
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     variables = {one.name: one.envvar for one in command.params}
     assert variables == {name: f"INVARIANT_BANDITS_{name.upper()}" for name in variables}
-    assert {"models", "store", "host", "port", "token_file", "rate", "role", "logs", "learn_at"} <= set(variables)
+    assert {"models", "store", "host", "port", "token_file", "rate", "role", "logs", "learn_at"} <= set(
+        variables
+    )
     assert "INVARIANT_BANDITS_TOKEN_FILE" in run("--help").stdout
 
 

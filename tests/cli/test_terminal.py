@@ -39,7 +39,9 @@ def logs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("words", "columns"), [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)])
+@pytest.mark.parametrize(
+    ("words", "columns"), [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)]
+)
 def test_help_fits_the_terminal_and_leaves_words_whole(words, columns):
     shown = run(*words, COLUMNS=str(columns)).stdout
     assert max(map(len, shown.splitlines())) <= min(columns, 120)
@@ -84,14 +86,21 @@ WITHOUT = "import sys; sys.modules[{!r}] = None"
 def test_a_missing_extra_is_one_line_that_names_it(logs):
     shown = run("--help", code=WITHOUT.format("typer"))
     assert shown.returncode == 2
-    assert "'typer' is needed for this and is not installed: pip install 'invariant-bandits[command]'" in shown.stderr
+    assert (
+        "'typer' is needed for this and is not installed: pip install 'invariant-bandits[command]'"
+        in shown.stderr
+    )
     shown = run("fit", logs / "rows.parquet", "-o", "m", code=WITHOUT.format("pyarrow"))
     assert shown.returncode == 2
     (line,) = shown.stderr.strip().splitlines()
     assert "needs pyarrow, which is not installed: pip install 'invariant-bandits[logs]'" in line
     code = WITHOUT.format("pyarrow") + "\nimport invariant_bandits as ib\nib.fit_logs('log.csv')"
     library = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": HOME}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": HOME},
     )
     assert "reading a log needs pyarrow, which is not installed" in library.stderr.splitlines()[-1]
 
@@ -107,9 +116,15 @@ numba.njit(lambda x: x + 1)(1)
 numba.njit(lambda x: x + 2)(1)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": HOME}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": HOME},
     )
-    assert done.stderr.splitlines() == ["compiling the inner loops, once after installation; this takes up to a minute"]
+    assert done.stderr.splitlines() == [
+        "compiling the inner loops, once after installation; this takes up to a minute"
+    ]
 
 
 WAITS = {
@@ -160,9 +175,13 @@ invariant_bandits.model.model.Model = Slow
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
-    """Interrupted once a cell is there: the same command keeps it, and ends with the bytes of a run left alone."""
+    """Interrupted once a cell is there: the same command keeps it, and ends with the bytes of a run left
+    alone.
+    """
     grid = tmp_path / "grid.toml"
-    grid.write_text("replications = 3\nhorizon = 60\n[environment]\nlogged = [200, 300, 400, 500]\n[policies.linucb]\n")
+    grid.write_text(
+        "replications = 3\nhorizon = 60\n[environment]\nlogged = [200, 300, 400, 500]\n[policies.linucb]\n"
+    )
     command = [sys.executable, "-c", MAIN, "simulate", grid, "--out", tmp_path / "out", "--jobs", "1"]
     slow = "import time, invariant_bandits.simulation.loop as loop\nplay = loop.simulate\n"
     slow += "def slowly(*words, **options):\n    time.sleep(0.2)\n    return play(*words, **options)\n"
@@ -192,7 +211,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
     subprocess.run(
         [*command[:-3], tmp_path / "alone", "--jobs", "1"], env=surroundings, check=True, capture_output=True
     )
-    both = [{path.name: path.read_bytes() for path in (tmp_path / name).glob("*.parquet")} for name in ("out", "alone")]
+    both = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.parquet")}
+        for name in ("out", "alone")
+    ]
     assert both[0] == both[1]
     assert len(both[0]) == 4
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == written for name, written in kept.items())

@@ -25,7 +25,12 @@ def folder(tmp_path_factory):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     surroundings = os.environ | {"PATH": path, "PYTHONPATH": str(Path(ib.__file__).parents[1])}
     done = subprocess.run(
-        ["sh", "-e", "-c", block("sh")], cwd=folder, env=surroundings, capture_output=True, text=True, check=False
+        ["sh", "-e", "-c", block("sh")],
+        cwd=folder,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "said").write_text(done.stdout)

@@ -18,7 +18,12 @@ def test_a_week_is_added_to_the_model_and_what_changed_is_said(run_apart, tmp_pa
     table = pq.read_table("logs/chosen.parquet")
     pq.write_table(table.slice(0, 1750), "old.parquet")
     pq.write_table(table.slice(1750), "new.parquet")
-    assert run_apart("fit", "old.parquet", "-o", "m.model", "--every", "7d", "--no-value", "--policy", "linucb")[0] == 0
+    assert (
+        run_apart("fit", "old.parquet", "-o", "m.model", "--every", "7d", "--no-value", "--policy", "linucb")[
+            0
+        ]
+        == 0
+    )
     before = (tmp_path / "m.model").read_bytes()
     code, out, words = run_apart("update", "m.model", "new.parquet", "-o", "n.model")
     assert code == 0, words

@@ -1,4 +1,6 @@
-"""Comparing policies on a log: the right verdicts where the truth is planted, none where nothing can be known."""
+"""Comparing policies on a log: the right verdicts where the truth is planted, none where nothing can be
+known.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +34,9 @@ def some(*labels):
 
 
 def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_help():
-    """Under uniform logging LinUCB and its kin earn about 1.3 more than the log; uniform play earns the same."""
+    """Under uniform logging LinUCB and its kin earn about 1.3 more than the log; uniform play earns
+    the same.
+    """
     result = ib.compare(uniform_log(), jobs=2)
     assert result.policies == tuple(DEFAULT)
     assert [(one.policy, one.estimator) for one in result.lines] == [
@@ -40,14 +44,19 @@ def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_h
     ]
     for name in result.policies:
         words = result.verdict(name)
-        assert words.startswith("no difference can be seen" if name == "uniform" else "yes, by 1."), (name, words)
+        assert words.startswith("no difference can be seen" if name == "uniform" else "yes, by 1."), (
+            name,
+            words,
+        )
     assert not result.calibration.flagged
 
 
 def test_the_same_comparison_for_any_number_of_processes():
     heard = []
     one, two = (
-        ib.compare(uniform_log(1000), some("LinUCB cold", "frozen"), jobs=jobs, progress=lambda *at: heard.append(at))
+        ib.compare(
+            uniform_log(1000), some("LinUCB cold", "frozen"), jobs=jobs, progress=lambda *at: heard.append(at)
+        )
         for jobs in (1, 2)
     )
     assert one.rows() == two.rows()
@@ -72,7 +81,9 @@ def test_with_full_information_the_value_is_what_the_policy_earns():
     offered = rng.standard_normal((1000, ACTIONS, DIM))
     rewards = world.means(offered) + rng.standard_normal((1000, 1))
     feedback = Feedback.from_full_information(offered, rewards, seed=2)
-    result = ib.compare(feedback, {"LinUCB cold": lambda past: ib.LinUCB(past.dim), "uniform": lambda: ib.Uniform(DIM)})
+    result = ib.compare(
+        feedback, {"LinUCB cold": lambda past: ib.LinUCB(past.dim), "uniform": lambda: ib.Uniform(DIM)}
+    )
     assert [one.estimator for one in result.lines] == ["exact", "exact"]
     policy, earned, baseline = ib.LinUCB(DIM), [], feedback.rewards[:500].mean()
     for features, values in zip(offered[500:], rewards[500:], strict=True):
@@ -125,7 +136,9 @@ def test_wrong_propensities_stop_every_verdict_that_rests_on_them():
 def test_a_policy_that_cannot_be_fitted_is_said_so_and_the_others_go_on():
     offered = np.random.default_rng(0).standard_normal((400, ACTIONS, 2))
     twice = np.concatenate([offered, offered[:, :, :1]], axis=2)
-    feedback = Feedback.from_arrays(twice, np.arange(400) % ACTIONS, twice[np.arange(400), np.arange(400) % ACTIONS, 0])
+    feedback = Feedback.from_arrays(
+        twice, np.arange(400) % ACTIONS, twice[np.arange(400), np.arange(400) % ACTIONS, 0]
+    )
     result = ib.compare(feedback, some("AutoISD", "LinUCB cold"), propensities="uniform")
     words = "not evaluated: AutoISD could not be fitted or played, because features are collinear: x0, x2"
     assert result.verdict("AutoISD").startswith(words)
@@ -166,7 +179,13 @@ def test_rows_hold_what_the_lines_hold_and_the_table_names_everyone():
     assert rows[1]["quantity"] == "against log"
     assert rows[1]["value"] == result.lines[0].against_log.value
     table = result.summary()
-    for words in ("LinUCB cold", "replay", "Would it have helped?", "nothing speaks against them", "on the next 500"):
+    for words in (
+        "LinUCB cold",
+        "replay",
+        "Would it have helped?",
+        "nothing speaks against them",
+        "on the next 500",
+    ):
         assert words in table
 
 
@@ -217,7 +236,10 @@ def test_the_noise_scale_of_the_past_is_that_of_the_rewards():
 @pytest.mark.parametrize(
     ("message", "changes"),
     [
-        ("propensities must be one of 'logged', 'estimated', 'uniform', got 'guessed'", {"propensities": "guessed"}),
+        (
+            "propensities must be one of 'logged', 'estimated', 'uniform', got 'guessed'",
+            {"propensities": "guessed"},
+        ),
         ("policies is empty", {"policies": {}}),
         ("fraction must lie strictly between 0 and 1", {"fit_fraction": 1.0}),
         ("jobs must be a whole number of at least 1", {"jobs": 0}),
@@ -246,15 +268,22 @@ class AlwaysLast:
 
 
 def test_a_class_of_ones_own_is_compared_as_certain_of_its_choices():
-    """Its value by IPS is the mean of w·r with w = K where the log played the last action; simulate plays it, too."""
+    """Its value by IPS is the mean of w·r with w = K where the log played the last action; simulate plays it,
+    too.
+    """
     log = uniform_log(3000)
     result = ib.compare(log, {"last": AlwaysLast}, reference="last")
     later = log.split(0.5)[1]
     expected = (ACTIONS * (later.actions == ACTIONS - 1) * later.rewards).mean()
     assert result.line("last", "IPS").value.value == pytest.approx(expected)
     assert not result.failures
-    assert ib.simulate({"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0).regret["last"].shape == (2, 20)
-    full = Feedback.from_full_information(of_rounds(log), np.zeros((3000, ACTIONS)) + np.arange(ACTIONS), seed=0)
+    assert ib.simulate({"last": AlwaysLast}, ib.PaperEpisodes(logged=200), 20, 2, 0).regret["last"].shape == (
+        2,
+        20,
+    )
+    full = Feedback.from_full_information(
+        of_rounds(log), np.zeros((3000, ACTIONS)) + np.arange(ACTIONS), seed=0
+    )
     assert ib.compare(full, {"last": AlwaysLast}).line("last").value.value == ACTIONS - 1
 
     class Beyond(AlwaysLast):
@@ -272,8 +301,13 @@ def test_a_comparison_prints_itself_and_becomes_a_frame_and_a_picture():
     assert repr(result) == "Comparison(frozen, uniform; by DR, SNIPS, IPS, replay; 500 rounds)"
     frame = result.to_frame()
     assert len(frame) == 2 * 4 * 3
-    one = frame[(frame.policy == "frozen") & (frame.estimator == "DR") & (frame.quantity == "against log")].iloc[0]
-    assert (one.value, one.low) == (result.line("frozen").against_log.value, result.line("frozen").against_log.low)
+    one = frame[
+        (frame.policy == "frozen") & (frame.estimator == "DR") & (frame.quantity == "against log")
+    ].iloc[0]
+    assert (one.value, one.low) == (
+        result.line("frozen").against_log.value,
+        result.line("frozen").against_log.low,
+    )
     figure = result.plot()
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["frozen", "uniform"]
     plt.close(figure)

@@ -1,4 +1,6 @@
-"""Off-policy estimators against planted truth: what they are by hand, when they are right, and when they refuse."""
+"""Off-policy estimators against planted truth: what they are by hand, when they are right, and when they
+refuse.
+"""
 
 import numpy as np
 import pytest
@@ -84,13 +86,21 @@ def test_playing_with_full_information_earns_the_rewards_of_the_own_choices():
 
 
 def test_shifting_all_rewards_shifts_snips_and_doubly_robust_with_its_model():
-    """DR is unmoved but for the first block, which no model predicts; with an earlier part it is exactly unmoved."""
+    """DR is unmoved but for the first block, which no model predicts; with an earlier part it is exactly
+    unmoved.
+    """
     feedback, _ = World().log(1000, np.random.default_rng(4))
     earlier, later = feedback.split(0.5)
     target = best_of(GAMMA)(of_rounds(later)).ravel()
-    for estimator, more in ((estimators.snips, [{}, {}]), (estimators.doubly_robust, [earlier, earlier.shifted(-1e4)])):
+    for estimator, more in (
+        (estimators.snips, [{}, {}]),
+        (estimators.doubly_robust, [earlier, earlier.shifted(-1e4)]),
+    ):
         options = [{"earlier": one} if isinstance(one, Feedback) else one for one in more]
-        plain, moved = estimator(later, target, **options[0]), estimator(later.shifted(-1e4), target, **options[1])
+        plain, moved = (
+            estimator(later, target, **options[0]),
+            estimator(later.shifted(-1e4), target, **options[1]),
+        )
         for name in ("value", "low", "high"):
             assert getattr(moved, name) - 1e4 == pytest.approx(getattr(plain, name), abs=1e-7)
 
@@ -116,7 +126,9 @@ def test_doubly_robust_is_right_with_wrong_propensities_and_a_right_reward_model
 
 
 def test_doubly_robust_is_right_with_right_propensities_and_a_wrong_reward_model():
-    """Off by 4 standard errors with probability 1e-4; the direct method, with the same model, by more than 20."""
+    """Off by 4 standard errors with probability 1e-4; the direct method, with the same model, by more than
+    20.
+    """
     world = World(bend=1.0, logging=np.array([1.0, 1.0, 0.0]))
     feedback, _ = world.log(LARGE, np.random.default_rng(12))
     goal = best_of(np.array([-1.0, 0.0, 0.0]))
@@ -126,12 +138,16 @@ def test_doubly_robust_is_right_with_right_propensities_and_a_wrong_reward_model
 
 
 def test_predictions_use_nothing_but_the_past():
-    """New rewards from round 150 on leave every prediction of the blocks before untouched, and change later ones."""
+    """New rewards from round 150 on leave every prediction of the blocks before untouched, and change later
+    ones.
+    """
     feedback, _ = World().log(300, np.random.default_rng(6))
     rewards = feedback.rewards.copy()
     rewards[150:] += 10.0 * feedback.features[150:, 0]
     changed = Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards)
-    before, after = (estimators.predict_rewards(one).values.reshape(300, ACTIONS) for one in (feedback, changed))
+    before, after = (
+        estimators.predict_rewards(one).values.reshape(300, ACTIONS) for one in (feedback, changed)
+    )
     np.testing.assert_array_equal(before[:160], after[:160])
     assert (before[160:] != after[160:]).all()
 
@@ -181,7 +197,10 @@ class LastAction(FirstAction):
 def test_a_replay_that_waits_for_what_never_comes_is_refused():
     rng = np.random.default_rng(3)
     feedback = Feedback.from_arrays(
-        rng.standard_normal((4000, ACTIONS, DIM)), rng.integers(2, size=4000), np.ones(4000), propensities=[0.5] * 4000
+        rng.standard_normal((4000, ACTIONS, DIM)),
+        rng.integers(2, size=4000),
+        np.ones(4000),
+        propensities=[0.5] * 4000,
     )
     estimate = estimators.replay(feedback, LastAction())
     assert not estimate.concludes
@@ -217,7 +236,9 @@ def test_without_propensities_there_is_no_weight():
         estimators.exact(bare, ib.LinUCB(DIM))
 
 
-@pytest.mark.parametrize("target", [np.full(400, 0.3), np.tile([1.5, -0.5, 0.0, 0.0], 100), np.full(399, 0.25)])
+@pytest.mark.parametrize(
+    "target", [np.full(400, 0.3), np.tile([1.5, -0.5, 0.0, 0.0], 100), np.full(399, 0.25)]
+)
 def test_a_target_that_is_no_probability_is_refused(target):
     feedback, _ = World().log(100, np.random.default_rng(0))
     with pytest.raises(ib.InputError, match="target must"):
@@ -226,5 +247,7 @@ def test_a_target_that_is_no_probability_is_refused(target):
 
 def test_a_policy_of_other_dimension_is_refused():
     feedback, _ = World().log(10, np.random.default_rng(0))
-    with pytest.raises(ib.InputError, match="policy must take 3 features, as the log has, got one that takes 5"):
+    with pytest.raises(
+        ib.InputError, match="policy must take 3 features, as the log has, got one that takes 5"
+    ):
         target_probabilities(ib.LinUCB(5), feedback)

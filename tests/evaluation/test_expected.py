@@ -1,4 +1,6 @@
-"""The expected value of a model is that of its own policy, with its own options and windows, and costs one play."""
+"""The expected value of a model is that of its own policy, with its own options and windows, and costs one
+play.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +21,9 @@ ROUNDS, ACTIONS = 2400, 3
 def rows_log(seed=0):
     """One row per offered action over 24 weeks, uniform logging, one of three coefficients drifting."""
     rng = np.random.default_rng(seed)
-    offered = rng.normal(size=(ROUNDS, ACTIONS, 3)) * np.repeat(rng.uniform(0.5, 2.0, (8, 1, 3)), ROUNDS // 8, axis=0)
+    offered = rng.normal(size=(ROUNDS, ACTIONS, 3)) * np.repeat(
+        rng.uniform(0.5, 2.0, (8, 1, 3)), ROUNDS // 8, axis=0
+    )
     drift = np.repeat(rng.normal(size=8), ROUNDS // 8)
     actions = rng.integers(ACTIONS, size=ROUNDS)
     means = 5.0 + offered @ [1.0, -1.0, 0.0] + drift[:, None] * offered[:, :, 2]
@@ -60,10 +64,14 @@ def test_a_policy_without_a_line_of_its_own_in_any_table_has_a_value_too():
 
 
 def test_options_of_the_fit_reach_the_value():
-    """Cold LinUCB that explores 50 times too much earns less than one that does not; so do wild confidences."""
+    """Cold LinUCB that explores 50 times too much earns less than one that does not; so do wild
+    confidences.
+    """
     calm, wild = (value_of("linucb-cold", exploration=e)["lines"][0]["gain"] for e in (0.1, 50.0))
     assert calm > wild + 0.2
-    sure, unsure = (value_of("linucb-cold", exploration=3.0, confidence=c)["lines"][0]["gain"] for c in (0.5, 1e-12))
+    sure, unsure = (
+        value_of("linucb-cold", exploration=3.0, confidence=c)["lines"][0]["gain"] for c in (0.5, 1e-12)
+    )
     assert sure != unsure
 
 
@@ -95,7 +103,9 @@ def test_calendar_windows_are_those_of_the_model(monkeypatch):
 
 
 def test_models_without_an_intercept_are_told_features_and_rewards_from_their_means():
-    shifted = LOG.set_column(LOG.schema.get_field_index("x0"), "x0", pa.array(LOG.column("x0").to_numpy() + 100.0))
+    shifted = LOG.set_column(
+        LOG.schema.get_field_index("x0"), "x0", pa.array(LOG.column("x0").to_numpy() + 100.0)
+    )
     gains = []
     for log in (LOG, shifted):
         model = ib.fit_logs(log, policy="linucb")

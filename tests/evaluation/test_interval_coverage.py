@@ -1,7 +1,8 @@
-"""Intervals cover the planted value at least as often as promised: 300 logs each, at nominal 95 %, at least 92 %.
+"""Intervals cover the planted value at least as often as promised: 300 logs each, at nominal 95 %, at least
+92 %.
 
-A refusal counts as a miss. If an interval covers with probability 0.95, fewer than 92 % of 300 do so with probability
-0.009; the seeds are fixed.
+A refusal counts as a miss. If an interval covers with probability 0.95, fewer than 92 % of 300 do so with
+probability 0.009; the seeds are fixed.
 """
 
 import numpy as np
@@ -9,7 +10,14 @@ import pytest
 from scipy import signal
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation.estimators import accepted_value, doubly_robust, ips, logged_value, replay, snips
+from invariant_bandits.evaluation.estimators import (
+    accepted_value,
+    doubly_robust,
+    ips,
+    logged_value,
+    replay,
+    snips,
+)
 from invariant_bandits.evaluation.intervals import block_sums, estimated, student_quantile
 from invariant_bandits.evaluation.playing import target_probabilities
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
@@ -51,7 +59,9 @@ def test_weighted_estimates_cover_the_value_of_a_fixed_policy(world, target, rou
 
 
 def test_weighted_estimates_cover_the_value_of_a_policy_that_learns_from_the_log():
-    """Greedy learns from the logged rounds. Truth: the mean over 200 other logs of the value of its rounds."""
+    """Greedy learns from the logged rounds. Truth: the mean over 200 other logs of the value of its
+    rounds.
+    """
     rounds, world = 1000, World(logging=UNIFORM)
 
     def followed(seed):
@@ -81,7 +91,9 @@ def test_replay_and_weights_are_right_where_rounds_offer_different_numbers_of_ac
         counts = rng.choice([2, 6], size=600)
         offered, actions = rng.standard_normal((counts.sum(), DIM)), rng.integers(counts)
         rewards = np.where(counts == 6, 3.0, 0.0) + rng.standard_normal(600)
-        feedback = ib.Feedback.from_arrays(offered, actions, rewards, counts=counts).with_uniform_propensities()
+        feedback = ib.Feedback.from_arrays(
+            offered, actions, rewards, counts=counts
+        ).with_uniform_propensities()
         first = np.zeros(len(offered))
         first[feedback.starts[:-1]] = 1.0
         estimates["replay"].append(replay(feedback, First(), seed=run).value)
@@ -130,7 +142,9 @@ def test_replay_covers_the_value_of_a_fixed_policy_whatever_the_logging_policy()
 
 
 def mean_rewards_online(make, world, rounds, episodes):
-    """Mean reward (rounds,) of the first so many rounds that a learning policy plays by itself, over many episodes."""
+    """Mean reward (rounds,) of the first so many rounds that a learning policy plays by itself, over many
+    episodes.
+    """
     total = np.zeros(rounds)
     for episode in range(episodes):
         rng = np.random.default_rng((99, episode))
@@ -197,13 +211,17 @@ def test_rounds_that_depend_on_their_neighbours_need_the_blocks():
 def test_memory_that_is_long_against_a_block_is_counted_across_blocks():
     """Noise that remembers 0.95 of the round before, 400 logs of 4,000 rounds, in blocks of 133.
 
-    The squared standard error, relative to the variance of the mean as calculated, is 1.02 on average, with a standard
-    error of 0.016 over the logs: below 0.95 with probability 1e-5. That of independent blocks is 0.85 ± 0.013: above
-    0.95 with probability 1e-13. The interval covers with probability 0.95, at most 0.92 of 400 with probability 0.005.
+    The squared standard error, relative to the variance of the mean as calculated, is 1.02 on average, with a
+    standard error of 0.016 over the logs: below 0.95 with probability 1e-5. That of independent blocks is
+    0.85 ± 0.013: above 0.95 with probability 1e-13. The interval covers with probability 0.95, at most 0.92
+    of 400 with probability 0.005.
     """
     logs, rounds, memory = 400, 4000, 0.95
     rng, ones = np.random.default_rng(12), np.ones(rounds)
-    shocks, first = np.sqrt(1.0 - memory**2) * rng.standard_normal((logs, rounds)), rng.standard_normal((logs, 1))
+    shocks, first = (
+        np.sqrt(1.0 - memory**2) * rng.standard_normal((logs, rounds)),
+        rng.standard_normal((logs, 1)),
+    )
     series = signal.lfilter([1.0], [1.0, -memory], shocks, zi=memory * first)[0]
     apart = np.arange(1, rounds)
     variance = (rounds + 2.0 * ((rounds - apart) * memory**apart).sum()) / rounds**2
@@ -229,9 +247,9 @@ def rare_estimates(log):
 def test_rare_rewards_are_covered_where_what_was_seen_alone_misses(world):
     """4,000 rounds of ε-greedy logs hold five or so rewards of the target's own.
 
-    The interval covers in at least 92 % (false alarm: 0.009 per estimator, if it covers with probability 0.95); the
-    bootstrap of blocks and Student's t over them, each on the same logs, in less than 75 %, so that this test notices
-    if the library returns to either. None of the verdicts against the log is wrong.
+    The interval covers in at least 92 % (false alarm: 0.009 per estimator, if it covers with probability
+    0.95); the bootstrap of blocks and Student's t over them, each on the same logs, in less than 75 %, so
+    that this test notices if the library returns to either. None of the verdicts against the log is wrong.
     """
     target, played = true_values()[world, "ε-greedy"]
     hits = {kind: {} for kind in ("now", "bootstrap", "student")}

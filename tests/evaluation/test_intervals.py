@@ -23,7 +23,12 @@ ENDS = ("value", "low", "high")
 
 def of(gains, weights, rewards, reach, **more):
     return estimated(
-        gains, weights, effective_sample=float(len(gains)), rewards=np.asarray(rewards), reach=np.asarray(reach), **more
+        gains,
+        weights,
+        effective_sample=float(len(gains)),
+        rewards=np.asarray(rewards),
+        reach=np.asarray(reach),
+        **more,
     )
 
 
@@ -58,7 +63,9 @@ def shared_by_blocks(values, independent, B, quarter):
 
 
 def by_hand(parts, confidence=0.95):
-    """Value and ends of one ratio or of a difference; parts: (gains, weights, residuals, reach), blocks being equal."""
+    """Value and ends of one ratio or of a difference; parts: (gains, weights, residuals, reach), blocks being
+    equal.
+    """
     n = len(parts[0][0])
     B = min(30, n // 2)
     size = n // B
@@ -134,7 +141,10 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
     feedback, target = a_log()
     weights, rewards = estimators.importance_weights(feedback, target), feedback.rewards
     predicted = estimators.predict_rewards(feedback).values[feedback.logged_rows]
-    logged, accepted = estimators.logged_value(feedback), estimators.accepted_value(feedback, np.arange(0, 600, 3))
+    logged, accepted = (
+        estimators.logged_value(feedback),
+        estimators.accepted_value(feedback, np.arange(0, 600, 3)),
+    )
     every_third = (np.arange(600) % 3 == 0).astype(float)
     snips, direct = estimators.snips(feedback, target), estimators.direct(feedback, target)
     expected = {
@@ -143,12 +153,18 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
         "DR": (estimators.doubly_robust(feedback, target), rewards - predicted, weights),
         "replay": (accepted, rewards - accepted.value, every_third),
         "the log": (logged, rewards - rewards.mean(), np.ones(600)),
-        "direct": (direct, rewards - np.where(np.arange(600) < 20, rewards.mean(), predicted), np.arange(600) >= 20),
+        "direct": (
+            direct,
+            rewards - np.where(np.arange(600) < 20, rewards.mean(), predicted),
+            np.arange(600) >= 20,
+        ),
     }
     for name, (found, residuals, reach) in expected.items():
         np.testing.assert_allclose(found.contributions.residuals, residuals, err_msg=name)
         np.testing.assert_allclose(found.contributions.reach, reach, err_msg=name)
-    full = Feedback.from_full_information(of_rounds(feedback), np.tile(rewards[:, None], (1, ACTIONS)), seed=0)
+    full = Feedback.from_full_information(
+        of_rounds(feedback), np.tile(rewards[:, None], (1, ACTIONS)), seed=0
+    )
     played = estimators.exact(full, ib.Greedy(DIM)).contributions
     np.testing.assert_allclose(played.residuals, rewards - rewards.mean())
     np.testing.assert_array_equal(played.reach, 1.0)
@@ -157,8 +173,12 @@ def test_every_estimator_hands_over_what_it_weighs_and_what_it_expected():
 def test_an_unseen_reward_is_as_large_as_those_that_make_the_variance_less_what_gaussian_ones_are():
     """One residual of 1 among 100: 1 − √(2/π)/10. Of a million Gaussian ones: 0 ± 0.002."""
     assert unseen_sizes(np.eye(100)[7]) == pytest.approx((1.0 - np.sqrt(2.0 / np.pi) / 10.0, 0.0))
-    assert unseen_sizes(-3.0 * np.eye(100)[7]) == pytest.approx((0.0, 3.0 - 3.0 * np.sqrt(2.0 / np.pi) / 10.0))
-    assert unseen_sizes(np.random.default_rng(0).standard_normal(1_000_000)) == pytest.approx((0.0, 0.0), abs=0.01)
+    assert unseen_sizes(-3.0 * np.eye(100)[7]) == pytest.approx(
+        (0.0, 3.0 - 3.0 * np.sqrt(2.0 / np.pi) / 10.0)
+    )
+    assert unseen_sizes(np.random.default_rng(0).standard_normal(1_000_000)) == pytest.approx(
+        (0.0, 0.0), abs=0.01
+    )
     assert unseen_sizes(np.zeros(10)) == (0.0, 0.0)
 
 
@@ -167,14 +187,18 @@ def test_blocks_are_as_equal_as_can_be_and_clustering_is_what_they_see():
     np.testing.assert_array_equal(block_sums(np.arange(8.0)), [1.0, 5.0, 9.0, 13.0])
     assert clustering(np.tile([1.0, -1.0], 300)) == 1.0
     alternating = np.repeat(np.tile([1.0, -1.0], 15), 20)
-    between = 1.0 + 4.0 * 29 * 25.0 * (90 - 29) / 119 / (400.0 * 30 * 30 / 29)  # by quarters: 90 pairs alike, 29 not
+    between = 1.0 + 4.0 * 29 * 25.0 * (90 - 29) / 119 / (
+        400.0 * 30 * 30 / 29
+    )  # by quarters: 90 pairs alike, 29 not
     assert clustering(alternating) == pytest.approx(20 * 30 / 29 * between)
 
 
 def test_what_neighbouring_blocks_share_is_counted_and_a_slow_drift_is_not():
-    """Of 4,000 rounds; independent ones: 1.02 on average over 100 logs ± 0.004, above 1.05 with probability 1e-10.
+    """Of 4,000 rounds; independent ones: 1.02 on average over 100 logs ± 0.004, above 1.05 with probability
+    1e-10.
 
-    A wave as long as the log has much larger block sums than the noise on it, but its neighbours explain each other.
+    A wave as long as the log has much larger block sums than the noise on it, but its neighbours explain each
+    other.
     """
     rng = np.random.default_rng(11)
     independent = [dependence_of_blocks(one - one.mean()) for one in rng.standard_normal((100, 4000))]
@@ -186,7 +210,9 @@ def test_what_neighbouring_blocks_share_is_counted_and_a_slow_drift_is_not():
 
 
 def test_quarters_that_are_alike_across_boundaries_only_are_found_by_hand():
-    """The last quarter of every tenth block and the first of the next are 1, all others 0: Q₁ = 3/119, no other Q_h."""
+    """The last quarter of every tenth block and the first of the next are 1, all others 0: Q₁ = 3/119, no
+    other Q_h.
+    """
     quarters = np.zeros(120)
     quarters[[3, 4, 43, 44, 83, 84]] = 1.0
     expected = 1.0 + 4.0 * 29 * (3 / 119) / (6 * 30 / 29)
@@ -211,7 +237,9 @@ def a_log(seed=0, rounds=600):
 
 
 def with_rewards(feedback, rewards):
-    return Feedback.from_arrays(of_rounds(feedback), feedback.actions, rewards, propensities=feedback.propensities)
+    return Feedback.from_arrays(
+        of_rounds(feedback), feedback.actions, rewards, propensities=feedback.propensities
+    )
 
 
 def rare(feedback):
@@ -261,7 +289,9 @@ def test_neither_the_order_of_rounds_within_a_quarter_of_a_block_nor_the_directi
     for order in (inside, np.arange(600)[::-1]):
         w, r = weights[order], rewards[order]
         moved = of(w * r, w, r, w)
-        assert [getattr(moved, name) for name in ENDS] == pytest.approx([getattr(plain, name) for name in ENDS])
+        assert [getattr(moved, name) for name in ENDS] == pytest.approx(
+            [getattr(plain, name) for name in ENDS]
+        )
 
 
 def test_the_order_of_blocks_does_not_matter_where_they_are_too_short_for_quarters():
@@ -284,7 +314,9 @@ def test_a_policy_does_not_differ_from_itself():
 
 def test_a_higher_confidence_never_gives_a_narrower_interval():
     feedback, target = a_log()
-    found = [estimators.snips(rare(feedback), target, confidence=level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)]
+    found = [
+        estimators.snips(rare(feedback), target, confidence=level) for level in (0.5, 0.8, 0.95, 0.99, 0.9999)
+    ]
     lows, highs = np.array([one.low for one in found]), np.array([one.high for one in found])
     assert (np.diff(lows) < 0.0).all()
     assert (np.diff(highs) > 0.0).all()
@@ -350,7 +382,9 @@ def test_an_estimator_that_only_gives_gains_and_weights_has_an_interval_that_is_
     feedback, target = a_log(rounds=2000)
     clicks = with_rewards(feedback, (feedback.rewards > 3.0).astype(float))
     weights = estimators.importance_weights(clicks, target)
-    bare = estimated([weights * clicks.rewards], [np.ones(2000)], effective_sample=500.0, confidence=0.95, reasons=())
+    bare = estimated(
+        [weights * clicks.rewards], [np.ones(2000)], effective_sample=500.0, confidence=0.95, reasons=()
+    )
     known, logged = estimators.ips(clicks, target), estimators.logged_value(clicks)
     assert bare.concludes
     assert bare.value == known.value

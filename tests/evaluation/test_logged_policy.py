@@ -47,7 +47,9 @@ def test_intervals_hold_the_value_of_the_policy():
 
 
 def test_positions_matter_where_both_logs_have_them():
-    """Without them the shares of both positions are mixed, which is worth 0.027 less: many standard errors."""
+    """Without them the shares of both positions are mixed, which is worth 0.027 less: many standard
+    errors.
+    """
     rng = np.random.default_rng(1)
     own, other = log(rng, SHARES, 20_000), log(rng, UNIFORM, 20_000)
     mixed = float((SHARES.mean(axis=0) * WORTH).sum(axis=1).mean())
@@ -95,7 +97,9 @@ def test_a_log_without_labels_is_refused():
 
 
 def open_bandit_dataset():
-    """The folder of the samples: told by OPEN_BANDIT_DATASET, or in the package obp; None if neither is there."""
+    """The folder of the samples: told by OPEN_BANDIT_DATASET, or in the package obp; None if neither is
+    there.
+    """
     told = os.environ.get("OPEN_BANDIT_DATASET")
     found = importlib.util.find_spec("obp")
     inside = None if found is None or found.origin is None else Path(found.origin).parent / "dataset" / "obd"
@@ -103,7 +107,9 @@ def open_bandit_dataset():
     return folder if folder is not None and folder.is_dir() else None
 
 
-@pytest.mark.skipif(open_bandit_dataset() is None, reason="OPEN_BANDIT_DATASET is not set, and obp is not installed")
+@pytest.mark.skipif(
+    open_bandit_dataset() is None, reason="OPEN_BANDIT_DATASET is not set, and obp is not installed"
+)
 @pytest.mark.parametrize("campaign", ["all", "men", "women"])
 def test_the_open_bandit_dataset(campaign):
     """What the Bernoulli Thompson sampler earned lies in the intervals of DR and SNIPS from the random log."""

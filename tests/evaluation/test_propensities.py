@@ -120,7 +120,10 @@ def test_propensities_of_logged_actions_multiplied_by_a_constant_are_flagged():
 def test_actions_that_are_never_played_are_found_from_logged_propensities_alone():
     rng = np.random.default_rng(4)
     feedback = Feedback.from_arrays(
-        rng.standard_normal((2000, 3, 2)), rng.integers(2, size=2000), np.zeros(2000), propensities=np.full(2000, 0.5)
+        rng.standard_normal((2000, 3, 2)),
+        rng.integers(2, size=2000),
+        np.zeros(2000),
+        propensities=np.full(2000, 0.5),
     )
     result = calibration(feedback)
     assert result.flagged
@@ -141,7 +144,9 @@ def test_bins_compare_predicted_with_observed_frequencies():
 
 
 def test_estimated_propensities_of_a_logistic_log_pass_and_those_of_a_log_that_switches_do_not():
-    """At this size right estimates were flagged in 2 of 300 logs; the policy that switches sign is off in every bin."""
+    """At this size right estimates were flagged in 2 of 300 logs; the policy that switches sign is off in
+    every bin.
+    """
     rng = np.random.default_rng(6)
     feedback, _ = logistic_log(4000, rng)
     assert not calibration(feedback.with_propensities(estimate_propensities(feedback))).flagged
@@ -167,7 +172,9 @@ def test_bad_input_is_named():
 
 
 def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to_it():
-    """Thirds do not add up to one bit by bit: differences of rounding over errors of rounding were z = 87 once."""
+    """Thirds do not add up to one bit by bit: differences of rounding over errors of rounding were z = 87
+    once.
+    """
     rng = np.random.default_rng(5)
     context = 40.0 + np.repeat(rng.normal(size=(8000, 1, 1)), 3, axis=1)
     constant = np.full((8000, 3, 1), 0.1)
@@ -177,7 +184,9 @@ def test_a_context_that_all_actions_share_says_nothing_whatever_rounding_does_to
         found = calibration(rounds.with_propensities(propensities))
         z = {one.name: one.z for one in found.checks}
         assert z["feature 2"] == 0.0
-        assert z["feature 0"] < 4.5  # weights of the logged actions only: an estimate with an error of its own
+        assert (
+            z["feature 0"] < 4.5
+        )  # weights of the logged actions only: an estimate with an error of its own
         if len(propensities) > 8000:
             assert z["feature 0"] == 0.0
         assert not found.flagged
@@ -198,7 +207,9 @@ def test_what_is_certain_but_too_small_to_matter_is_said_as_that():
 
 
 def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():
-    """φ = e_a ⊗ [1, x], all arms offered: a multinomial logistic model, whose coefficients are known up to a vector."""
+    """φ = e_a ⊗ [1, x], all arms offered: a multinomial logistic model, whose coefficients are known up to a
+    vector.
+    """
     rng = np.random.default_rng(7)
     n, arms = 6000, 8
     x = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
@@ -213,7 +224,9 @@ def test_propensities_of_labelled_arms_are_estimated_from_one_hot_features():
 
 
 def test_features_of_the_context_do_not_disturb_propensities(monkeypatch):
-    """φ = [e_a, x], x the same for all actions of a round, in many parts: what is left are the arms' own shares."""
+    """φ = [e_a, x], x the same for all actions of a round, in many parts: what is left are the arms' own
+    shares.
+    """
     rng = np.random.default_rng(8)
     n, arms = 2000, 34
     shares = np.arange(1.0, arms + 1.0) / (arms * (arms + 1) / 2)

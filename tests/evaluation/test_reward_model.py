@@ -17,7 +17,9 @@ def log(rounds, features=(1.0, 3.0), seed=0):
 
 
 def test_slopes_are_ridge_regression_within_blocks_with_a_ridge_worth_p_rounds():
-    """Ten rounds of `earlier` in five blocks of two: G and c summed about the block means, ridge p·diag(G)/n."""
+    """Ten rounds of `earlier` in five blocks of two: G and c summed about the block means, ridge
+    p·diag(G)/n.
+    """
     earlier, later = log(10), log(8, seed=1)
     gram, cross = np.zeros((2, 2)), np.zeros(2)
     for start in range(0, 10, 2):
@@ -29,7 +31,9 @@ def test_slopes_are_ridge_regression_within_blocks_with_a_ridge_worth_p_rounds()
     baseline, centre = earlier.rewards[8:].mean(), earlier.features[8:].mean(axis=0)
     first_block = later.offered[: later.starts[2]]
     predicted = predict_rewards(later, earlier)
-    np.testing.assert_allclose(predicted.values[: later.starts[2]], baseline + (first_block - centre) @ slopes)
+    np.testing.assert_allclose(
+        predicted.values[: later.starts[2]], baseline + (first_block - centre) @ slopes
+    )
     bare = np.linalg.solve(gram, cross)
     assert np.abs(slopes / bare - 1.0).max() > 0.05  # the ridge can be seen
     assert predicted.known.all()
@@ -41,7 +45,9 @@ def test_the_ridge_is_free_of_units():
         Feedback.from_arrays(one.offered * [1000.0, 0.01], one.actions, one.rewards, counts=one.counts)
         for one in (earlier, later)
     ]
-    np.testing.assert_allclose(predict_rewards(later, earlier).values, predict_rewards(scaled[1], scaled[0]).values)
+    np.testing.assert_allclose(
+        predict_rewards(later, earlier).values, predict_rewards(scaled[1], scaled[0]).values
+    )
 
 
 def test_without_earlier_rounds_the_first_block_has_no_prediction():
@@ -53,4 +59,6 @@ def test_without_earlier_rounds_the_first_block_has_no_prediction():
 def test_coefficients_that_are_sampled_well_predict_the_planted_rewards():
     later = log(20, seed=1)
     values = predict_rewards(later, log(20_000)).values
-    assert values[: later.starts[2]] == pytest.approx(2.0 + later.offered[: later.starts[2]].sum(axis=1), abs=1.0)
+    assert values[: later.starts[2]] == pytest.approx(
+        2.0 + later.offered[: later.starts[2]].sum(axis=1), abs=1.0
+    )

@@ -88,7 +88,8 @@ def test_rows_are_tidy_and_the_table_names_everyone():
 
 
 def test_standard_errors_allow_for_rounds_that_origins_share():
-    """Means of 500 rounds of noise from 20 origins, 100 or 500 apart, 4,000 times: squared errors are right on average.
+    """Means of 500 rounds of noise from 20 origins, 100 or 500 apart, 4,000 times: squared errors are right
+    on average.
 
     The mean of 4,000 squared errors has a relative standard error of at most 0.015; 4 of these are allowed.
     """
@@ -108,7 +109,10 @@ BAD = {
         "offered_rewards are missing",
         {"feedback": Feedback.from_arrays(np.ones((9, 2, 1)), [0] * 9, [0.0] * 9)},
     ),
-    "a horizon that does not fit": ("the longest horizon, 900, does not fit into the 750", {"horizons": (900,)}),
+    "a horizon that does not fit": (
+        "the longest horizon, 900, does not fit into the 750",
+        {"horizons": (900,)},
+    ),
     "an origin too late": ("origins must lie from 1 to 1490, got 5 to 1495", {"origins": [5, 6, 1495]}),
     "two origins": ("at least 3 different origins are needed", {"origins": [5, 6]}),
     "the same origin twice": ("origins must be different whole numbers", {"origins": [5, 5, 6]}),

@@ -1,4 +1,6 @@
-"""Rounds in a file are evaluated like rounds in memory: what is added up is rounded otherwise, nothing else differs."""
+"""Rounds in a file are evaluated like rounds in memory: what is added up is rounded otherwise, nothing else
+differs.
+"""
 
 from dataclasses import replace
 
@@ -47,7 +49,9 @@ def rounds(propensities, n=1500, seed=0):
 def stored(feedback):
     """The same rounds, all that has a value per offered action in files."""
     names = ("offered", "offered_propensities", "offered_rewards")
-    changes = {name: collected([getattr(feedback, name)]) for name in names if getattr(feedback, name) is not None}
+    changes = {
+        name: collected([getattr(feedback, name)]) for name in names if getattr(feedback, name) is not None
+    }
     assert all(isinstance(rows, StoredRows) for rows in changes.values())
     return replace(feedback, **changes)
 
@@ -55,7 +59,11 @@ def stored(feedback):
 @pytest.mark.parametrize("propensities", ["logged", "all", "none", "full"])
 def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     feedback = rounds(propensities)
-    options = {"windows": 4, "with_direct": True, "propensities": "estimated" if propensities == "none" else "logged"}
+    options = {
+        "windows": 4,
+        "with_direct": True,
+        "propensities": "estimated" if propensities == "none" else "logged",
+    }
     expected = ib.compare(feedback, POLICIES, **options)
     monkeypatch.setattr(propensities_module, "BENDING_PARTS", 10_000)
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
@@ -64,7 +72,11 @@ def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
     assert len(expected.rows()) == len(found.rows()) > 0
     for one, other in zip(expected.rows(), found.rows(), strict=True):
         for name in ("value", "low", "high", "standard_error", "effective_sample"):
-            assert other[name] == pytest.approx(one[name], rel=1e-9, abs=1e-9), (one["policy"], one["estimator"], name)
+            assert other[name] == pytest.approx(one[name], rel=1e-9, abs=1e-9), (
+                one["policy"],
+                one["estimator"],
+                name,
+            )
     assert found.agreement == pytest.approx(expected.agreement)
     if expected.calibration is not None:
         for one, other in zip(expected.calibration.checks, found.calibration.checks, strict=True):
@@ -79,7 +91,9 @@ def test_parts_are_whole_rounds_in_order(little_memory):
     parts = list(feedback.parts())
     assert len(parts) > 50
     assert all(isinstance(part.offered, np.ndarray) and part.offered.size <= 300 for part in parts)
-    np.testing.assert_array_equal(np.concatenate([part.offered for part in parts]), np.asarray(feedback.offered))
+    np.testing.assert_array_equal(
+        np.concatenate([part.offered for part in parts]), np.asarray(feedback.offered)
+    )
     np.testing.assert_array_equal(np.concatenate([part.rewards for part in parts]), feedback.rewards)
     shares = np.concatenate([part.offered_propensities for part in parts])
     np.testing.assert_array_equal(shares, np.asarray(feedback.offered_propensities))

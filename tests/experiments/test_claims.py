@@ -42,12 +42,19 @@ def test_a_statistic_on_its_bound_is_undecided():
     rng = np.random.default_rng(1)
     values = rng.normal(1.0, 0.2, size=40)
     claim = Claim(
-        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(high=float(values.mean())), ("cell",)
+        "c",
+        "s",
+        "q",
+        lambda sample: sample.mean("cell", "policy"),
+        Bound(high=float(values.mean())),
+        ("cell",),
     )
     assert claim.judge({"cell": result({"policy": column(values)})}).word == claims.UNDECIDED
 
 
-@pytest.mark.parametrize(("shift", "word"), [(-0.02, claims.UNDECIDED), (-0.5, claims.FAILS), (0.5, claims.HOLDS)])
+@pytest.mark.parametrize(
+    ("shift", "word"), [(-0.02, claims.UNDECIDED), (-0.5, claims.FAILS), (0.5, claims.HOLDS)]
+)
 def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
     """The standard error of the mean is 0.03: a bound that much below it is missed, but not beyond doubt."""
     values = np.random.default_rng(1).normal(1.0, 0.2, size=40)
@@ -57,7 +64,9 @@ def test_a_bound_is_missed_only_if_the_whole_interval_misses_it(shift, word):
 
 
 def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
-    """200 samples of 40: a 95 % percentile interval covers in 93 %; fewer than 170 has probability below 1e-4."""
+    """200 samples of 40: a 95 % percentile interval covers in 93 %; fewer than 170 has probability below
+    1e-4.
+    """
     rng = np.random.default_rng(2)
     claim = Claim("c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(), ("cell",))
     covered = 0
@@ -72,7 +81,10 @@ def sweep(function, n=50, noise=0.05, seed=3):
     cells = {float(x): f"cell-{x}" for x in (2, 4, 6, 8)}
     return cells, {
         cell: result(
-            {"policy": column(function(x) + noise * rng.standard_normal(n)), "rival": column(np.full(n, 10 * x))}
+            {
+                "policy": column(function(x) + noise * rng.standard_normal(n)),
+                "rival": column(np.full(n, 10 * x)),
+            }
         )
         for x, cell in cells.items()
     }
@@ -101,9 +113,17 @@ def test_right_only_drops_the_runs_whose_own_split_was_wrong_and_counts_the_rest
     found = {"cell": result({"policy": values, "rival": values}, observations=right)}
     assert Sample(found).mean("cell", "policy") == pytest.approx(76.5)
     assert Sample(found, right_only=True).mean("cell", "policy") == pytest.approx(2.0)
-    assert Sample(found, right_only=True).mean("cell", "rival") == pytest.approx(76.5)  # it estimates no split
+    assert Sample(found, right_only=True).mean("cell", "rival") == pytest.approx(
+        76.5
+    )  # it estimates no split
     claim = Claim(
-        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(high=5.0), ("cell",), right_only="policy"
+        "c",
+        "s",
+        "q",
+        lambda sample: sample.mean("cell", "policy"),
+        Bound(high=5.0),
+        ("cell",),
+        right_only="policy",
     )
     assert claim.judge(found).repetitions == "3"
 
@@ -112,7 +132,13 @@ def test_a_claim_about_runs_that_do_not_exist_is_not_testable():
     wrong = {"policy": {claims.RIGHT_SPLIT: np.zeros(5)}}
     found = {"cell": result({"policy": column(np.ones(5))}, observations=wrong)}
     claim = Claim(
-        "c", "s", "q", lambda sample: sample.mean("cell", "policy"), Bound(high=5.0), ("cell",), right_only="policy"
+        "c",
+        "s",
+        "q",
+        lambda sample: sample.mean("cell", "policy"),
+        Bound(high=5.0),
+        ("cell",),
+        right_only="policy",
     )
     assert claim.judge(found).word == claims.UNTESTED
 

@@ -38,7 +38,9 @@ def test_every_combination_of_the_lists_is_a_cell():
 
 def test_blocks_are_one_value_and_lists_of_blocks_are_several():
     one = grid_of({"environment": {"world": {"blocks": [2, 2], "varying": 1}}, "policies": POLICIES})
-    several = grid_of({"environment": {"world": {"blocks": [[2, 2], [3, 1]], "varying": 1}}, "policies": POLICIES})
+    several = grid_of(
+        {"environment": {"world": {"blocks": [[2, 2], [3, 1]], "varying": 1}}, "policies": POLICIES}
+    )
     assert [cell.environment.world.blocks for cell in one.cells] == [(2, 2)]
     assert [cell.environment.world.blocks for cell in several.cells] == [(2, 2), (3, 1)]
 
@@ -49,7 +51,10 @@ def test_blocks_are_one_value_and_lists_of_blocks_are_several():
         ({"policies": {}}, r"\[policies\] is empty"),
         ({"policies": POLICIES, "horizont": 3}, "no entry 'horizont'"),
         ({"policies": POLICIES, "environment": {"log": 3}}, "environment has no entry 'log'"),
-        ({"policies": POLICIES, "environment": {"world": {"drif": 3}}}, "environment.world has no entry 'drif'"),
+        (
+            {"policies": POLICIES, "environment": {"world": {"drif": 3}}},
+            "environment.world has no entry 'drif'",
+        ),
         (
             {"policies": POLICIES, "environment": {"kind": "cube"}},
             "environment must be one of fixed-arms, hypercube, labelled-arms, paper",
@@ -89,9 +94,15 @@ def test_the_file_is_named_with_the_entry(tmp_path):
             {"policies": {"linucb": {"kind": "os:system"}}},
             "policies.linucb: 'os:system' names code, which runs with your",
         ),
-        ({"policies": {"linucb": {}}, "environment": {"world": {"blocks": [[1, 2], 3]}}}, "blocks must be a list"),
+        (
+            {"policies": {"linucb": {}}, "environment": {"world": {"blocks": [[1, 2], 3]}}},
+            "blocks must be a list",
+        ),
         ({"policies": {"linucb": {}}, "horizon": [5] * 20_000}, "make 20,000 cells; at most 10,000"),
-        ({"policies": {"linucb": {}}, "environment": {"kind": "hypercube", "residual_dim": 10**15}}, "would offer 2"),
+        (
+            {"policies": {"linucb": {}}, "environment": {"kind": "hypercube", "residual_dim": 10**15}},
+            "would offer 2",
+        ),
         ({"policies": {"linucb": {"exploration": "much"}}, "replications": "x"}, "replications"),
     ],
 )
@@ -192,7 +203,10 @@ def test_code_is_imported_only_if_it_is_allowed(tmp_path, monkeypatch):
         assert cell.policies["mine"](a_past()).exploration == 0.3
         assert "of_my_own" in cell.modules()
         registry.POLICIES.remove(f"of_my_own:{kind}")
-    for kind, words in (("nothing", "cannot be imported"), ("number", "must be a class of policies or a function")):
+    for kind, words in (
+        ("nothing", "cannot be imported"),
+        ("number", "must be a class of policies or a function"),
+    ):
         with pytest.raises(InputError, match=words):
             grid_of(told(kind), allow_code=True)
     with pytest.raises(InputError, match="has no option 'explore'"):

@@ -1,4 +1,6 @@
-"""A run can be killed, resumed, parallel or not: the files are the same, and a report never plays anything."""
+"""A run can be killed, resumed, parallel or not: the files are the same, and a report never
+plays anything.
+"""
 
 import html
 import json
@@ -60,7 +62,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(whole, tmp_path):
         reproduction.read(tmp_path)
     reproduction.play([EXPERIMENT], tmp_path, jobs=1, **RUN)
     assert stored_bytes(tmp_path) == stored_bytes(whole)
-    assert all(path.stat().st_mtime_ns == written for path, written in survived.items()), "a finished cell was replayed"
+    assert all(path.stat().st_mtime_ns == written for path, written in survived.items()), (
+        "a finished cell was replayed"
+    )
 
 
 def test_a_report_plays_nothing(whole, monkeypatch):
@@ -69,7 +73,9 @@ def test_a_report_plays_nothing(whole, monkeypatch):
     reproduction.write_figures(found, whole)
     text = report.write(found, whole).read_text()
     for claim, verdict in found.verdicts[EXPERIMENT]:
-        assert text.count(f"<td>{html.escape(claim.name)}</td>") >= 2, "among all tests, and in its own section"
+        assert text.count(f"<td>{html.escape(claim.name)}</td>") >= 2, (
+            "among all tests, and in its own section"
+        )
         assert verdict.word in text
     assert "<svg" in text
     assert f"seed {RUN['seed']}" in text
@@ -160,7 +166,9 @@ def test_a_report_refuses_cells_of_another_run(whole, tmp_path):
     reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6)
     first = sorted((whole / "cells").glob("*.parquet"))[0]
     (other / "cells" / first.name).write_bytes(first.read_bytes())
-    with pytest.raises(InputError, match=f"{first.name} does not belong to this run: it has the seed 5, the run 6"):
+    with pytest.raises(
+        InputError, match=f"{first.name} does not belong to this run: it has the seed 5, the run 6"
+    ):
         reproduction.read(other)
     notices = []
     reproduction.play([EXPERIMENT], other, jobs=1, replications=4, seed=6, notice=notices.append)
@@ -180,7 +188,11 @@ def test_damaged_timings_stop_nothing(content, tmp_path):
 def test_two_runs_do_not_share_a_folder(tmp_path):
     with cells.only_run_in(tmp_path):
         held = subprocess.run(
-            [sys.executable, "-c", RIVAL, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
+            [sys.executable, "-c", RIVAL, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         assert "another run is writing" in held.stdout
         assert not (tmp_path / "run.json").exists()
@@ -219,7 +231,9 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_parent(how, tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     wait_until(lambda: len(workers(tmp_path)) == 2)
     asleep = workers(tmp_path)
     parent.send_signal(how)

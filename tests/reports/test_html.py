@@ -45,7 +45,13 @@ def outline(text):
 
 def test_a_page_is_well_formed_and_needs_nothing_from_elsewhere():
     text = page.page(
-        "t", [page.heading("h"), page.picture(figure(), "one", "alt"), page.table(["a"], [["b"]]), page.paragraph("p")]
+        "t",
+        [
+            page.heading("h"),
+            page.picture(figure(), "one", "alt"),
+            page.table(["a"], [["b"]]),
+            page.paragraph("p"),
+        ],
     )
     seen = outline(text)
     assert seen.open == []

@@ -1,4 +1,6 @@
-"""The page of a model: figures and tables agree, axes have dates, names are names, and nothing overlaps or is cut."""
+"""The page of a model: figures and tables agree, axes have dates, names are names, and nothing overlaps or is
+cut.
+"""
 
 import itertools
 import re
@@ -92,7 +94,10 @@ def test_no_two_labels_overlap(overview):
 
 def test_a_column_with_hundreds_of_levels_that_is_left_out_is_one_line():
     one = Dropped("city=299", {f"city={j}": -1.0 for j in range(299)})
-    assert str(one) == "city=299 = -1·city=0 -1·city=1 -1·city=2 -1·city=3 … and 295 more + a constant per window"
+    assert (
+        str(one)
+        == "city=299 = -1·city=0 -1·city=1 -1·city=2 -1·city=3 … and 295 more + a constant per window"
+    )
 
 
 def test_every_table_scrolls_inside_its_own_box_and_pictures_follow_the_screen(page):

@@ -40,7 +40,9 @@ def test_the_same_fit_gives_the_same_svg(fit, tmp_path):
 
 
 def test_paths_come_with_the_strongest_evidence_first_and_say_what_drifts(fit):
-    titles = [axis.get_title(loc="left") for axis in plots.coefficient_paths(fit).axes if axis.get_title(loc="left")]
+    titles = [
+        axis.get_title(loc="left") for axis in plots.coefficient_paths(fit).axes if axis.get_title(loc="left")
+    ]
     assert len(titles) == 10
     assert "drifts" in titles[0]
     assert sum("drifts" in title for title in titles) == fit.split_.residual_dim
@@ -73,7 +75,9 @@ def test_an_unknown_theme_is_refused(fit):
 def test_a_regret_chart_marks_means_and_worst_runs_where_they_are():
     rows = {"calm": {"LinUCB": (50.0, 80.0), "AutoISD": (5.0, 12.0)}, "jump": {"LinUCB": (60.0, 90.0)}}
     (axis,) = plots.regret_chart(rows).axes
-    means = {line.get_label(): line.get_xdata().tolist() for line in axis.lines if line.get_label() in rows["calm"]}
+    means = {
+        line.get_label(): line.get_xdata().tolist() for line in axis.lines if line.get_label() in rows["calm"]
+    }
     assert means == {"LinUCB": [50.0, 60.0], "AutoISD": [5.0]}
     spans = {tuple(segment[:, 0]) for bundle in axis.collections for segment in bundle.get_segments()}
     assert spans == {(50.0, 80.0), (60.0, 90.0), (5.0, 12.0)}

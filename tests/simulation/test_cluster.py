@@ -1,4 +1,6 @@
-"""The same sweep on a real Dask cluster of two processes: the same bits, also when a worker dies in the middle."""
+"""The same sweep on a real Dask cluster of two processes: the same bits, also when a worker dies in the
+middle.
+"""
 
 import os
 import signal
@@ -20,7 +22,11 @@ SETTINGS = {"environment": EPISODES, "horizon": 20, "replications": 6, "seed": 3
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -48,7 +54,9 @@ def assert_same(one, other):
 
 def test_a_cluster_returns_the_bits_of_one_process(client):
     heard = []
-    there = ib.simulate(makers(), client=client, trace=[5, 20], progress=lambda *at: heard.append(at), **SETTINGS)
+    there = ib.simulate(
+        makers(), client=client, trace=[5, 20], progress=lambda *at: heard.append(at), **SETTINGS
+    )
     assert_same(there, ib.simulate(makers(), trace=[5, 20], **SETTINGS))
     assert heard == [(done, 6) for done in range(1, 7)]
     assert there.beliefs

@@ -30,9 +30,12 @@ def test_online_the_residual_coordinates_move_the_part_of_the_way_that_the_drift
     full, target = residual_paths(world=PaperWorld(drift=1.0), logged=500)
     episode, path = residual_paths(world=PaperWorld(drift=drift), logged=500)
     before = episode.logs.coefficients[0] @ episode.logs.split.residual
-    np.testing.assert_allclose(path, np.broadcast_to(before + drift * (target[0] - before), path.shape), atol=1e-12)
     np.testing.assert_allclose(
-        full.coefficients @ full.logs.split.invariant, np.tile(full.logs.component @ full.logs.split.invariant, (60, 1))
+        path, np.broadcast_to(before + drift * (target[0] - before), path.shape), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        full.coefficients @ full.logs.split.invariant,
+        np.tile(full.logs.component @ full.logs.split.invariant, (60, 1)),
     )
 
 
@@ -79,7 +82,9 @@ def test_abrupt_changes_happen_at_the_given_rounds_and_nowhere_else_and_leave_th
 
 
 def test_random_change_points_are_different_rounds_after_the_first_spread_evenly():
-    points = np.stack([online_paths.change_points(4, 41, np.random.default_rng((2, seed))) for seed in range(500)])
+    points = np.stack(
+        [online_paths.change_points(4, 41, np.random.default_rng((2, seed))) for seed in range(500)]
+    )
     assert (np.diff(points, axis=1) > 0).all()
     assert points.min() >= 1
     assert points.max() <= 40
@@ -130,7 +135,10 @@ def test_bad_settings_are_named(message, settings):
 
 @pytest.mark.parametrize(
     ("message", "changes"),
-    [("must lie below the horizon 60, got 60", (3, 60)), ("must be fewer than the 60 online rounds, got 60", 60)],
+    [
+        ("must lie below the horizon 60, got 60", (3, 60)),
+        ("must be fewer than the 60 online rounds, got 60", 60),
+    ],
 )
 def test_changes_must_fit_into_the_horizon(message, changes):
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,6 @@
-"""Arms that never change: features and coefficients give the expected rewards, and as many change as was asked."""
+"""Arms that never change: features and coefficients give the expected rewards, and as many change as was
+asked.
+"""
 
 import numpy as np
 import pytest

@@ -106,7 +106,9 @@ def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas
         "LinTS": lambda past: ib.LinTS(past.dim, seed=3),
         "ISD": lambda past: ib.ISDLinUCB.from_history(past.moments, split=past.truth.split),
     }
-    one, two = (ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs) for jobs in (1, 2))
+    one, two = (
+        ib.simulate(makers, EPISODES, horizon=50, replications=5, seed=2, jobs=jobs) for jobs in (1, 2)
+    )
     assert list(one.regret) == list(two.regret) == list(makers)
     for name in makers:
         np.testing.assert_array_equal(one.regret[name], two.regret[name])
@@ -211,7 +213,13 @@ BAD = {
 
 @pytest.mark.parametrize(("message", "changes"), BAD.values(), ids=BAD.keys())
 def test_bad_input_is_named(message, changes):
-    good = {"policies": {"oracle": oracle}, "environment": EPISODES, "horizon": 5, "replications": 1, "seed": 0}
+    good = {
+        "policies": {"oracle": oracle},
+        "environment": EPISODES,
+        "horizon": 5,
+        "replications": 1,
+        "seed": 0,
+    }
     ib.simulate(**good)
     with pytest.raises(ib.InputError, match=message):
         ib.simulate(**good | changes)
@@ -223,7 +231,9 @@ def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        ib.simulate({"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs)
+        ib.simulate(
+            {"oracle": oracle, "broken": make}, EPISODES, horizon=5, replications=2, seed=4, jobs=jobs
+        )
     assert any("policy 'broken' in repetition" in note for note in caught.value.__notes__)
 
 
@@ -232,5 +242,7 @@ def test_an_error_of_the_environment_says_which_repetition_it_comes_from():
         raise ZeroDivisionError("planted")
 
     with pytest.raises(ZeroDivisionError, match="planted") as caught:
-        ib.simulate({"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7)
+        ib.simulate(
+            {"oracle": oracle}, SimpleNamespace(draw=draw), horizon=5, replications=2, seed=4, first=7
+        )
     assert caught.value.__notes__ == ["while drawing the episode of repetition 7 of seed 4"]

@@ -1,4 +1,6 @@
-"""The instance of the lower bound: the cube's vertices, signs nobody knows, logs that teach the split and no sign."""
+"""The instance of the lower bound: the cube's vertices, signs nobody knows, logs that teach the split and no
+sign.
+"""
 
 import numpy as np
 import pytest
@@ -44,7 +46,9 @@ def test_the_logs_lie_in_the_cube_and_show_the_split():
     logs = episode.logs
     assert np.abs(logs.offered).max() <= 1.0
     np.testing.assert_array_equal(logs.features, logs.offered[np.arange(2000), logs.actions])
-    np.testing.assert_allclose(logs.coefficients @ logs.split.invariant, np.tile(logs.component[:3], (2000, 1)))
+    np.testing.assert_allclose(
+        logs.coefficients @ logs.split.invariant, np.tile(logs.component[:3], (2000, 1))
+    )
     fit = ib.InvariantSubspaceDecomposition().fit(episode.moments)
     assert fit.split_.invariant_dim == 3
     assert fit.split_.distance(logs.split) < 0.2

@@ -1,4 +1,6 @@
-"""What an observer notes of each policy is kept per repetition, stored, continued, and the same in any process."""
+"""What an observer notes of each policy is kept per repetition, stored, continued, and the same in any
+process.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,10 @@ from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
 EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1, regimes=2), logged=60, windows=2)
-MAKERS = {"LinUCB": lambda episode: ib.LinUCB(episode.dim), "Uniform": lambda episode: ib.Uniform(episode.dim)}
+MAKERS = {
+    "LinUCB": lambda episode: ib.LinUCB(episode.dim),
+    "Uniform": lambda episode: ib.Uniform(episode.dim),
+}
 SETTINGS = {"horizon": 12, "seed": 3}
 
 
@@ -29,7 +34,10 @@ def test_observations_are_those_of_the_finished_policy_and_its_own_episode():
 
 def test_they_survive_storing_continuing_and_other_processes(tmp_path):
     whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
-    parts = [ib.simulate(MAKERS, EPISODES, replications=2, first=first, observe=note, **SETTINGS) for first in (0, 2)]
+    parts = [
+        ib.simulate(MAKERS, EPISODES, replications=2, first=first, observe=note, **SETTINGS)
+        for first in (0, 2)
+    ]
     joined = parts[0].followed_by(parts[1])
     path = tmp_path / "result.parquet"
     whole.noting(why="a test").save(path)

@@ -48,7 +48,9 @@ def test_only_the_varying_block_moves_and_it_moves_as_in_the_paper():
 def test_coefficients_of_unit_length_point_where_the_unscaled_ones_do():
     unit, free = (PaperWorld(unit_start=unit).log(50, np.random.default_rng(4)) for unit in (True, False))
     assert np.linalg.norm(unit.coefficients[0]) == pytest.approx(1.0)
-    np.testing.assert_allclose(unit.coefficients[0], free.coefficients[0] / np.linalg.norm(free.coefficients[0]))
+    np.testing.assert_allclose(
+        unit.coefficients[0], free.coefficients[0] / np.linalg.norm(free.coefficients[0])
+    )
     np.testing.assert_array_equal(unit.offered, free.offered)
 
 
@@ -81,7 +83,9 @@ def test_blocks_are_uncorrelated_in_the_hidden_basis_and_covariances_change_with
     within_blocks = [np.cov(part.reshape(-1, 4).T) for part in np.split(rows, 2)]
     if conditioning == "well":
         for covariance in within_blocks:
-            values = np.concatenate([np.linalg.eigvalsh(covariance[s, s]) for s in (slice(0, 2), slice(2, 4))])
+            values = np.concatenate(
+                [np.linalg.eigvalsh(covariance[s, s]) for s in (slice(0, 2), slice(2, 4))]
+            )
             assert ((values > 0.5 * 0.95) & (values < 2.0 * 1.05)).all()
 
 
@@ -159,7 +163,8 @@ def test_propensities_make_the_mean_of_any_action_estimable_without_bias():
     log = PaperWorld(logging="epsilon-greedy", epsilon=0.5).log(20_000, np.random.default_rng(14))
     truth = np.einsum("tp,tp->t", log.offered[:, 2], log.coefficients)
     estimate = (log.actions == 2) / log.propensities * log.rewards
-    # The differences have mean zero and are uncorrelated over rounds: four standard errors fail once in 16,000.
+    # The differences have mean zero and are uncorrelated over rounds: four standard errors fail once in
+    # 16,000.
     difference = estimate - truth
     assert abs(difference.mean()) < 4 * difference.std() / np.sqrt(len(difference))
 

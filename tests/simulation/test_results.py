@@ -1,4 +1,6 @@
-"""Results are thinned, joined and stored without losing a bit, and refused if they are not what was stored."""
+"""Results are thinned, joined and stored without losing a bit, and refused if they are not what
+was stored.
+"""
 
 import json
 import sys
@@ -81,9 +83,12 @@ class Worded(Plain):
 
 
 @pytest.mark.parametrize(
-    ("environment", "expected"), [(Plain(), {"class": "Plain"}), (Worded(), {"class": "Worded", "repr": "Worded()"})]
+    ("environment", "expected"),
+    [(Plain(), {"class": "Plain"}), (Worded(), {"class": "Worded", "repr": "Worded()"})],
 )
-def test_an_environment_without_fields_is_described_by_its_words_but_never_by_its_address(environment, expected):
+def test_an_environment_without_fields_is_described_by_its_words_but_never_by_its_address(
+    environment, expected
+):
     result = ib.simulate({"LinUCB": MAKERS["LinUCB"]}, environment, horizon=2, replications=1, seed=0)
     assert result.settings["environment"] == expected
 
@@ -105,7 +110,10 @@ def test_a_thinned_result_keeps_the_wanted_rounds_and_the_last(tmp_path):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_repetitions_played_in_parts_join_to_the_whole(jobs):
     whole = simulated(replications=5, trace=[4, 12])
-    parts = [simulated(first=first, replications=count, trace=[4, 12], jobs=jobs) for first, count in ((0, 2), (2, 3))]
+    parts = [
+        simulated(first=first, replications=count, trace=[4, 12], jobs=jobs)
+        for first, count in ((0, 2), (2, 3))
+    ]
     assert_same(parts[0].followed_by(parts[1]), whole)
 
 

@@ -61,4 +61,8 @@ def test_samples_are_the_same_again_and_replace_nothing_unasked(tmp_path):
         write_samples(tmp_path / "new", rounds=300)
     write_samples(tmp_path / "new", rounds=300, seed=4, replace=True)
     assert {path: path.read_bytes() for path in paths} == before
-    assert csv.read_csv(tmp_path / "new" / "banners.csv").column_names[-3:] == ["banner", "clicked", "propensity"]
+    assert csv.read_csv(tmp_path / "new" / "banners.csv").column_names[-3:] == [
+        "banner",
+        "clicked",
+        "propensity",
+    ]

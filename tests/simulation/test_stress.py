@@ -20,7 +20,9 @@ def test_what_lasts_lasts_and_what_drifts_is_redrawn():
     logs = episode.logs
     stable = logs.coefficients @ logs.split.invariant
     np.testing.assert_allclose(stable, np.tile(stable[0], (4000, 1)), atol=1e-12)
-    np.testing.assert_allclose(episode.coefficients @ logs.split.invariant, np.tile(stable[0], (50, 1)), atol=1e-12)
+    np.testing.assert_allclose(
+        episode.coefficients @ logs.split.invariant, np.tile(stable[0], (50, 1)), atol=1e-12
+    )
     drifting = logs.coefficients @ logs.split.residual
     assert len(np.unique(drifting[:, 0].round(9))) == 8
     assert not np.isclose(episode.coefficients[0] @ logs.split.residual, drifting[-1]).any()
@@ -42,7 +44,10 @@ def test_noise_baseline_and_breaks_are_as_large_as_asked():
     linear = np.einsum("tkp,tp->tk", jumped.offered, jumped.coefficients)
     np.testing.assert_allclose(jumped.means - linear, 2.0)
     broken = draw(10, broken=0.7)
-    moved = broken.coefficients[0] @ broken.logs.split.invariant - broken.logs.split.invariant.T @ broken.logs.component
+    moved = (
+        broken.coefficients[0] @ broken.logs.split.invariant
+        - broken.logs.split.invariant.T @ broken.logs.component
+    )
     assert np.linalg.norm(moved) == pytest.approx(0.7)
     silent = draw(10, signal=0.0)
     assert (silent.logs.coefficients == 0.0).all()
@@ -84,9 +89,9 @@ SURVIVED = {
 def test_autoisd_holds_up_against_a_tuned_linucb_where_it_knew_too_much(options, most):
     """Mean regret of 12 runs against LinUCB's with exploration 0.1.
 
-    Over 40 runs the ratios were 0.6, 0.45, 0.75, 1.05, 0.35 and 0.4; with the noise of the logs and doubts in units of
-    their coefficients the first was 8 and the fourth 4. With a spread of half the mean between runs, the mean of 12 is
-    above these bounds with probability below 1e-2 each; the seed is fixed.
+    Over 40 runs the ratios were 0.6, 0.45, 0.75, 1.05, 0.35 and 0.4; with the noise of the logs and doubts in
+    units of their coefficients the first was 8 and the fourth 4. With a spread of half the mean between runs,
+    the mean of 12 is above these bounds with probability below 1e-2 each; the seed is fixed.
     """
     players = {
         "AutoISD": ib.Contender("auto-isd", {"confidence": 0.01}),

@@ -24,7 +24,9 @@ def test_beliefs_are_those_of_the_policy_at_the_traced_rounds_and_only_of_polici
             action = policy.select(episode.offered[t])
             policy.update(episode.offered[t, action], episode.means[t, action] + episode.noise[t])
             if t + 1 in (1, 15, 40):
-                expected += [("AutoISD", replication, t + 1, name, value) for name, value in policy.beliefs().items()]
+                expected += [
+                    ("AutoISD", replication, t + 1, name, value) for name, value in policy.beliefs().items()
+                ]
     assert list(result.beliefs) == expected
 
 
@@ -51,7 +53,9 @@ def test_tracing_does_not_change_the_regret_and_neither_does_the_number_of_proce
 
 
 def test_over_the_rounds_a_planted_violation_is_believed():
-    result = ib.simulate({"AutoISD": MAKERS["AutoISD"]}, EPISODES, horizon=200, replications=3, seed=9, trace=[1, 200])
+    result = ib.simulate(
+        {"AutoISD": MAKERS["AutoISD"]}, EPISODES, horizon=200, replications=3, seed=9, trace=[1, 200]
+    )
     doubted = ("invariance broken", "logs useless")
     for replication in range(3):
         early, late = (

@@ -25,7 +25,13 @@ SMALL = LabelledArms(LATER[2], logged=6000, lead=2.5)
 
 
 def test_every_player_does_better_than_chance_and_the_new_arm_is_counted():
-    players = {"auto": Auto(), "warm": Disjoint(warm=True), "cold": Disjoint(), "all": Refit(), "recent": Refit(3)}
+    players = {
+        "auto": Auto(),
+        "warm": Disjoint(warm=True),
+        "cold": Disjoint(),
+        "all": Refit(),
+        "recent": Refit(3),
+    }
     result = simulate({**players, "chance": "uniform"}, SMALL, 800, replications=2, seed=0, observe=NewArm())
     worst = result.final("chance").mean()
     assert all(result.final(name).mean() < 0.9 * worst for name in players)
@@ -61,7 +67,12 @@ def test_the_page_tells_goals_that_are_missed():
     def outcome(regret):
         table = {world: {name: np.full(3, regret) for name in PLAYERS} for world in GOALS}
         means = {world: {"oracle": 0.5, "best fixed arm": 0.4} for world in GOALS}
-        shares = {"played": np.full(3, 0.9), "covered": np.full(21, 0.95), "named": np.ones(4), "flags": np.zeros(4)}
+        shares = {
+            "played": np.full(3, 0.9),
+            "covered": np.full(21, 0.95),
+            "named": np.ones(4),
+            "flags": np.zeros(4),
+        }
         return StudyOutcome(table, 3, 1, {"rewards": means, "rare_replications": 2, **shares})
 
     good, bad = arms_study.report(outcome(2.0)), arms_study.report(outcome(7.0))

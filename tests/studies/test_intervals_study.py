@@ -1,4 +1,6 @@
-"""The study of intervals: worlds with the values they claim, results for any number of processes, an honest page."""
+"""The study of intervals: worlds with the values they claim, results for any number of processes, an honest
+page.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,9 @@ from studies.intervals_study import (
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("logging", LOGGING)
 def test_logs_earn_what_is_claimed_and_their_weights_average_to_one(world, logging):
-    """Of 60,000 rounds. Off by 5 standard errors over 30 blocks with probability 3e-5 per case, Gaussian blocks."""
+    """Of 60,000 rounds. Off by 5 standard errors over 30 blocks with probability 3e-5 per case, Gaussian
+    blocks.
+    """
     log = draw_log(world, logging, 60_000, np.random.default_rng((3, list(WORLDS).index(world))))
     value = logged_value(log.feedback)
     assert abs(value.value - true_values()[world, logging][1]) < 5.0 * value.standard_error
@@ -61,12 +65,16 @@ def test_results_do_not_depend_on_the_number_of_processes_nor_on_the_other_cells
 
 
 def test_every_cell_is_one_world_logged_in_one_way():
-    assert len(set(study.settings())) == len(study.settings()) == len(WORLDS) * len(LOGGING) * len(study.ROUNDS)
+    assert (
+        len(set(study.settings())) == len(study.settings()) == len(WORLDS) * len(LOGGING) * len(study.ROUNDS)
+    )
 
 
 def planted(low, high, truth):
     """The same interval in every line of 100 logs."""
-    return Intervals(np.full((100, len(LINES)), low), np.full((100, len(LINES)), high), np.full(len(LINES), truth))
+    return Intervals(
+        np.full((100, len(LINES)), low), np.full((100, len(LINES)), high), np.full(len(LINES), truth)
+    )
 
 
 def test_coverage_refusals_and_wrong_verdicts_are_counted_among_those_that_conclude():
@@ -104,7 +112,9 @@ def test_the_page_marks_what_misses_and_leaves_out_cells_that_hardly_conclude():
 
 
 def test_true_values_are_those_of_a_quadrature():
-    """E max of four standard normals is 1.0294; the target's share of the first feature 0.6; 2e6 rounds: ± 0.0005."""
+    """E max of four standard normals is 1.0294; the target's share of the first feature 0.6; 2e6 rounds: ±
+    0.0005.
+    """
     values = true_values()
     assert values["Gaussian", "uniform"][0] == pytest.approx(1.0 + 0.5 * 0.6 * 1.02938, abs=0.002)
     assert values["lognormal", "uniform"][1] == pytest.approx(np.exp(0.125 + 1.125), rel=0.002)

@@ -1,4 +1,6 @@
-"""The offline study: reproducible for any number of processes, honest intervals, a page that says what missed."""
+"""The offline study: reproducible for any number of processes, honest intervals, a page that says what
+missed.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,10 @@ def test_the_planted_split_is_recovered():
 def test_results_do_not_depend_on_the_number_of_processes():
     cells = offline_study.settings(["uniform logs"])[:2]
     one, two = (offline_study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))
-    forget = lambda results: {key: [replace(r, seconds=0.0) for r in rows] for key, rows in results.values.items()}  # noqa: E731
+
+    def forget(outcome):
+        return {key: [replace(fit, seconds=0.0) for fit in fits] for key, fits in outcome.values.items()}
+
     assert forget(one) == forget(two)
 
 
@@ -55,15 +60,23 @@ def test_the_page_marks_what_misses_its_bound():
         return offline_study.report(StudyOutcome(results, replications=50, seed=0))
 
     def all_right(kind):
-        return outcome((10, 0), planted=(10, 0)) if kind.startswith("no drift") else outcome(projection_error=0.005)
+        return (
+            outcome((10, 0), planted=(10, 0))
+            if kind.startswith("no drift")
+            else outcome(projection_error=0.005)
+        )
 
-    good = {(kind, rounds): [all_right(kind)] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS}
+    good = {
+        (kind, rounds): [all_right(kind)] * 50 for kind in offline_study.KINDS for rounds in LOGGED_ROUNDS
+    }
     good = {key: [replace(one, component_error=0.05) for one in runs] for key, runs in good.items()}
     marks = [line for line in page_of(good).splitlines() if "✓" in line or "✗" in line]
     assert len(marks) == len(offline_study.GOALS) == 13
     assert all(line.count("✓") == 3 and "✗" not in line for line in marks)
 
-    bad = good | {("greedy logs", 8000): [outcome((10, 0), projection_error=0.005, component_error=0.05)] * 50}
+    bad = good | {
+        ("greedy logs", 8000): [outcome((10, 0), projection_error=0.005, component_error=0.05)] * 50
+    }
     missed = [line for line in page_of(bad).splitlines() if "✗" in line]
     assert [line.split("|")[1].strip() for line in missed] == [
         "right dimension, greedy logs, offered actions",

@@ -120,7 +120,9 @@ def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
     X, y = episode.logs.features, episode.logs.rewards
     policy = NAMED[LINUCB_WARM](episode.past)
     assert policy.rounds == len(y) == 1000
-    np.testing.assert_allclose(policy.coefficients, np.linalg.solve(X.T @ X + 0.1 * np.eye(10), X.T @ y), rtol=1e-9)
+    np.testing.assert_allclose(
+        policy.coefficients, np.linalg.solve(X.T @ X + 0.1 * np.eye(10), X.T @ y), rtol=1e-9
+    )
 
 
 def test_tuning_takes_the_lowest_mean_of_each_kind():
@@ -139,7 +141,11 @@ def test_tuning_takes_the_lowest_mean_of_each_kind():
 
 
 def test_a_comparison_of_means_is_paired_and_takes_the_best_rival():
-    ours, weak, strong = np.array([10.0, 30.0, 50.0]), np.array([90.0, 90.0, 90.0]), np.array([12.0, 31.0, 53.0])
+    ours, weak, strong = (
+        np.array([10.0, 30.0, 50.0]),
+        np.array([90.0, 90.0, 90.0]),
+        np.array([12.0, 31.0, 53.0]),
+    )
     regret = {"row": {"ours": ours, "weak": weak, "strong": strong}}
     verdict = claims.mean_at_most("", "row", "ours", ("weak", "strong")).judge(regret)
     assert verdict.reached
@@ -198,7 +204,9 @@ def test_losses_are_listed_for_policies_that_know_no_truth():
         fair.values[study.SEVENTH.name][name] = np.full(4, 1.0)
     assert list(study.losses(fair)) == []
     assert "In no row has a policy without knowledge of the truth a lower mean." in study.report(fair)
-    fair.values[study.NO_DRIFT.name][study.LINUCB_WARM] = fair.values[study.NO_DRIFT.name][study.AUTO_DEFAULT] - 3.0
+    fair.values[study.NO_DRIFT.name][study.LINUCB_WARM] = (
+        fair.values[study.NO_DRIFT.name][study.AUTO_DEFAULT] - 3.0
+    )
     ((row, rival, difference),) = study.losses(fair)
     assert (row, rival) == (study.NO_DRIFT.name, study.LINUCB_WARM)
     assert (difference.value, difference.error) == (-3.0, 0.0)

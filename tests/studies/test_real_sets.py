@@ -107,7 +107,9 @@ def later_rows(name, table, day):
             dtype="datetime64[M]",
         )
         return months >= day.astype("datetime64[M]")
-    return (12 * (table["year"] - 1970) + table["month"] - 1).to_numpy() >= day.astype("datetime64[M]").astype(int)
+    return (12 * (table["year"] - 1970) + table["month"] - 1).to_numpy() >= day.astype(
+        "datetime64[M]"
+    ).astype(int)
 
 
 @pytest.mark.parametrize("name", ["stations", "football", "employment", "housing"])
@@ -169,7 +171,11 @@ def test_a_team_is_described_by_its_earlier_matches():
     assert shown["at home"] == 0.5
     assert shown["rating"] == pytest.approx(20.0 / (1.0 + 10.0**0.2) / 400.0)
     assert (shown["form"], shown["results last season"], shown["results this season"]) == (7.0, 0.5, 0.0)
-    assert (shown["goals scored"], shown["goals conceded"], shown["record on such ground"]) == (5.5, -1.5, 7.0)
+    assert (shown["goals scored"], shown["goals conceded"], shown["record on such ground"]) == (
+        5.5,
+        -1.5,
+        7.0,
+    )
     assert (shown["promoted"], shown["last meeting on this ground"]) == (-1.0, 0.0)
     back = football.Match(day=99, season=2, matchday=2, home="A", away="B", goals=(0, 0))
     assert history.compare(back)[football.FEATURES.index("last meeting on this ground")] == 4.0
@@ -226,7 +232,9 @@ def test_only_earlier_times_describe():
 
 
 def test_holidays_are_those_of_the_calendar():
-    days = np.array(["1970-05-30", "1988-05-30", "1988-07-04", "1988-09-05", "1988-11-24", "1988-12-25", "1988-04-03"])
+    days = np.array(
+        ["1970-05-30", "1988-05-30", "1988-07-04", "1988-09-05", "1988-11-24", "1988-12-25", "1988-04-03"]
+    )
     assert dates.holiday(days.astype("datetime64[D]")).all()
     year = np.arange("1988-01-01", "1989-01-01", dtype="datetime64[D]")
     assert dates.holiday(year).sum() == 9

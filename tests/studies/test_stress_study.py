@@ -45,6 +45,10 @@ def test_a_small_run_makes_a_page():
 def test_the_alarm_has_worlds_in_which_it_is_false_and_in_which_it_is_right():
     held = stress_study.HELD[:1]
     outcome = stress_study.run([], replications=2, alarm_replications=2, held=held, seed=1, jobs=1)
-    assert list(outcome.more["alarms"]) == ["as the logs say", "invariance broken by 0.5", "invariance broken by 1"]
+    assert list(outcome.more["alarms"]) == [
+        "as the logs say",
+        "invariance broken by 0.5",
+        "invariance broken by 1",
+    ]
     assert outcome.more["alarms"]["invariance broken by 1"] == (1.0, 1.0)
     assert "| invariance broken by 1 | 100.0% | 100% | ✓ |" in stress_study.report(outcome)

@@ -39,7 +39,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _load(plugins: list[str] | None) -> None:
-    """Import the modules that register policies, estimators, log formats or environments of the user's own."""
+    """Import modules that register the user's own policies, estimators, log formats or environments."""
     for plugin in plugins or ():
         path = Path(plugin)
         if path.suffix != ".py":

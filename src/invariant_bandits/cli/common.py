@@ -29,7 +29,7 @@ from invariant_bandits.storage import kind_of, read_toml, replace_file
 
 
 class Terminal(Console):
-    """A console that takes nothing in the words it is given for markup, pictures or orders to the terminal."""
+    """A console that escapes control characters and prints markup as it stands."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
@@ -214,7 +214,7 @@ def reading() -> Iterator[Callable[[int, int | None, float], None]]:
 
 @cache
 def announce_compiling() -> None:
-    """Announce the first compilation of this process, or of a worker that it forks, once, on standard error."""
+    """Announce the first compilation of this process or of its workers, once, on standard error."""
     from numba.core import event
 
     events: Any = event

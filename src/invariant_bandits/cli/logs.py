@@ -137,7 +137,7 @@ def split_words(words: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of LogOptions as parameters of its own, handed over together as its `log`."""
+    """The command with the options of LogOptions as its own parameters, handed over as its `log`."""
     hints = get_type_hints(LogOptions)
     defaults = {option.name: option.default for option in fields(LogOptions) if option.name != "columns"}
     own = [
@@ -337,7 +337,7 @@ def convert(source: str, out: Path, schema: Path | None = None, force: bool = Fa
 
 
 def sample(folder: Path, rounds: int = 4000, seed: int = 0, force: bool = False) -> None:
-    """Write sample logs with known truth: labelled banners, and features of offered actions in three forms."""
+    """Write sample logs with known truth: labelled banners, and features of actions in three layouts."""
     from invariant_bandits.simulation.sample_logs import write_samples
 
     for path, words in write_samples(folder, rounds, seed, replace=force).items():

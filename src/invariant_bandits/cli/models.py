@@ -1,4 +1,4 @@
-"""The commands that take a model or stored moments: inspect, update, arms, decompose; arguments and printing."""
+"""The commands that take a model or stored moments: inspect, update, arms, decompose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from invariant_bandits.cli.common import plain_console as console
 
 
 def inspect(model: Path, report: Path | None = None, force: bool = False, as_json: bool = False) -> None:
-    """Say what a model knows: what is stable, what drifts and how far, the evidence, the quality of its log."""
+    """Say what a model knows: what is stable, what drifts how far, the evidence, the quality of its log."""
     from invariant_bandits.model.model import Model
     from invariant_bandits.reports import model_page, values
 

@@ -40,7 +40,7 @@ def verify(store: str, as_json: bool = False) -> None:
 
 
 def repair(store: str, as_json: bool = False) -> None:
-    """Set aside events that cannot be applied; they stay in the store and in its checksums. Not while it is in use."""
+    """Set aside events that cannot be applied; they stay in the store. Not while it is in use."""
     from invariant_bandits.service.replay import repair
 
     with _writing(store) as opened:
@@ -65,7 +65,9 @@ def replay(store: str, as_json: bool = False) -> None:
     _say({"events": end, "since": since, "state_hashes": hashes}, as_json, lines)
 
 
-def compact(store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False) -> None:
+def compact(
+    store: str, keep_days: float | None = None, before: str | None = None, as_json: bool = False
+) -> None:
     """Remove old events for good; the checksums of the others still hold. Not while it is in use."""
     from invariant_bandits.service.replay import compact
 
@@ -85,7 +87,7 @@ def export(
     until: str | None = None,
     force: bool = False,
 ) -> None:
-    """Write settled decisions with their rewards and propensities as a log that fit, update and evaluate read."""
+    """Write settled decisions, rewards and propensities as a log that fit, update and evaluate read."""
     from invariant_bandits.service.history.export import export
 
     start, end = _time_of("--since", since), _time_of("--until", until)

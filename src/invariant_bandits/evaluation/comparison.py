@@ -554,6 +554,9 @@ def _with_propensities(earlier: Feedback, later: Feedback, source: str) -> tuple
         return later.with_uniform_propensities(), ["propensities: taken as uniform, as the caller says"]
     if source == "estimated":
         fitted = estimate_propensities(later, earlier=earlier)
-        words = "propensities: estimated by a conditional logistic model from earlier choices; they assume that the"
-        return later.with_propensities(fitted), [f"{words} log shows all that the logging policy looked at"]
+        words = (
+            "propensities: estimated by a conditional logistic model from earlier choices; they assume that"
+            " the log shows all that the logging policy looked at"
+        )
+        return later.with_propensities(fitted), [words]
     return later, []

@@ -487,7 +487,7 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
 
 
 def support(weights: Array) -> tuple[float, tuple[str, ...]]:
-    """Effective sample size (Σw)²/Σw² (Kish 1965), and the reasons not to conclude from these weights (n,)."""
+    """Effective sample size (Σw)²/Σw² (Kish 1965), and why weights (n,) do not allow a conclusion."""
     total, squares = float(weights.sum()), float(weights @ weights)
     if total == 0.0:
         return 0.0, ("support missing: the log never plays what the target plays",)

@@ -118,7 +118,7 @@ def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
 
 
 def _centred(feedback: Feedback) -> Feedback:
-    """Features less the mean of those chosen in the earlier half, as a model without an intercept has them."""
+    """Features minus the mean of those chosen in the earlier half, for models without an intercept."""
     earlier, _ = feedback.split(0.5)
     mean = earlier.features.mean(axis=0)
     return feedback.mapped(lambda rows: rows - mean)

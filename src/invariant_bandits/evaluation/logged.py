@@ -312,10 +312,9 @@ class LoggedPolicyValue:
 
     def summary(self) -> str:
         """A table a person can read."""
+        rounds = next(iter(self.estimates.values())).rounds
         lines = [f"In its own log the policy earned {self.earned} per round ({self.earned.rounds:,} rounds)."]
-        lines += [
-            f"In the {next(iter(self.estimates.values())).rounds:,} rounds of the other log it would have earned"
-        ]
+        lines += [f"In the {rounds:,} rounds of the other log it would have earned"]
         for name, estimate in self.estimates.items():
             words = f"  {name:<6} {estimate}, effective rounds {estimate.effective_sample:,.0f}"
             if estimate.concludes:
@@ -369,8 +368,8 @@ def value_of_logged(
     >>> def log(chances):
     ...     arm = rng.choice(3, size=4000, p=chances)
     ...     click = rng.random(4000) < np.array([0.1, 0.2, 0.6])[arm]
-    ...     columns = {"arm": np.array(["a", "b", "c"])[arm], "click": click, "propensity": np.array(chances)[arm]}
-    ...     return pa.table(columns)
+    ...     columns = {"arm": np.array(["a", "b", "c"])[arm], "click": click}
+    ...     return pa.table(columns | {"propensity": np.array(chances)[arm]})
     >>> result = value_of_logged(log([0.1, 0.1, 0.8]), log([1 / 3, 1 / 3, 1 / 3]))
     >>> result.covers("DR"), result.covers("SNIPS")
     (True, True)
@@ -445,7 +444,7 @@ class _PolicyLog:
         )
 
     def error_of_shares(self, means: Array, labels: tuple[str, ...]) -> float:
-        """Standard error that shares from so many rounds cause in the value, arms being worth `means` (A,)."""
+        """Standard error of the value due to the estimated shares, arms being worth `means` (A,)."""
         worth = dict(zip(labels, means.tolist(), strict=True))
         values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[self.arms]
         return float(values.std() / np.sqrt(len(values)))

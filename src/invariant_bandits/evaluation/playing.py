@@ -187,7 +187,7 @@ def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
 
 
 def _watched(feedback: Feedback, progress: Progress | None) -> Iterator[tuple[int, Feedback]]:
-    """(first round, part) of all parts; `progress` is called with the rounds of each when the next is asked for."""
+    """(first round, part) of all parts; `progress` hears of each part once it is done."""
     before = 0
     for start, part in in_parts(feedback):
         if progress is not None and start > before:

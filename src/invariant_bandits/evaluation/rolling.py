@@ -1,4 +1,4 @@
-"""Rolling origins: at each of many dates, fit on everything before, play what follows, and pair the policies."""
+"""Rolling origins: at many dates, fit on everything before, play what follows, and pair the policies."""
 
 from __future__ import annotations
 

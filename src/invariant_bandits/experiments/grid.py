@@ -154,7 +154,7 @@ def _built(kind: Any, settings: dict[str, Any]) -> Any:
 
 
 def _choices(kind: Any, name: str, value: Any) -> list[Any]:
-    """The values an entry may take: a list means each of them, but for entries that are sequences themselves."""
+    """The values an entry may take: a list means each of them, unless the entry is itself a sequence."""
     if any(field.name == name and isinstance(_default(field), tuple) for field in fields(kind)):
         nested = isinstance(value, list) and value and any(isinstance(each, list) for each in value)
         if not isinstance(value, list) or (nested and not all(isinstance(each, list) for each in value)):

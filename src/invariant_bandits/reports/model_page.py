@@ -189,7 +189,10 @@ def chart(model: Model, *, theme_name: str = "light") -> Figure:
 
 def _picture(model: Model) -> str:
     drawing = page.svg_of(chart(model))
-    caption = "Gaps: windows in which an arm was not played. Bars: 95 % intervals of the mean, whatever the contexts."
+    caption = (
+        "Gaps: windows in which an arm was not played. Bars: 95 % intervals of the mean, whatever the"
+        " contexts."
+    )
     return page.picture(drawing, "arms", "Mean reward of every arm over the windows", caption)
 
 

@@ -34,7 +34,10 @@ calendar: Any = dates  # has no types
 COLUMNS = 4
 ROW_HEIGHT = 1.75
 LONGEST_NAME = 26
-NOTE = "Coefficient along each direction, named by its main feature; bands: 95 % sampling error; p-value: of the block"
+NOTE = (
+    "Coefficient along each direction, named by its main feature; bands: 95 % sampling error; p-value: of the"
+    " block"
+)
 
 
 def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
@@ -57,7 +60,7 @@ def draw_paths(
     colours: dict[str, str],
     edges: Any = None,
 ) -> None:
-    """One panel per direction, the strongest evidence of drift first; blocks have the numbers of the tables."""
+    """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
     basis = principal_directions(fit)
     scale = np.sqrt(np.diagonal(basis.T @ fit.window_covariances_.mean(axis=0) @ basis))
     paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
@@ -82,7 +85,8 @@ def draw_paths(
         if not varies:
             axis.axhline(_single(paths, j).weighted_mean()[0][0], color=colour, lw=0.8, ls=":")
         name = literal(fit.names(len(basis))[main[j]], LONGEST_NAME)
-        verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value_words(fit.log_p_values_[block])}"
+        p_value = p_value_words(fit.log_p_values_[block])
+        verdict = f"block {block + 1} {'drifts' if varies else 'stable'}, p = {p_value}"
         axis.set_title(f"{name}\n{verdict}", color=colour, fontsize=8.0)
     for axis in axes.flat[directions:]:
         axis.set_visible(False)

@@ -150,7 +150,7 @@ def of_quality(quality: QualityReport) -> dict[str, Any]:
 
 
 def as_json(values: dict[str, Any]) -> str:
-    """One line of strict JSON: times in ISO 8601, what is not finite null, what steers terminals written out."""
+    """One line of strict JSON: times in ISO 8601, non-finite numbers null, control characters escaped."""
     return escape_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 
 

@@ -78,7 +78,7 @@ def environment(name: str, *, seeded_as: str | None = None) -> Callable[[Kind], 
 
 
 def described(environment: Any) -> dict[str, Any]:
-    """An environment and its settings as plain data: equal for equal environments, and what seeds come from."""
+    """An environment and its settings as plain data, equal for equal environments; seeds come from it."""
     for entry in ENVIRONMENTS:
         if entry.kind is type(environment):
             return {"kind": entry.seeded_as, **asdict(environment)}

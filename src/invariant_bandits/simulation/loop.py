@@ -87,7 +87,8 @@ def simulate(
         Regret paths of all policies.
 
     >>> import invariant_bandits as ib
-    >>> result = ib.simulate(["linucb", "auto-isd"], ib.PaperEpisodes(logged=1000), 50, replications=2, seed=0)
+    >>> world = ib.PaperEpisodes(logged=1000)
+    >>> result = ib.simulate(["linucb", "auto-isd"], world, 50, replications=2, seed=0)
     >>> sorted(result.regret), result.regret["AutoISD"].shape
     (['AutoISD', 'LinUCB'], (2, 50))
     """

@@ -65,7 +65,7 @@ class LoggedRounds:
         truth: tuple[Array, Split, Array, Array],
         propensities: Array | None = None,
     ) -> LoggedRounds:
-        """The rounds in which `actions` (n,) of those offered (n, K, p) were played, and earned `rewards` (n,).
+        """Rounds in which `actions` (n,) of those offered (n, K, p) were played and earned `rewards` (n,).
 
         truth: coefficients, split, component and basis.
         """
@@ -326,7 +326,7 @@ def rotating(dim: int, rounds: int) -> Array:
 
 
 def abrupt(first: Array, change_points: Array, rounds: int, rng: np.random.Generator) -> Array:
-    """Values `first` (p_res,) until the first change point, then drawn afresh from uniform(0.5, 1.5) at each."""
+    """Values `first` (p_res,) until the first change point, then new uniform(0.5, 1.5) ones at each."""
     redrawn = rng.uniform(0.5, 1.5, size=(len(change_points), len(first)))
     return np.concatenate([first[None], redrawn])[segments(change_points, rounds)]
 

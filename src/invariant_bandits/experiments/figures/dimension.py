@@ -1,4 +1,4 @@
-"""Regret over the number of drifting dimensions (figure a), and over that of all features (figures b and e)."""
+"""Regret over the number of drifting dimensions (figure a) and of all features (figures b and e)."""
 
 from __future__ import annotations
 
