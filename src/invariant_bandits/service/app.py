@@ -37,13 +37,8 @@ ERROR_RESPONSES: dict[str, ErrorResponse] = {
 }
 """How errors look under a prefix of paths; elsewhere as in version 1."""
 OPERATIONS: tuple[Operation, ...] = (
-    *health.OPERATIONS,
-    *decisions.OPERATIONS,
-    *models.OPERATIONS,
-    *openapi.OPERATIONS,
-    *health.PAGE_OPERATIONS,
-    *ofrep.OPERATIONS,
-    *routes.OPERATIONS,
+    *(*health.OPERATIONS, *health.PAGE_OPERATIONS, *decisions.OPERATIONS, *models.OPERATIONS),
+    *(*openapi.OPERATIONS, *ofrep.OPERATIONS, *routes.OPERATIONS),
 )
 
 

@@ -8,16 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -41,19 +32,21 @@ COUNTED = {
 """Counts of a model that are metrics, and their help texts."""
 
 # when a counter began is of no use to readers, and would double the page
-disable_created_metrics()  # type: ignore[no-untyped-call]
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """Requests by route and status, and how long they took."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        self._registry = prometheus.CollectorRegistry()
+        for collector in (prometheus.ProcessCollector, prometheus.PlatformCollector, prometheus.GCCollector):
             collector(registry=self._registry)
         counted, timed = f"{PREFIX}_requests", f"{PREFIX}_request_duration_seconds"
-        self._requests = Counter(counted, "Requests by route and status.", ["route", "status"], registry=self._registry)
-        self._durations = Histogram(
+        self._requests = prometheus.Counter(
+            counted, "Requests by route and status.", ["route", "status"], registry=self._registry
+        )
+        self._durations = prometheus.Histogram(
             timed, "How long requests took.", ["route"], buckets=BOUNDS, registry=self._registry
         )
         self._counts: Tally[str] = Tally()
@@ -81,7 +74,7 @@ class Metrics:
 
     def page(self) -> bytes:
         """Return the page in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)
 
 
 class ViewCollector(Collector):

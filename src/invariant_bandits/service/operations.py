@@ -21,7 +21,7 @@ from invariant_bandits.service.commands import Command
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.metrics import Metrics
 from invariant_bandits.service.responses import Limits, decode, has_field, json_response, read_body
-from invariant_bandits.service.state import State
+from invariant_bandits.service.state import ServedModel, State
 
 Value = TypeVar("Value")
 Handler = Callable[..., Awaitable[Any]]
@@ -60,17 +60,19 @@ class Call:
     service : Service
     caller : str
         Name of the caller for the audit; empty where anyone may ask.
+    model_of : callable
+        Says which model a request means.
     """
 
-    def __init__(self, request: Request, service: Service, caller: str) -> None:
-        self.request, self.service, self.caller = request, service, caller
+    def __init__(self, request: Request, service: Service, caller: str, model_of: Callable[[Request], str]) -> None:
+        self.request, self.service, self.caller, self._model_of = request, service, caller, model_of
         self.path: Mapping[str, Any] = request.path_params
         self.query, self.limits = request.query_params, service.limits
 
-    @property
+    @cached_property
     def model(self) -> str:
-        """Name of the model that is meant: in the path, in the query, or the default one."""
-        return str(self.path.get("model") or self.query.get("model") or "default")
+        """Name of the model that is meant."""
+        return self._model_of(self.request)
 
     async def submit(self, command: Command) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
@@ -91,9 +93,19 @@ class Call:
         answer: Value = await self.service.engine.submit(commands.inspect(function))
         return answer
 
+    async def look_at_model(self, function: Callable[[ServedModel], Value]) -> Value:
+        """Return what a function that changes nothing says of the model that is meant."""
+        name = self.model
+        return await self.look(lambda state: function(state.model(name)))
+
     async def in_thread(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """Return what a function that reads the store returns, without holding up other requests."""
         return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def model_of(request: Request) -> str:
+    """Return the name of the model that a request means: in the path, in the query, or the default one."""
+    return str(request.path_params.get("model") or request.query_params.get("model") or "default")
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,8 @@ class Operation:
         Parameters in the query, for the document.
     invalid : str
         What the protocol calls an invalid request of this operation, where it has a name for it.
+    model_of : callable
+        Says which model a request means.
     """
 
     method: str
@@ -129,6 +143,7 @@ class Operation:
     status: int = 200
     query: tuple[str, ...] = ()
     invalid: str = ""
+    model_of: Callable[[Request], str] = model_of
 
     @cached_property
     def name(self) -> str:
@@ -146,7 +161,7 @@ class Operation:
         """Return the response to a request of a caller who may make it."""
         service: Service = request.app.state.service
         caller = "" if self.role is None else service.access.check(request, self.role)
-        call = Call(request, service, caller)
+        call = Call(request, service, caller, self.model_of)
         answer = await (self.handler(call, await self._body(call)) if self.bodies else self.handler(call))
         if isinstance(answer, Response):
             return answer

@@ -16,7 +16,7 @@ from invariant_bandits.service.operations import Call, Operation
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import State
+from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
@@ -108,12 +108,12 @@ async def _add(call: Call, content: bytes, *, active: bool, first: bool = False,
 
 async def _check_model(call: Call) -> None:
     """Refuse the name of a model that does not exist."""
-    await call.look(lambda state: state.model(call.model).name)
+    await call.look_at_model(lambda served: served.name)
 
 
 async def list_versions(call: Call) -> dict[str, Any]:
     """List all versions, the active one marked."""
-    return await call.look(lambda state: {"versions": versions_of(state.model(call.model))})
+    return {"versions": await call.look_at_model(versions_of)}
 
 
 async def activate(call: Call) -> dict[str, str]:
@@ -152,13 +152,12 @@ async def _learning(call: Call) -> Learning:
 async def list_arms(call: Call) -> dict[str, Any]:
     """List registered arms, whether they are active, and how often each was chosen."""
 
-    def about(state: State) -> list[dict[str, Any]]:
-        served = state.model(call.model)
-        labels = served.learner.arms or dict.fromkeys(served.plays, True)
+    def about(served: ServedModel) -> list[dict[str, Any]]:
         plays = served.plays
+        labels = served.learner.arms or dict.fromkeys(plays, True)
         return [{"label": label, "active": labels[label], "plays": plays.get(label, 0)} for label in labels]
 
-    return {"arms": await call.look(about)}
+    return {"arms": await call.look_at_model(about)}
 
 
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
@@ -179,7 +178,7 @@ async def retire_arm(call: Call) -> dict[str, Any]:
 
 async def show_rules(call: Call) -> Configuration:
     """Show the rules of a model."""
-    return await call.look(lambda state: state.model(call.model).configuration)
+    return await call.look_at_model(lambda served: served.configuration)
 
 
 async def change_rules(call: Call, body: Configuration) -> Any:

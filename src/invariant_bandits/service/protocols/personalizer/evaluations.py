@@ -17,16 +17,9 @@ from invariant_bandits.service.learners.base import Learner, finite, learner_fro
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import CONSTANT, OpenLearner
 from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer.bodies import (
-    EvaluationRequest,
-    ImportanceRequest,
-    PolicyReference,
-    duration,
-    moment,
-    not_supported,
-    seconds,
-)
-from invariant_bandits.service.protocols.personalizer.events import is_versioned, model_of
+from invariant_bandits.service.protocols.personalizer import bodies
+from invariant_bandits.service.protocols.personalizer.bodies import duration, moment, not_supported, seconds
+from invariant_bandits.service.protocols.personalizer.events import is_versioned
 from invariant_bandits.service.protocols.personalizer.loop import Documents, learner_state, settings_of
 from invariant_bandits.service.replay import first_since
 from invariant_bandits.service.responses import RefusedError, check_id, json_response
@@ -223,7 +216,7 @@ def _named(policy: str, settings: dict[str, str]) -> dict[str, str]:
 # -- evaluations --
 
 
-async def make(call: Call, body: EvaluationRequest) -> Response:
+async def make(call: Call, body: bodies.EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     if body.policies:
         raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
@@ -243,7 +236,7 @@ async def make(call: Call, body: EvaluationRequest) -> Response:
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
     """Return a span of the log, or the protocol's error if there is nothing in it."""
-    model = model_of(call)
+    model = call.model
     rules, events = await call.look(lambda state: (state.model(model).configuration, state.seq))
     try:
         return await call.in_thread(LogSpan.read, call.service.engine.store, events, model, rules, start, end)
@@ -265,7 +258,7 @@ async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
     interval = int(minutes)
     start = max(about["start"], _time(call, "startTime", about["start"]))
     end = min(about["end"], _time(call, "endTime", about["end"]))
-    span, settings = await _read(call, start, end), await _settings(call)
+    span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
     if is_versioned(call):
         results = await call.in_thread(old_results, span, interval, start, settings)
         return {**_about(call, about), "jobId": about["id"], "policyResults": results}
@@ -283,11 +276,6 @@ def _time(call: Call, name: str, otherwise: float) -> float:
         return seconds(msgspec.convert(text, datetime))
     except msgspec.ValidationError:
         raise InputError(f"startTime, endTime: must be times as in ISO 8601, got {text[:40]!r}") from None
-
-
-async def _settings(call: Call) -> dict[str, str]:
-    model = model_of(call)
-    return await call.look(lambda state: settings_of(state.model(model)))
 
 
 def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
@@ -309,10 +297,10 @@ async def show_all(call: Call) -> Any:
     return await EVALUATIONS.list(call, lambda about: _about(call, about))
 
 
-async def apply(call: Call, body: PolicyReference) -> None:
+async def apply(call: Call, body: bodies.PolicyReference) -> None:
     """Go on with the learning settings of an evaluation: with those that run, which are all there are."""
     await EVALUATIONS.get(call, body.evaluation_id)
-    name = (await _settings(call))["name"]
+    name = (await call.look_at_model(settings_of))["name"]
     if body.policy_name not in ("Online", name):
         message = f"policyName: {body.policy_name!r} cannot be applied, only {name!r}, which runs"
         raise RefusedError(400, message, name="LearningSettingsNotFound")
@@ -321,7 +309,7 @@ async def apply(call: Call, body: PolicyReference) -> None:
 # -- feature importances --
 
 
-async def make_importances(call: Call, body: ImportanceRequest) -> Response:
+async def make_importances(call: Call, body: bodies.ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = check_id(call.path["id"])
     about: dict[str, Any] = {
@@ -332,7 +320,7 @@ async def make_importances(call: Call, body: ImportanceRequest) -> Response:
         "creationTime": moment(call.service.engine.clock()),
         "status": "Succeeded",
     }
-    learner = await call.in_thread(learner_from_bytes, *await learner_state(call), model_of(call))
+    learner = await call.in_thread(learner_from_bytes, *await call.look_at_model(learner_state), call.model)
     about["featureScores"] = await call.in_thread(scores, learner)
     await IMPORTANCES.save(call, id, about, "weighed the features of")
     return Response(status_code=200)

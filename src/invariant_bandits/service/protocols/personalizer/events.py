@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
@@ -15,15 +16,7 @@ from invariant_bandits.service.commands import Command, DecisionCommand, EventBa
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
 from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer.bodies import (
-    Action,
-    EventReward,
-    Features,
-    RankRequest,
-    Slot,
-    SlotRewards,
-    SlotsRequest,
-)
+from invariant_bandits.service.protocols.personalizer import bodies
 from invariant_bandits.service.responses import RefusedError, check_id
 from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
@@ -77,16 +70,16 @@ def is_versioned(call: Call) -> bool:
     return bool(call.path["endpoint"].versioned)
 
 
-def model_of(call: Call) -> str:
+def model_of(request: Request) -> str:
     """Return the name of the model that is meant: in the client's endpoint, in a header, or the default one."""
-    endpoint: Endpoint = call.path["endpoint"]
-    version = call.query.get("api-version", NEWEST)
+    endpoint: Endpoint = request.path_params["endpoint"]
+    version = request.query_params.get("api-version", NEWEST)
     if version != NEWEST and not endpoint.versioned:
         raise RefusedError(400, f"api-version: {version!r} is not {NEWEST}")
-    return endpoint.model or call.request.headers.get(MODEL_HEADER) or "default"
+    return endpoint.model or request.headers.get(MODEL_HEADER) or "default"
 
 
-def merged(parts: Features) -> dict[str, Any]:
+def merged(parts: bodies.Features) -> dict[str, Any]:
     """Return one mapping of several; a name that several of them have keeps all its values in a list.
 
     >>> merged([{"hour": 9}, {"tags": "new"}, {"tags": ["dry", "red"]}, {"tags": "old"}])
@@ -102,27 +95,27 @@ def merged(parts: Features) -> dict[str, Any]:
 # -- rank --
 
 
-async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
+async def rank(call: Call, body: bodies.RankRequest) -> dict[str, Any]:
     """Choose one of the actions."""
     _check(call, body)
-    decided = await call.submit(rank_command(model_of(call), body))
+    decided = await call.submit(rank_command(call.model, body))
     return {"ranking": ranking(decided), "eventId": decided.id, "rewardActionId": chosen_id(decided)}
 
 
-async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
+async def rank_slots(call: Call, body: bodies.SlotsRequest) -> dict[str, Any]:
     """Choose an action for each of several slots."""
     _check(call, body)
     call.limits.check_count(len(body.slots), MOST_SLOTS, "slots", "filled")
     for slot in body.slots:
         call.limits.check_values(slot.features, "slots")
-    id, decisions = await call.submit(rank_slots_command(model_of(call), body))
+    id, decisions = await call.submit(rank_slots_command(call.model, body))
     slots = [
         {"id": slot.id, "rewardActionId": chosen_id(event)} for slot, event in zip(body.slots, decisions, strict=True)
     ]
     return {"slots": slots, "eventId": id}
 
 
-def _check(call: Call, body: RankRequest | SlotsRequest) -> None:
+def _check(call: Call, body: bodies.RankRequest | bodies.SlotsRequest) -> None:
     if body.event_id:
         check_id(body.event_id, "eventId")
     call.limits.check_count(len(body.actions), call.limits.arms, "actions", "offered")
@@ -130,7 +123,7 @@ def _check(call: Call, body: RankRequest | SlotsRequest) -> None:
     call.limits.check_values([action.features for action in body.actions], "actions")
 
 
-def rank_command(model: str, body: RankRequest) -> Command:
+def rank_command(model: str, body: bodies.RankRequest) -> Command:
     """Return the command to decide among the actions that are not excluded."""
     context, deferred = merged(body.context_features), bool(body.defer_activation)
     command = DecisionCommand(model, context, id=body.event_id or None, deferred=deferred, protocol=PROTOCOL)
@@ -145,7 +138,7 @@ def rank_command(model: str, body: RankRequest) -> Command:
     return decide
 
 
-def rank_slots_command(model: str, body: SlotsRequest) -> Command:
+def rank_slots_command(model: str, body: bodies.SlotsRequest) -> Command:
     """Return the command to decide about each slot; no slot gets the action of an earlier one.
 
     Its answer is the id and the decision about each slot. The same event again has the same answer.
@@ -175,7 +168,7 @@ def rank_slots_command(model: str, body: SlotsRequest) -> Command:
     return decide
 
 
-def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
+def _for_slot(slot: bodies.Slot, left: Sequence[bodies.Action], ids: Sequence[str]) -> list[bodies.Action]:
     """Return what a slot can take, its baseline first: that is what is shown while the model is an apprentice."""
     baseline = slot.baseline_action
     if baseline is not None and baseline not in ids:
@@ -186,13 +179,13 @@ def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Ac
     return sorted(offered, key=lambda action: action.id != baseline)
 
 
-def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
+def _without(actions: Iterable[bodies.Action], excluded: Iterable[str]) -> list[bodies.Action]:
     left_out = frozenset(excluded)
     return [action for action in actions if action.id not in left_out]
 
 
 def _decide(
-    state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str]
+    state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[bodies.Action], ids: Sequence[str]
 ) -> Decided:
     """Decide, or find the decision that was made about the same; its version may have taken actions in another way."""
     try:
@@ -205,7 +198,9 @@ def _decide(
         return _offering(command, offered, ids, took)(state, batch)
 
 
-def _offering(command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str], takes: str) -> DecisionCommand:
+def _offering(
+    command: DecisionCommand, offered: Sequence[bodies.Action], ids: Sequence[str], takes: str
+) -> DecisionCommand:
     """Return the command with actions in the way that a learner takes; ids that it does not take are kept beside."""
     labels = [action.id for action in offered]
     rows = [merged(action.features) for action in offered] if takes != "labels" else []
@@ -243,12 +238,12 @@ def ranking(decided: Decided) -> list[dict[str, Any]]:
 # -- reward and activate --
 
 
-async def reward(call: Call, body: EventReward) -> None:
+async def reward(call: Call, body: bodies.EventReward) -> None:
     """Report what an event earned; the reward of one that is not known is kept."""
     await call.submit(_reward_command(call, _event_id(call), body.value))
 
 
-async def reward_slots(call: Call, body: SlotRewards) -> None:
+async def reward_slots(call: Call, body: bodies.SlotRewards) -> None:
     """Report what slots of an event earned."""
     call.limits.check_count(len(body.reward), call.limits.batch, "reward", "sent")
     id = _event_id(call)
@@ -258,7 +253,7 @@ async def reward_slots(call: Call, body: SlotRewards) -> None:
 
 async def activate(call: Call) -> None:
     """Say that an event, or all slots of one, were shown."""
-    id, model = _event_id(call), model_of(call)
+    id, model = _event_id(call), call.model
 
     def activated(state: State, batch: EventBatch) -> None:
         state.model(model)
@@ -283,7 +278,7 @@ def _reward_command(call: Call, id: str, value: float) -> Command:
     A client that repeats a call repeats its request id.
     """
     key = call.request.headers.get("x-ms-client-request-id", "")
-    command = RewardCommand(id, value, key if 0 < len(key) <= 256 and key.isprintable() else None, model_of(call))
+    command = RewardCommand(id, value, key if 0 < len(key) <= 256 and key.isprintable() else None, call.model)
 
     def rewarded(state: State, batch: EventBatch) -> str:
         try:

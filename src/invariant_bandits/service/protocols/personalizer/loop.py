@@ -22,14 +22,9 @@ from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import START, OpenLearner
 from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer.bodies import (
-    LearningSettings,
-    ServiceConfiguration,
-    duration,
-    moment,
-    not_supported,
-)
-from invariant_bandits.service.protocols.personalizer.events import is_versioned, model_of
+from invariant_bandits.service.protocols.personalizer import bodies
+from invariant_bandits.service.protocols.personalizer.bodies import duration, moment, not_supported
+from invariant_bandits.service.protocols.personalizer.events import is_versioned
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import NotFoundError, ServedModel, State
@@ -54,19 +49,13 @@ MOST_DOCUMENTS = 1_000
 
 async def show(call: Call) -> dict[str, Any]:
     """Show the rules of the loop."""
-    model = model_of(call)
-
-    def rules(state: State) -> dict[str, Any]:
-        served = state.model(model)
-        return rules_of(served.configuration, served.documents.get(RULES, {}))
-
-    return await call.look(rules)
+    return await call.look_at_model(lambda served: rules_of(served.configuration, served.documents.get(RULES, {})))
 
 
-async def change(call: Call, body: ServiceConfiguration) -> Any:
+async def change(call: Call, body: bodies.ServiceConfiguration) -> Any:
     """Set the rules of the loop."""
     _check(body)
-    model = model_of(call)
+    model = call.model
 
     def changed(state: State, batch: EventBatch) -> dict[str, Any]:
         configuration = _configuration(body, state.model(model).configuration)
@@ -80,7 +69,7 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
     return await call.change(changed, f"configured {model}")
 
 
-def _check(body: ServiceConfiguration) -> None:
+def _check(body: bodies.ServiceConfiguration) -> None:
     wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
         message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
@@ -96,7 +85,7 @@ def _check(body: ServiceConfiguration) -> None:
         )
 
 
-def _configuration(body: ServiceConfiguration, present: Configuration) -> Configuration:
+def _configuration(body: bodies.ServiceConfiguration, present: Configuration) -> Configuration:
     """Return the same in our words; what this protocol cannot say stays as it is."""
     return msgspec.structs.replace(
         present,
@@ -128,11 +117,10 @@ def rules_of(rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
 
 async def show_settings(call: Call) -> dict[str, str]:
     """Show how the loop learns."""
-    model = model_of(call)
-    return await call.look(lambda state: settings_of(state.model(model)))
+    return await call.look_at_model(settings_of)
 
 
-async def change_settings(call: Call, body: LearningSettings) -> Any:
+async def change_settings(call: Call, body: bodies.LearningSettings) -> Any:
     """Have the loop learn in another way: it keeps what it learned and explores more or less."""
     return await _set(call, _exploration(body.arguments), body.name)
 
@@ -143,7 +131,7 @@ async def reset_settings(call: Call) -> Any:
 
 
 async def _set(call: Call, exploration: float, name: str | None) -> Any:
-    model = model_of(call)
+    model = call.model
 
     def changed(state: State, batch: EventBatch) -> dict[str, str]:
         learner = state.model(model).learner
@@ -194,25 +182,18 @@ def _exploration(arguments: str) -> float:
 
 async def export(call: Call) -> Response:
     """Download the active version as it is now."""
-    kind, content = await learner_state(call)
-    octets = await call.in_thread(as_octets, kind, content)
+    octets = await call.in_thread(as_octets, *await call.look_at_model(learner_state))
     return Response(octets, media_type="application/octet-stream")
 
 
-async def learner_state(call: Call) -> tuple[str, bytes]:
+def learner_state(served: ServedModel) -> tuple[str, bytes]:
     """Return kind and content of the active version's learner."""
-    model = model_of(call)
-
-    def state_of(state: State) -> tuple[str, bytes]:
-        learner = state.model(model).learner
-        return learner.kind, learner.to_bytes()
-
-    return await call.look(state_of)
+    return served.learner.kind, served.learner.to_bytes()
 
 
 async def replace(call: Call, body: bytes) -> None:
     """Go on with a model that was exported before, here or from another loop, or that was fitted to logs."""
-    model = model_of(call)
+    model = call.model
     try:
         learner = await call.in_thread(from_octets, body, call.service.engine.store.seed)
     except FileError as error:
@@ -227,7 +208,7 @@ async def replace(call: Call, body: bytes) -> None:
 
 async def reset(call: Call) -> None:
     """Forget what was learned from events; a roll back returns to the version before."""
-    model = model_of(call)
+    model = call.model
 
     def made(state: State, batch: EventBatch) -> Any:
         learner = _first_learner(state, state.model(model))
@@ -282,7 +263,7 @@ async def log_properties(call: Call) -> dict[str, Any]:
 
 async def _times(call: Call) -> tuple[float, float, float]:
     """Return the times of the active version, of the first event that is kept, and of the last one."""
-    model, store = model_of(call), call.service.engine.store
+    model, store = call.model, call.service.engine.store
 
     def of_version(state: State) -> tuple[float, int]:
         served = state.model(model)
@@ -336,21 +317,19 @@ class Documents:
 
     async def save(self, call: Call, id: str, value: dict[str, Any], done: str) -> None:
         """Save a document under an id."""
-        model = model_of(call)
-        await call.change(save_document(model, self.kind + id, value, call.caller), f"{done} {model}")
+        command = save_document(call.model, self.kind + id, value, call.caller)
+        await call.change(command, f"{done} {call.model}")
 
     async def get(self, call: Call, id: str) -> dict[str, Any]:
         """Return the document under an id."""
-        model = model_of(call)
-        document = await call.look(lambda state: state.model(model).documents.get(self.kind + id))
+        document = await call.look_at_model(lambda served: served.documents.get(self.kind + id))
         if document is None:
             raise self._not_found(id)
         return dict(document)
 
     async def list(self, call: Call, about: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
         """Return all documents, as `skip` and `top` ask; a plain list where the version is in the path."""
-        model = model_of(call)
-        documents = await call.look(lambda state: dict(state.model(model).documents))
+        documents = await call.look_at_model(lambda served: dict(served.documents))
         shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
         skip = _count(call.query.get("skip", "0"))
         shown = shown[skip : skip + _count(call.query.get("top", str(len(shown))))]
@@ -358,7 +337,7 @@ class Documents:
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
-        model, id = model_of(call), call.path["id"]
+        model, id = call.model, call.path["id"]
         try:
             command = save_document(model, self.kind + id, None, call.caller)
             await call.change(command, f"deleted {self.kind}{id!r} of {model}")

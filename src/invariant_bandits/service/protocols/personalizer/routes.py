@@ -53,6 +53,7 @@ OPERATIONS = tuple(
         () if body is None else (body,),
         status=status,
         invalid=invalid,
+        model_of=events.model_of,
     )
     for method, path, role, handler, body, status, invalid in ROWS
 )
