@@ -1,4 +1,4 @@
-"""The alarm: whether the online rounds contradict the logs' invariance, whatever the noise and the baseline do.
+"""The alarm: whether the online rounds contradict the logs' invariance, however the noise and the baseline change.
 
 It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r, about the mean of
 the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the error of prediction of
@@ -105,7 +105,7 @@ class Alarm:
             most = int(prior.informing.max())
             return f"no direction is informed by more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
         if prior.drift_misfit > WORST_MISFIT:
-            return "their covariances do not tell which directions drift"
+            return "their covariances do not show which directions drift"
         return ""
 
 
@@ -132,7 +132,7 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
     u, G, B = apart @ u, (apart @ G)[:, :p], apart @ B @ apart.T
     constant = np.diagonal(G) <= ONLY_ROUNDING * there
     u[constant], G[constant], G[:, constant], B[constant], B[:, constant] = 0.0, 0.0, 0.0, 0.0, 0.0
-    u, G, B = (np.ascontiguousarray(one) for one in (u, G, B))
+    u, G, B = (np.ascontiguousarray(part) for part in (u, G, B))
     B = np.ascontiguousarray(B + _hardly_varied(G, B, float(online[0, d, d]), prior))
     doubt = G @ (prior.mean_covariance + SCALE_DOUBT * np.outer(prior.mean, prior.mean)) @ G
     broken = np.array([kernels.log_normal(u, G, extra, B + doubt) for extra in _breaks(prior)])
@@ -158,7 +158,7 @@ def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Arra
 
 
 def _most_drift(prior: DriftPrior) -> Array:
-    """Largest drift (p,) that is no break; any at all along directions of which too few windows tell."""
+    """Largest drift (p,) that is no break; any at all along directions that too few windows inform."""
     limit = np.maximum(prior.drift_limit, prior.drift)
     if not len(prior.informing):
         return limit

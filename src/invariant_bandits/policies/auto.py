@@ -91,7 +91,7 @@ class AutoISD(BasePolicy):
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
     exploration : float
-        Factor on the widths. `from_history` takes "rehearsed", too.
+        Factor on the widths. `from_history` also takes "rehearsed".
     confidence : float
         η, the probability of failure.
     share : float
@@ -463,7 +463,7 @@ class AutoISD(BasePolicy):
 
     @property
     def alarm_supported(self) -> bool:
-        """Whether the logs tell enough of drift for an alarm: five windows at least, and drift along the basis."""
+        """Whether the logs say enough about drift for an alarm: five windows at least, and drift along the basis."""
         return not self._alarm.unsupported
 
     @property
@@ -579,7 +579,7 @@ class AutoISD(BasePolicy):
         rehearsal = options.pop("rehearsal")
         prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
-            raise InputError("means must have a coordinate for every one of the prior, and for the baseline if kept")
+            raise InputError("means must have a coordinate for each of the prior, and for the baseline if there is one")
         state: Any = {name: array for name, array in arrays.items() if name in STATE_SPECS}
         policy = cls(prior, members=state, **options)
         policy._rounds, policy.winsorised = int(arrays["counters"][0]), int(arrays["winsorised"][0])

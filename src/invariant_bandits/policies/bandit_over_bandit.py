@@ -82,7 +82,7 @@ class BOBLinUCB(BasePolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, horizon: int | None = None, **options: Any) -> Self:
-        """The past's horizon, noise scale, feature bound and confidence, unless told otherwise."""
+        """The past's horizon, noise scale, feature bound and confidence, unless `options` say otherwise."""
         return cls(past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options})
 
     def window_probabilities(self) -> Array:

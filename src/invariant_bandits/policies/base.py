@@ -140,9 +140,9 @@ class BasePolicy(ThreadSafe):
         gains = finite_array("rewards", rewards, (len(rows),)).tolist()
         sets = [None] * len(rows) if offered is None else list(offered)
         played = [None] * len(rows) if actions is None else list(actions)
-        for name, given in (("offered", sets), ("actions", played)):
-            if len(given) != len(rows):
-                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(given)}")
+        for name, entries in (("offered", sets), ("actions", played)):
+            if len(entries) != len(rows):
+                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(entries)}")
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
@@ -189,7 +189,7 @@ class Draws:
     def at(self, rounds: int, purpose: int = 0, within: int = 0) -> np.random.Generator:
         """The stream of the decision after `rounds` learned rounds. Other purposes have streams of their own.
 
-        Decisions `within` the same round have, too, told apart by numbers below 2^64.
+        So have decisions `within` the same round, by numbers below 2^64.
 
         One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
         before asking again, and hold the lock of the policy meanwhile.
@@ -254,9 +254,9 @@ def one_hot(action: int, actions: int) -> Array:
 
 def own_propensities(policy: Any, features: Array) -> Array:
     """Probabilities (K,) with which a policy chooses; one for what `select` returns if it has no `propensities`."""
-    told = getattr(policy, "propensities", None)
-    if callable(told):
-        chances = np.asarray(told(features), dtype=np.float64)
+    propensities = getattr(policy, "propensities", None)
+    if callable(propensities):
+        chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
             raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
@@ -306,5 +306,5 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
         return
     if not np.isfinite(numbers).all():
         require_finite("features", features)
-    if not all(kernels.usable(one) for one in part):
+    if not all(kernels.usable(actions) for actions in part):
         raise too_large()

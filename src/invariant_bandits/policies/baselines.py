@@ -254,8 +254,8 @@ class Uniform(BasePolicy):
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Action k is always row k of the offered ones, and `update` must be told which was played. The width of an action is
-    α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
+    Action k is always row k of the offered ones, and `update` needs the index that was played. The width of an action
+    is α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ MOVED_BASELINE = 3.0
 
 @dataclass(frozen=True)
 class Belief:
-    """What AutoISD believes now.
+    """What AutoISD believes at present.
 
     Attributes
     ----------

@@ -41,35 +41,35 @@ class LoggedRows(Protocol):
         """Their rewards (n,)."""
 
     def moments(self, windows: int | None = None) -> WindowedMoments:
-        """Moments in so many equal stretches of rounds."""
+        """Moments in so many equal segments of rounds."""
 
 
 class Past:
     """What is known before the first round that a policy plays.
 
     Everything a policy starts from: `Policy.from_past(past, **options)`. What is not given is worked out from the rest
-    when it is first asked for, once, whoever asks.
+    when it is first asked for, once.
 
     Parameters
     ----------
     logs : LoggedRows, optional
         The logged rounds row by row, where they are at hand.
     moments : WindowedMoments, optional
-        Their moments; made of `logs` in `windows` equal stretches if not given.
+        Their moments; made of `logs` in `windows` equal segments if not given.
     windows : int
-        Number of these stretches.
+        Number of these segments.
     horizon : int, optional
         How many rounds will be played.
     actions : int, optional
         How many actions every round offers, where it is the same number.
     baseline : float
-        Was taken off the logged rewards and is taken off those that the policy will be told: linear policies have no
+        Was taken off the logged rewards and is taken off those that the policy will learn: linear policies have no
         intercept.
     noise_scale, feature_bound, confidence : float, optional
         Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where the
         caller knows or assumes them.
     suggested_window : int, optional
-        How many rounds a policy that forgets should remember if it is not told.
+        How many rounds a policy that forgets should remember by default.
     offered : what `rehearsal.OfferedSets.of` takes, or a function that returns it or None, optional
         Actions that rounds to come may offer; the logs' if they are at hand row by row.
     decomposition : InvariantSubspaceDecomposition, optional
@@ -177,7 +177,7 @@ class Past:
         return self.logs
 
     def logs_in_parts(self) -> Iterable[LoggedRows]:
-        """The logged rounds row by row, in stretches that fit into memory; none if they are not at hand."""
+        """The logged rounds row by row, in parts that fit into memory; none if they are not at hand."""
         if self.logs is None:
             return ()
         return self.logs.parts() if isinstance(self.logs, Feedback) else (self.logs,)
@@ -198,9 +198,9 @@ class Past:
     @cached_property
     def arm_statistics(self) -> ArmStatistics | None:
         """What the logs say of labelled arms, or None if actions are not such."""
-        given = self._arm_statistics
-        found: ArmStatistics | None = given() if callable(given) else given
-        return found
+        known = self._arm_statistics
+        statistics: ArmStatistics | None = known() if callable(known) else known
+        return statistics
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:

@@ -39,11 +39,11 @@ DEEPEST = 8
 @policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
 @policy("randomised", label="randomised", wraps="auto-isd")
 class Randomised(BasePolicy):
-    """Any policy with some chance for every action, so that its log tells what other policies would have earned.
+    """Any policy with some chance for every action, so that its log shows what other policies would have earned.
 
     An action is played with probability w + (1 − Σw)·q, where q is the wrapped policy's own probability of it, one for
     its choice if it does not draw, and w is the action's share of chance. Decisions are drawn from exactly these
-    `propensities`, whatever the wrapped policy is: write them into the log. It learns as it would alone.
+    `propensities`, for any wrapped policy: write them into the log. It learns as it would alone.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Randomised(BasePolicy):
         return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
 
     def _share_lock(self) -> None:
-        """One lock for both, so that nobody changes the wrapped policy between its answers and the draw."""
+        """One lock for both, so that no thread changes the wrapped policy between its answers and the draw."""
         if isinstance(self.policy, ThreadSafe):
             self._lock = self.policy._lock
 
@@ -157,7 +157,7 @@ class Randomised(BasePolicy):
         """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
         features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
         with self._lock:
-            return np.array([self.choose(one, draw=n)[0] for n, one in enumerate(features)], dtype=np.int64)
+            return np.array([self.choose(offered, draw=n)[0] for n, offered in enumerate(features)], dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
@@ -207,16 +207,16 @@ class Randomised(BasePolicy):
                 super().update_many(features, rewards, offered=offered, actions=actions)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the wrapped policy can do or tell, such as `explain`, `beliefs` and `coefficients`.
+        """What else the wrapped policy can do or say, such as `explain`, `beliefs` and `coefficients`.
 
         What makes another policy of it, with an arm more or less, makes another one wrapped like this.
         """
         if name.startswith("_") or name == "policy":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        told = getattr(self.policy, name)
+        attribute = getattr(self.policy, name)
         if name not in ("with_arm", "without_arm"):
-            return told
-        return lambda *given, **named: self._around(told(*given, **named))
+            return attribute
+        return lambda *values, **named: self._around(attribute(*values, **named))
 
     def _around(self, policy: Any) -> Self:
         """Another policy, wrapped like this one."""

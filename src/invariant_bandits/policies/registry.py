@@ -68,7 +68,7 @@ class RegisteredPolicy:
 
     @property
     def keeps_baseline(self) -> bool:
-        """Whether the policy has an intercept of its own; the others are told rewards less a baseline."""
+        """Whether the policy has an intercept of its own; the others learn rewards less a baseline."""
         if self.wraps is not None:
             return find_policy(self.wraps).keeps_baseline
         return bool(getattr(self.kind, "keeps_baseline", False))
@@ -88,8 +88,8 @@ class RegisteredPolicy:
                 raise InputError(f"policy {self.name!r}: {str(error).split('() ', 1)[-1]}") from error
             if not options:
                 raise
-            told = ", ".join(f"{name}={value!r}"[:LONGEST_OPTION] for name, value in options.items())
-            raise InputError(f"policy {self.name!r} cannot be made with {told}: {error}") from error
+            words = ", ".join(f"{name}={value!r}"[:LONGEST_OPTION] for name, value in options.items())
+            raise InputError(f"policy {self.name!r} cannot be made with {words}: {error}") from error
 
     def takes(self, option: str) -> bool:
         """Whether the option can be given: `from_past` or the constructor knows it, and the name does not fix it."""
@@ -108,18 +108,18 @@ class RegisteredPolicy:
 
     def _known_options(self) -> set[str]:
         """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind it."""
-        found: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
+        names: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
         starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
         for function in (*starts, *behind):
             parameters = inspect.signature(function, eval_str=True).parameters.values()
-            found |= {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
-            others = [one for one in parameters if one.kind is one.VAR_KEYWORD]
-            listed = [kind for one in others for kind in get_args(one.annotation)]  # **common: Unpack[Common]
-            found |= {name for kind in listed for name in kind.__annotations__}
+            names |= {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
+            others = [option for option in parameters if option.kind is option.VAR_KEYWORD]
+            listed = [kind for option in others for kind in get_args(option.annotation)]  # **common: Unpack[Common]
+            names |= {name for kind in listed for name in kind.__annotations__}
             if not others or listed:
                 break
-        return found
+        return names
 
 
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
@@ -157,18 +157,18 @@ def find_policy(name: str) -> RegisteredPolicy:
     """
     name, comma, options = str(name).partition(",")
     if comma:
-        return find_policy(name.strip()).with_options(_told_options(options))
+        return find_policy(name.strip()).with_options(_parse_options(options))
     if name not in POLICIES and str(name).lower() not in POLICIES:
         for entry in POLICIES:
             if entry.kind.__name__ == name:
                 return entry
-        for entry in sorted(POLICIES, key=lambda one: -len(one.name)):
+        for entry in sorted(POLICIES, key=lambda entry: -len(entry.name)):
             if entry.wraps is not None and str(name).lower().startswith(f"{entry.name}-"):
                 return entry.around(find_policy(name[len(entry.name) + 1 :]))
     return POLICIES.find(name)
 
 
-def _told_options(text: str) -> dict[str, Any]:
+def _parse_options(text: str) -> dict[str, Any]:
     """Options from "floor=0.1,kind=uniform": numbers, true and false where they are such, else words."""
     options: dict[str, Any] = {}
     for part in text.split(","):

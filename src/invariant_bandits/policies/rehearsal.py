@@ -42,7 +42,7 @@ class OfferedSets:
 
     @classmethod
     def of(cls, offered: Any, dim: int | None = None) -> OfferedSets:
-        """At most 256 sets, evenly spread over those given.
+        """At most 256 sets, evenly spread.
 
         Parameters
         ----------
@@ -54,9 +54,9 @@ class OfferedSets:
         if isinstance(offered, OfferedSets):
             return offered
         sets = _as_sets(offered, dim)
-        kept = [sets[i] for i in _spread(len(sets))]
-        starts = np.concatenate([[0], np.cumsum([len(one) for one in kept])]).astype(np.int64)
-        return cls(np.ascontiguousarray(np.concatenate(kept)), starts)
+        chosen = [sets[i] for i in _spread(len(sets))]
+        starts = np.concatenate([[0], np.cumsum([len(actions) for actions in chosen])]).astype(np.int64)
+        return cls(np.ascontiguousarray(np.concatenate(chosen)), starts)
 
     @classmethod
     def from_past(cls, past: Past) -> OfferedSets | None:
@@ -86,16 +86,16 @@ class OfferedSets:
 
 def _as_sets(offered: Any, dim: int | None) -> list[Array]:
     p = "p" if dim is None else dim
-    given = getattr(offered, "ndim", None)
-    if given == 2:
+    axes = getattr(offered, "ndim", None)
+    if axes == 2:
         return [finite_array("offered", offered, ("K", p))]
-    if given == 3:
+    if axes == 3:
         return list(finite_array("offered", offered, ("n", "K", p)))
     try:
-        sets = [finite_array(f"offered[{i}]", one, ("K", p)) for i, one in enumerate(offered)]
+        sets = [finite_array(f"offered[{i}]", actions, ("K", p)) for i, actions in enumerate(offered)]
     except TypeError:
         raise InputError("offered must be an array (K, p) or (n, K, p), or a sequence of arrays (K, p)") from None
-    if not sets or any(len(one) == 0 for one in sets):
+    if not sets or any(len(actions) == 0 for actions in sets):
         raise InputError("offered must have at least one set, and every set at least one action")
     return sets
 
@@ -137,7 +137,7 @@ class Rehearsal:
     rounds : int
         Length of a rehearsed world.
     sets : int
-        How many offered sets it was given.
+        How many offered sets it used.
     """
 
     trials: tuple[Trial, ...]
@@ -157,24 +157,25 @@ class Rehearsal:
 
     def __str__(self) -> str:
         lines = [f"Rehearsed {self.rounds:,} rounds on {self.sets} offered set{'s' if self.sets > 1 else ''}:"]
-        for i, one in enumerate(self.trials):
+        for i, trial in enumerate(self.trials):
             mark = "  <- plays" if i == self.chosen else ""
             lines.append(
-                f"  exploration {one.exploration:<5g} tests {one.tests:<8} regret {one.regret:7.1f} ± {one.error:.1f}"
-                f" ({one.worlds} worlds){mark}"
+                f"  exploration {trial.exploration:<5g} tests {trial.tests:<8}"
+                f" regret {trial.regret:7.1f} ± {trial.error:.1f}"
+                f" ({trial.worlds} worlds){mark}"
             )
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "trials": [list(one) for one in self.trials]}
+        return {**asdict(self), "trials": [list(trial) for trial in self.trials]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Rehearsal:
         """What `to_dict` made."""
         trials = tuple(Trial(float(e), str(t), float(r), float(s), int(n)) for e, t, r, s, n in values["trials"])
         chosen, rounds, sets = (whole_number(name, values[name], 0) for name in ("chosen", "rounds", "sets"))
-        if chosen >= len(trials) or not np.isfinite([(one.regret, one.error) for one in trials]).all():
+        if chosen >= len(trials) or not np.isfinite([(trial.regret, trial.error) for trial in trials]).all():
             raise InputError("a rehearsal must be of finite regrets, and choose one of its trials")
         return cls(trials, chosen, rounds, sets)
 
@@ -205,7 +206,8 @@ def rehearse(policy: Any, members: Sequence[Member], offered: OfferedSets, horiz
         How many there will be.
     """
     rounds = min(horizon, LONGEST)
-    candidates = [(one, "patient") for one in EXPLORATIONS] + [(one, "eager") for one in EAGER_EXPLORATIONS]
+    candidates = [(factor, "patient") for factor in EXPLORATIONS]
+    candidates += [(factor, "eager") for factor in EAGER_EXPLORATIONS]
     own = candidates.index((policy.exploration, "patient"))
     d = policy.dim + policy.intercept
     affordable = WORK / (len(members) * (3.0 * d * d + 30.0 * d + 300.0) * rounds)
@@ -227,13 +229,14 @@ def rehearse(policy: Any, members: Sequence[Member], offered: OfferedSets, horiz
     better = np.array(regrets[own]) - np.array(regrets[best])
     if better.mean() <= better.std() / np.sqrt(max(len(better) - 1, 1)):
         best = own
-    return Rehearsal(tuple(_trial(*one) for one in zip(candidates, regrets, strict=True)), best, rounds, len(offered))
+    trials = tuple(_trial(*played) for played in zip(candidates, regrets, strict=True))
+    return Rehearsal(trials, best, rounds, len(offered))
 
 
 def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
-    found = np.array(regrets)
-    error = float(found.std() / np.sqrt(max(len(found) - 1, 1)))
-    return Trial(candidate[0], candidate[1], float(found.mean()), error, len(found))
+    worlds = np.array(regrets)
+    error = float(worlds.std() / np.sqrt(max(len(worlds) - 1, 1)))
+    return Trial(candidate[0], candidate[1], float(worlds.mean()), error, len(worlds))
 
 
 class _Worlds:
@@ -241,7 +244,7 @@ class _Worlds:
 
     def __init__(self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int) -> None:
         self.prior, self.members, self.offered, self.rounds = prior, members, offered, rounds
-        self.cumulated = np.cumsum([one.weight for one in members])
+        self.cumulated = np.cumsum([member.weight for member in members])
 
     def __call__(self, number: int) -> World:
         rng = np.random.default_rng((number, 0))
