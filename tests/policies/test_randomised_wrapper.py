@@ -197,10 +197,10 @@ def test_a_cell_knows_the_code_of_the_wrapped_policy():
     from invariant_bandits.experiments.grid import grid_of
 
     grid = grid_of(
-        {"policies": {"randomised": {"policy": "linucb", "floor": 0.1}, "randomised-lints": {"exploration": 0.3}}}
+        {"policies": {"randomised": {"policy": "linucb", "floor": 0.1}, "randomised-epsilon-greedy": {"epsilon": 0.3}}}
     )
     modules = grid.cells[0].modules()
-    for module in ("randomised", "linear", "memory"):
+    for module in ("randomised", "linear", "baselines"):
         assert f"invariant_bandits.policies.{module}" in modules
 
 
