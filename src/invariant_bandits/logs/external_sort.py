@@ -357,7 +357,7 @@ class StoredRows:
         """The rows of a slice without a step, as an array."""
         start, stop, step = part.indices(self.rows)
         if step != 1:
-            raise InputError(f"stored rows are read in stretches, got a slice with step {step}")
+            raise InputError(f"stored rows are read in segments, got a slice with step {step}")
         numbers_before = (self.first + start) * int(np.prod(self.tail))
         raw = self.file.read(numbers_before, (max(stop - start, 0), *self.tail))
         return raw if self.change is None else np.ascontiguousarray(self.change(raw))
@@ -413,7 +413,7 @@ class RowCollector:
         return bool(self._held) or self._stored is not None
 
     def taken(self, starts: Array, sizes: Array) -> Array | StoredRows:
-        """Stretches of what was added, one after the other: `sizes` (n,) rows from each of `starts` (n,)."""
+        """Segments of what was added, one after the other: `sizes` (n,) rows from each of `starts` (n,)."""
         apart = np.flatnonzero(starts[1:] != starts[:-1] + sizes[:-1]) + 1
         runs = np.concatenate([[0], apart])
         lengths, rows = np.add.reduceat(sizes, runs), self.rows()

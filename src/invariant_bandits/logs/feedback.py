@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.external_sort import StoredRows, collected
-from invariant_bandits.moments.batches import place_times
+from invariant_bandits.moments.batches import even_places, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -103,8 +103,8 @@ def is_small(rows: Array | StoredRows) -> bool:
     return not isinstance(rows, StoredRows) and rows.size <= external_sort.IN_MEMORY
 
 
-def stretches(feedback: Feedback) -> Iterator[tuple[int, int]]:
-    """First round, and the one after the last, of stretches that can be held in memory several times over."""
+def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
+    """Yield (first round, the one after the last) of segments that fit into memory several times over."""
     most, start = max(1, external_sort.AT_ONCE // feedback.dim), 0
     while start < feedback.rounds:
         stop = int(np.searchsorted(feedback.starts, feedback.starts[start] + most, side="right")) - 1
@@ -113,7 +113,7 @@ def stretches(feedback: Feedback) -> Iterator[tuple[int, int]]:
 
 
 def cut(values: Any, part: slice) -> Any:
-    """A stretch of an array or, nothing being read, of stored rows; None of None."""
+    """Return a segment of an array or, without reading, of stored rows; None of None."""
     if isinstance(values, StoredRows):
         return values.between(part.start, part.stop)
     return None if values is None else values[part]
@@ -343,11 +343,11 @@ class Feedback:
         return replace(self, offered=changed(self.offered, change))
 
     def parts(self) -> Iterator[Feedback]:
-        """These rounds in order, in stretches of at most 16 MB of features as arrays; one if 128 MB hold them all.
+        """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them all.
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        return map(loaded, [self] if is_small(self.offered) else (self.between(*at) for at in stretches(self)))
+        return map(loaded, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self)))
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """`function` of every part, one number per offered action: all of them (rows,), StoredRows if they are many."""
@@ -398,11 +398,11 @@ class Feedback:
         Parameters
         ----------
         windows : int, optional
-            Into how many equal stretches the rounds are cut; 8 if nothing is said.
+            Into how many windows of equal length the rounds are cut; 8 if not given.
         edges : array, shape (m + 1,), optional
             Times that bound the windows; instead of `windows`.
         offered : bool
-            Whether the moments of all offered actions are kept, too.
+            Whether the moments of all offered actions are kept as well.
 
         >>> import numpy as np
         >>> feedback = Feedback.from_arrays(np.random.default_rng(0).normal(size=(20, 3, 2)), [1] * 20, [0.0] * 20)
@@ -411,7 +411,7 @@ class Feedback:
         """
         if edges is None:
             m = whole_number("windows", 8 if windows is None else windows, 1)
-            place = self._equal_stretches(m)
+            place = even_places(self.rounds, m)
             moments = WindowedMoments.empty(self.dim, m, offered=offered)
         elif windows is not None:
             raise InputError("give either windows or edges, not both")
@@ -425,13 +425,6 @@ class Feedback:
             own = place[start : start + part.rounds]
             moments.update(part.offered[part.logged_rows], part.rewards, window=own, **others)
         return moments
-
-    def _equal_stretches(self, m: int) -> Whole:
-        """The window of every round (n,), if m windows are equal stretches of rounds."""
-        if m > self.rounds:
-            raise InputError(f"windows must be at most the number of rounds, {self.rounds}, got {m}")
-        bounds = np.linspace(0, self.rounds, m + 1).round().astype(int)
-        return np.repeat(np.arange(m), np.diff(bounds))
 
     def __repr__(self) -> str:
         least, most = int(self.counts.min()), int(self.counts.max())

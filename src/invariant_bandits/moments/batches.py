@@ -127,7 +127,7 @@ def checked_batch(
     return Batch(features, rewards, None if offered is None else offered_rows(offered, offered_counts, n, dim))
 
 
-def stretches(place: Array) -> Iterator[tuple[int, slice]]:
+def segments(place: Array) -> Iterator[tuple[int, slice]]:
     """Runs of rows (n,) that lie in one window, as (window, rows), none longer than ROWS_AT_ONCE."""
     starts = np.concatenate([[0], np.flatnonzero(place[:-1] != place[1:]) + 1, [len(place)]])
     for start, stop in pairwise(starts.tolist()):
@@ -154,7 +154,7 @@ def explain_unusable(**arrays: Any) -> None:
 # -- many batches --
 
 
-def gathered(cls: type[WindowedMoments], batches: Iterable[Any], windows: int | None, edges: Any) -> WindowedMoments:
+def gather(cls: type[WindowedMoments], batches: Iterable[Any], windows: int | None, edges: Any) -> WindowedMoments:
     """Moments of all batches, in a number of `windows` or between `edges`: see `WindowedMoments.from_batches`."""
     mappings = (_as_mapping(batch) for batch in batches)
     if edges is None:
@@ -285,7 +285,7 @@ def same_edges(a: np.ndarray[Any, Any] | None, b: np.ndarray[Any, Any] | None) -
 
 
 def even_places(n: int, windows: int) -> Array:
-    """Window index of each of n rounds in time order (n,): as many equal stretches."""
+    """Window index of each of n rounds in time order (n,): in as many windows of equal length."""
     if windows > n:
         raise InputError(f"windows must be at most the number of rounds, {n}, got {windows}")
     bounds = np.linspace(0, n, windows + 1).round().astype(int)

@@ -15,7 +15,6 @@ import numpy as np
 
 from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, finite_array, shaped_array, whole_number
-from invariant_bandits.moments import batches as streams
 from invariant_bandits.moments.batches import (
     are_usable,
     checked_batch,
@@ -23,18 +22,55 @@ from invariant_bandits.moments.batches import (
     even_places,
     even_starts,
     explain_unusable,
+    gather,
     place_rounds,
     same_edges,
-    stretches,
+    segments,
 )
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.storage import StateSchema
 
+KIND = "windowed-moments"
 
-class NamedMoments:
-    """What `chosen`, the sums over [features of the chosen action, reward], says of m windows and p features."""
+
+def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
+    """All sums by name: chosen.count, chosen.mean, … and offered.count, … where there are offered actions."""
+    arrays = {f"chosen.{name}": array for name, array in moments.chosen.arrays().items()}
+    if moments.offered is not None:
+        arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
+    return arrays
+
+
+@dataclass(eq=False)
+class WindowedMoments:
+    """Additive sufficient statistics of logged rounds, one set per window of time.
+
+    Usually made by `from_arrays`, `from_batches` or `read_moments`.
+
+    Parameters
+    ----------
+    chosen : PowerSums of p + 1 variables in m windows
+        Of [features of the chosen action, reward], the reward last.
+    offered : PowerSums of p variables in m windows, optional
+        Of the features of all offered actions, where the log has them.
+    edges : array of numbers or datetimes, shape (m + 1,), optional
+        The times that bound the windows, where they were given.
+
+    >>> import numpy as np, invariant_bandits as ib
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(400, 3))
+    >>> rewards = features.sum(axis=1)
+    >>> morning = ib.WindowedMoments.from_arrays(features[:200], rewards[:200], windows=2)
+    >>> evening = ib.WindowedMoments.from_arrays(features[200:], rewards[200:], windows=2)
+    >>> morning.followed_by(evening) == ib.WindowedMoments.from_arrays(features, rewards, windows=4)
+    True
+    """
 
     chosen: PowerSums
+    offered: PowerSums | None = None
+    edges: np.ndarray[Any, Any] | None = None
+
+    # -- reading --
 
     @property
     def dim(self) -> int:
@@ -86,47 +122,6 @@ class NamedMoments:
         mean = self.feature_mean
         return np.asarray(self.gram.sum(axis=0) + (mean * self.counts[:, None]).T @ mean)
 
-
-KIND = "windowed-moments"
-
-
-def named_arrays(moments: WindowedMoments) -> dict[str, Array]:
-    """All sums by name: chosen.count, chosen.mean, … and offered.count, … where there are offered actions."""
-    arrays = {f"chosen.{name}": array for name, array in moments.chosen.arrays().items()}
-    if moments.offered is not None:
-        arrays |= {f"offered.{name}": array for name, array in moments.offered.arrays().items()}
-    return arrays
-
-
-@dataclass(eq=False)
-class WindowedMoments(NamedMoments):
-    """Additive sufficient statistics of logged rounds, one set per window of time.
-
-    Usually made by `from_arrays`, `from_batches` or `read_moments`. `NamedMoments` says what can be read of them.
-
-    Parameters
-    ----------
-    chosen : PowerSums of p + 1 variables in m windows
-        Of [features of the chosen action, reward], the reward last.
-    offered : PowerSums of p variables in m windows, optional
-        Of the features of all offered actions, where the log has them.
-    edges : array of numbers or datetimes, shape (m + 1,), optional
-        The times that bound the windows, where they were given.
-
-    >>> import numpy as np, invariant_bandits as ib
-    >>> rng = np.random.default_rng(0)
-    >>> features = rng.normal(size=(400, 3))
-    >>> rewards = features.sum(axis=1)
-    >>> morning = ib.WindowedMoments.from_arrays(features[:200], rewards[:200], windows=2)
-    >>> evening = ib.WindowedMoments.from_arrays(features[200:], rewards[200:], windows=2)
-    >>> morning.followed_by(evening) == ib.WindowedMoments.from_arrays(features, rewards, windows=4)
-    True
-    """
-
-    chosen: PowerSums
-    offered: PowerSums | None = None
-    edges: np.ndarray[Any, Any] | None = None
-
     # -- making --
 
     @classmethod
@@ -169,7 +164,7 @@ class WindowedMoments(NamedMoments):
         rewards : array, shape (n,)
             Their rewards.
         windows : int, 8 unless given
-            Number of equal stretches of rows in time order; or else give times and edges.
+            Number of equal runs of rows in time order; or else give times and edges.
         offered : array, shape (n, K, p), optional
             Features of all offered actions.
         times : array of numbers or datetimes, shape (n,)
@@ -208,7 +203,7 @@ class WindowedMoments(NamedMoments):
             `offered_counts` where rounds differ in size and, if `edges` is given, with `times`: see `update`.
         windows : int, 8 unless given
             Batches must then come in time order; their total need not be known. Rounds are gathered in at most
-            32 × windows equal cells, which are then grouped into `windows` stretches of nearly equal length.
+            32 × windows equal cells, which are then grouped into `windows` windows of nearly equal length.
         edges : array of numbers or datetimes, shape (m + 1,)
             Strictly increasing times that bound the windows; batches may then come in any order.
 
@@ -218,7 +213,7 @@ class WindowedMoments(NamedMoments):
         >>> ib.WindowedMoments.from_batches(batches, windows=4)
         WindowedMoments(dim=3, windows=4, rounds=1000, of chosen actions)
         """
-        return streams.gathered(cls, batches, windows, edges)
+        return gather(cls, batches, windows, edges)
 
     # -- adding --
 
@@ -256,7 +251,7 @@ class WindowedMoments(NamedMoments):
         if (place[:-1] > place[1:]).any():
             order = np.argsort(place, kind="stable")
             batch, place = batch.taken(order), place[order]
-        parts = [(index, *batch.sums(rounds)) for index, rounds in stretches(place)]
+        parts = [(index, *batch.sums(rounds)) for index, rounds in segments(place)]
         if not all(are_usable(sums) for _, *both in parts for sums in both if sums is not None):
             explain_unusable(features=features, rewards=rewards, offered=offered)
         for index, chosen, several in parts:
