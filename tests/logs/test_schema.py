@@ -39,7 +39,7 @@ def test_a_log_of_somebody_else_is_understood():
     shown = schema.describe()
     assert "categories  carrier    string, 2 different in the first 200 rows" in shown
     assert "ignored     user_id    its name says that it only identifies" in shown
-    assert "ignored     tail       string is no number and has many values" in shown
+    assert "ignored     tail       string is not a number and has many values" in shown
 
 
 def test_what_is_told_counts_more_than_names():

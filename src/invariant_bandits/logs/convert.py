@@ -16,11 +16,11 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.casting import TypedRows
 from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
 from invariant_bandits.logs.external_sort import run_starts, whole_rounds
-from invariant_bandits.logs.formats.registry import LogFormat, format_to_write, open_source
+from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.sources import COMPRESSIONS, Source, Task, is_remote, skipped_by_reason
+from invariant_bandits.logs.sources import Source, Task, is_remote, skipped_by_reason
 from invariant_bandits.storage import FileError, atomic_write
 
 UNUSABLE = "round without one chosen action, its reward and its propensity"

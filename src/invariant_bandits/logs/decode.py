@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,14 @@ def is_list(kind: Any) -> bool:
 def is_vector(kind: Any) -> bool:
     """Whether an Arrow type is a list of numbers."""
     return is_list(kind) and is_number(kind.value_type)
+
+
+def columns_of_kind(types: Mapping[str, Any]) -> tuple[set[str], set[str], set[str]]:
+    """Return the names of the columns of numbers, of texts, and of vectors, from their Arrow types."""
+    numbers, texts, vectors = (
+        {name for name, kind in types.items() if is_kind(kind)} for is_kind in (is_number, is_text, is_vector)
+    )
+    return numbers, texts, vectors
 
 
 def without_views(kind: Any) -> Any:

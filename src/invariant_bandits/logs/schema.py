@@ -14,7 +14,7 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import are_flags, is_list, is_number, is_text, is_time, is_vector
+from invariant_bandits.logs.decode import are_flags, columns_of_kind, is_list, is_number, is_text, is_time, is_vector
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.storage import FileError, read_toml
 
@@ -314,8 +314,7 @@ def are_lists_of_labels(column: Any, kind: Any) -> bool:
 
 def are_probabilities(column: Any) -> bool:
     """Whether the usable values lie above 0 and at most at 1, up to one in ten."""
-    problems = RowProblems(len(column))
-    values = decode.numbers(_flat(column), "", problems)[problems.usable]
+    values = _usable_numbers(column)
     return bool(len(values)) and bool(((values > 0.0) & (values <= 1.0)).mean() >= 0.9)
 
 
@@ -342,10 +341,14 @@ def _equal_to_next(column: Any) -> Any:
 
 def _are_whole(column: Any) -> bool:
     """Whether the usable values of a column of numbers are whole."""
+    values = _usable_numbers(column)
+    return bool((values == np.floor(values)).all())
+
+
+def _usable_numbers(column: Any) -> Any:
     flat = _flat(column)
     problems = RowProblems(len(flat))
-    values = decode.numbers(flat, "", problems)[problems.usable]
-    return bool((values == np.floor(values)).all())
+    return decode.numbers(flat, "", problems)[problems.usable]
 
 
 def _flat(column: Any) -> Any:
@@ -399,6 +402,7 @@ class _Guess:
     def __init__(self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any]) -> None:
         self.sample, self.overrides = sample, dict(overrides)
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
+        self.numbers, self.texts, self.vectors = columns_of_kind(self.types)
         self.fields: dict[str, Any] = dict(overrides)
         self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
         self.taken = {value for value in overrides.values() if isinstance(value, str)} | set(
@@ -451,18 +455,18 @@ class _Guess:
         if role == "offered":
             return is_list(kind) and is_vector(kind.value_type)
         if role == "rewards":
-            return is_vector(kind)
+            return column in self.vectors
         if role == "propensity":
-            return is_number(kind) and are_probabilities(self.sample.column(column))
+            return column in self.numbers and are_probabilities(self.sample.column(column))
         if role == "reward":
-            return is_number(kind)
+            return column in self.numbers
         if role == "arm":
             return are_labels(self.sample.column(column), kind)
         if role == "arms_offered":
             return are_lists_of_labels(self.sample.column(column), kind)
         if role == "chosen":
             return are_flags(self.sample.column(column))
-        return is_number(kind) or is_text(kind) or (role == "time" and is_time(kind))
+        return column in self.numbers | self.texts or (role == "time" and is_time(kind))
 
     def require_reward(self) -> None:
         """A log without rewards teaches nothing."""
@@ -522,7 +526,7 @@ class _Guess:
         if "features" in self.fields:
             return
         free = [name for name in self.types if name not in self.taken]
-        lists = [name for name in free if is_vector(self.types[name])]
+        lists = [name for name in free if name in self.vectors]
         if self.fields.get("offered") is not None:
             self.fields["features"] = ()
         elif len(lists) == 1:
@@ -534,13 +538,17 @@ class _Guess:
     def _is_feature(self, name: str) -> bool:
         """Whether a column without a role is a feature; says why or why not."""
         kind = self.types[name]
-        why, why_not = str(kind), _why_no_feature(name, kind)
-        if why_not is None and is_number(kind) and self._counts_rows(name):
+        why, why_not = str(kind), None
+        if identifies(name):
+            why_not = "its name says that it only identifies"
+        elif name not in self.numbers | self.texts:
+            why_not = f"{kind} is not a number"
+        elif name in self.numbers and self._counts_rows(name):
             why_not = "it only counts the rows"
-        if why_not is None and is_text(kind):
+        elif name in self.texts:
             why = f"{kind}, {self._distinct(name)}"
             many = len(self.sample.column(name).unique()) > MANY_CATEGORIES
-            why_not = f"{kind} is no number and has many values" if many else None
+            why_not = f"{kind} is not a number and has many values" if many else None
         if why_not is not None and name.lower() in NAMES["arm"].split() and self.fields.get("arm") is None:
             why_not = f"could be the arm, but {self._distinct(name)}; --arm {name} says that it is"
         self.reasons[f"!{name}" if why_not else name] = why_not or why
@@ -554,13 +562,6 @@ class _Guess:
         """Whether this is a first column without a name of its own, such as pandas writes its index."""
         first = next(iter(self.types))
         return name == first and name.lower() in UNNAMED and count_up(self.sample.column(name))
-
-
-def _why_no_feature(name: str, kind: Any) -> str | None:
-    """Why the name or the type of a column says that it is no feature; None if they do not."""
-    if identifies(name):
-        return "its name says that it only identifies"
-    return None if is_number(kind) or is_text(kind) else f"{kind} is no number"
 
 
 def identifies(name: str) -> bool:

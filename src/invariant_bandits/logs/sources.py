@@ -261,8 +261,6 @@ def _as_text(column: Any) -> Any:
 
 
 ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
-"""Suffixes of compressed files; what a file really is, its first bytes say."""
 PATIENCE = 10
 """Seconds after which a file system of pyarrow's that does not answer is given up, where it can be set."""
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
@@ -271,16 +269,6 @@ MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04
 def is_remote(path: str) -> bool:
     """Whether a path is an address, not a file of this machine."""
     return ADDRESS.match(path) is not None
-
-
-def without_compression(path: str) -> str:
-    """The path without the suffix of a compressed file.
-
-    >>> without_compression("log.csv.gz"), without_compression("log.csv")
-    ('log.csv', 'log.csv')
-    """
-    suffix = next((ending for ending in COMPRESSIONS if path.endswith(ending)), "")
-    return path.removesuffix(suffix)
 
 
 def open_file(path: str) -> Any:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.logs.decode import is_list, is_time
-from invariant_bandits.logs.formats.registry import log_format
+from invariant_bandits.logs.formats.registry import log_format, without_compression
 from invariant_bandits.logs.schema import listed
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
@@ -24,7 +24,6 @@ from invariant_bandits.logs.sources import (
     require_usable_names,
     shared_schema,
     text_blocks,
-    without_compression,
 )
 from invariant_bandits.storage import FileError
 

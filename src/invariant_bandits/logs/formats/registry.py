@@ -14,18 +14,13 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.sources import (
-    COMPRESSIONS,
-    PartitionedSource,
-    Source,
-    find_files,
-    keys_of,
-    without_compression,
-)
+from invariant_bandits.logs.sources import PartitionedSource, Source, find_files, keys_of
 from invariant_bandits.optional import require
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+"""Suffixes of compressed files; what a file really is, its first bytes say."""
 Opener: TypeAlias = Callable[[Any], Source]
 Kind = TypeVar("Kind", bound=Opener)
 
@@ -134,6 +129,16 @@ def log_format(
         return kind
 
     return registered
+
+
+def without_compression(path: str) -> str:
+    """The path without the suffix of a compressed file.
+
+    >>> without_compression("log.csv.gz"), without_compression("log.csv")
+    ('log.csv', 'log.csv')
+    """
+    suffix = next((ending for ending in COMPRESSIONS if path.endswith(ending)), "")
+    return path.removesuffix(suffix)
 
 
 def has_known_suffix(path: str) -> bool:
