@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decode_event
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.postgres import PostgresStore
+from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
 from postgres_server import PostgresServer
 from started_service import Started, start
@@ -117,7 +117,7 @@ def fsync_ms(folder: Path) -> float:
 
 
 def appending(address: str, body: bytes, batch: int, seconds: float, pipe: Any) -> None:
-    store, count = PostgresStore(address, learning=False), 0
+    store, count = open_store(address, learning=False), 0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         store.append([(os.urandom(12).hex(), body)] * batch, seen=0, keys=["none"])
@@ -131,7 +131,7 @@ def one_log(server: PostgresServer, body: bytes, batch: int, writers: int, secon
     import psycopg
 
     address = server.fresh()
-    PostgresStore(address).close()
+    open_store(address).close()
     with psycopg.connect(server.address, autocommit=True) as connection:
         (before,) = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone() or (0,)
         pipes = [multiprocessing.get_context("spawn").Pipe() for _ in range(writers)]
@@ -150,7 +150,7 @@ def one_log(server: PostgresServer, body: bytes, batch: int, writers: int, secon
 
 def following(address: str) -> dict[str, float]:
     """Events per second that a learner follows from the beginning, decisions and rewards as they are in the log."""
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     rows = list(store.rows())
     state, began = State(store), time.process_time()
     for row in rows:
@@ -163,7 +163,7 @@ def following(address: str) -> dict[str, float]:
 def taking_over(address: str) -> dict[str, float]:
     """Seconds from the turn to write until a learner is ready, its whole log checked."""
     began = time.perf_counter()
-    store = PostgresStore(address)
+    store = open_store(address)
     events = verify(store.path)
     checked = time.perf_counter() - began
     engine = Engine(store)
@@ -210,7 +210,7 @@ def main() -> None:
                     one.end()
             note("learner follows", following(address))
             note("learner takes over", taking_over(address))
-            store = PostgresStore(address, writing=False)
+            store = open_store(address, writing=False)
             body = next(row.event for row in store.rows() if isinstance(decode_event(row.event), Decided))
             store.close()
             for batch, writers in ((1, 1), (16, 2), (64, 2), (256, 2)):

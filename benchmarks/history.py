@@ -25,7 +25,7 @@ from invariant_bandits.service.events import (
     key_of,
 )
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.open_store import open_store
 
 LABELS = ["a", "b", "c"]
 SLOPES = (0.5, -0.5, 0.0)
@@ -34,15 +34,15 @@ BATCH = 30_000
 EXPORT = """
 import resource, sys
 from invariant_bandits.service.history.export import export
-from invariant_bandits.service.store.sqlite import SqliteStore
-print(export(SqliteStore(sys.argv[1], writing=False), sys.argv[2]))
+from invariant_bandits.service.store.open_store import open_store
+print(export(open_store(sys.argv[1], writing=False), sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 """
 LEARN = """
 import resource, sys
 from invariant_bandits.service.background.refit import learn_from_history
-from invariant_bandits.service.store.sqlite import SqliteStore
-found = learn_from_history(SqliteStore(sys.argv[1], writing=False), "default")
+from invariant_bandits.service.store.open_store import open_store
+found = learn_from_history(open_store(sys.argv[1], writing=False), "default")
 print(found.words, found.evaluation)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MB")
 """
@@ -66,7 +66,7 @@ def fill(path: Path, count: int) -> None:
     """A store with so many events, and a snapshot at their end as a service leaves one."""
     from invariant_bandits.service.replay import restore
 
-    store, learner = SqliteStore(path), OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
+    store, learner = open_store(path), OpenLearner(dict.fromkeys(LABELS, True)).to_bytes()
     import hashlib
 
     first = [

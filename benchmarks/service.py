@@ -120,10 +120,10 @@ def load(port: int, connections: int, seconds: float, kind: str, processes: int)
 
 def forgetful() -> Any:
     """A store that keeps nothing: what the same application would do without one."""
-    from invariant_bandits.service.store.base import START, Head, Row
+    from invariant_bandits.service.store.chain import START, Head, Row
 
     class Nothing:
-        seed, seq = 7, 0
+        seed, seq, shared = 7, 0, False
         contents: dict[str, bytes] = {}  # noqa: RUF012 - one of a kind
 
         def head(self) -> Head:

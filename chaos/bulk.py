@@ -14,15 +14,15 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.sql import SqlStore
+from invariant_bandits.service.store.sqlite import SqliteDatabase
 
 TOGETHER = 500
 
 
 def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None:
     """Make a store of at least so many events, the last 2,000 after its newest snapshot; closed, or left by a kill."""
-    store = SqliteStore(path)
-    store._connection.execute("PRAGMA synchronous = OFF")
+    store = SqlStore(SqliteDatabase(path, synchronous="OFF"))
     state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
 
     def commit(works: list[Command]) -> list:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from invariant_bandits.checks import InputError
 from invariant_bandits.cli.app import app
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.store.base import StoreError
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.open_store import open_store
 from served_models import running, serve
 
 
@@ -81,5 +81,5 @@ def test_a_store_of_another_layout_is_refused_and_left_alone(path: Path, version
     before = path.read_bytes()
     for writing in (True, False):
         with pytest.raises(StoreError, match=f"written by an? {release} release"):
-            SqliteStore(path, writing=writing)
+            open_store(path, writing=writing)
     assert path.read_bytes() == before

@@ -41,7 +41,6 @@ from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.sqlite import SqliteStore
 from served_models import fitted, play_together, running, serve
 
 STABLE = {"a": 0.8, "b": -0.8, "c": 0.0}
@@ -151,7 +150,7 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         assert served.learner.to_bytes() == left
         assert engine.state.hashes() != live
         live = engine.state.hashes()
-    store = SqliteStore(path)
+    store = open_store(path)
     assert replay_all(store).hashes() == live
     assert restore(store).hashes() == live
     store.close()

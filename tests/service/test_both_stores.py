@@ -10,7 +10,7 @@ import pytest
 
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.replay import compact, replay_all, restore
-from invariant_bandits.service.store.base import SEALED, START, StoreError, UnavailableError, checked
+from invariant_bandits.service.store.chain import SEALED, START, StoreError, UnavailableError, check_chain
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
@@ -57,7 +57,7 @@ def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> 
     assert [row.batch for row in store.rows()] == [0, 0, 2]
     assert [row.event for row in store.of_key("a")] == [b"one", b"three"]
     assert store.of_key("none") == []
-    assert checked(store.rows(), START, 0) == store.head().digest == second[0].digest
+    assert check_chain(store.rows(), START, 0) == store.head().digest == second[0].digest
     assert list(store.rows(1, 2)) == [first[1]]
     assert store.content("ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73") == b"content"
     with pytest.raises(StoreError, match="missing"):
@@ -126,7 +126,7 @@ def test_a_missing_event_and_a_missing_seal_are_found(address: str, gone: int) -
 
 
 def used(address: str) -> None:
-    """Open a store with everything checked, and replay it."""
+    """Open a store with everything check_chain, and replay it."""
     store = open_store(address, check=verify)
     try:
         replay_all(store)

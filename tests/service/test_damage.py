@@ -15,9 +15,10 @@ from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replay import compact, replay_all, restore
 from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.store.base import StoreError, UnavailableError
+from invariant_bandits.service.store.chain import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.sqlite import SqliteStore, check_journal
+from invariant_bandits.service.store.sql import Connection
+from invariant_bandits.service.store.sqlite import check_journal
 from invariant_bandits.service.store.verify import verify
 from served_models import Clock, running, serve
 
@@ -131,7 +132,7 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     play(tmp_path / "d.db", 300, clock)
     clock.now += 1_000.0
     live = play(tmp_path / "d.db", 20, clock)
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     old = next(row.key for row in store.rows(2) if row.key)
     before = store.head()
     done = compact(store, clock.now - 500.0)
@@ -144,7 +145,7 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     with running(tmp_path / "d.db", clock) as engine:
         assert engine.call(RewardCommand(str(old), 1.0)) == "unknown"
     play(tmp_path / "d.db", 5, clock)
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == restore(store).hashes()
     store.close()
 
@@ -157,7 +158,7 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
         engine.call(commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
         engine.call(DecisionCommand(id="waits"))
         engine.call(DecisionCommand(id="later"))
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     compact(store, clock.now + 1e9)
     assert ([len(store.of_key(decision_key(id, "default"))) for id in ("gone", "waits", "later")]) == [
         0,
@@ -179,16 +180,16 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         serve(engine)
         for n in range(20):
             engine.call(DecisionCommand(id=str(n)))
-        real, full = engine.store._connect, True
+        real, full = engine.store.database.connect, True
 
-        def small() -> sqlite3.Connection:
-            connection: sqlite3.Connection = real()
+        def small() -> Connection:
+            connection: Connection = real()
             if full:
-                (pages,) = connection.execute("PRAGMA page_count").fetchone()
+                ((pages,),) = connection.execute("PRAGMA page_count")
                 connection.execute(f"PRAGMA max_page_count = {pages}")
             return connection
 
-        monkeypatch.setattr(engine.store, "_connect", small)
+        monkeypatch.setattr(engine.store.database, "connect", small)
         engine.call(lambda state, batch: engine.store.reopen())
         before, refused = engine.state.seq, 0
         for n in range(200):
@@ -211,7 +212,7 @@ def test_a_full_disk_is_answered_with_unavailable_and_recovers_without_a_request
         assert engine.available
         engine.call(DecisionCommand(id="after"))
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db", check=verify)
+    store = open_store(tmp_path / "d.db", check=verify)
     assert replay_all(store).hashes() == live
     store.close()
 
@@ -227,4 +228,4 @@ def test_a_store_that_is_taken_away_stops_the_engine_and_nothing_is_acknowledged
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written to"):
-        SqliteStore(tmp_path / "nowhere" / "d.db")
+        open_store(tmp_path / "nowhere" / "d.db")

@@ -23,7 +23,7 @@ from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.open_store import open_store
 from served_models import all_of, labelled_model, play_together, running, serve
 
 RARELY = 1e-6
@@ -119,6 +119,6 @@ def test_the_cost_of_chance_is_the_planted_gap(tmp_path: Path) -> None:
         assert after[0] - before[0] == 50
         assert (after[1] - before[1]) / 50 == pytest.approx(0.2, abs=0.01)
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == live
     store.close()

@@ -23,8 +23,8 @@ from invariant_bandits.service.replay import check, replay_all
 from invariant_bandits.service.serve import Decider, engine_for
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError
-from invariant_bandits.service.store.base import StoreError
-from invariant_bandits.service.store.postgres import PostgresStore
+from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.open_store import open_store
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import Clock, serve
@@ -46,14 +46,14 @@ def until(true: Callable[[], bool]) -> None:
 def fleet(address: str, deciders: int = 2, clock: Clock | None = None) -> Iterator[tuple[Engine, list[Decider]]]:
     """A learner with an empty model of three arms, and processes that decide."""
     more = {} if clock is None else {"clock": clock}
-    learner = Engine(PostgresStore(address), publish_every=0.1, **more)
+    learner = Engine(open_store(address), publish_every=0.1, **more)
     learner.start()
     started: list[Decider] = []
     try:
         serve(learner)
         until(lambda: learner.store.snapshot_seq() is not None)
         for _ in range(deciders):
-            started.append(Decider(PostgresStore(address, learning=False), **more))
+            started.append(Decider(open_store(address, learning=False), **more))
             started[-1].start()
         yield learner, started
     finally:
@@ -75,7 +75,7 @@ def play(engine: Engine, rounds: int, seed: int) -> list[float]:
 
 def events_of(address: str) -> list[object]:
     """The whole log."""
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     events = [decode_event(row.event) for row in store.rows()]
     store.close()
     return events
@@ -93,7 +93,7 @@ def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: Po
     decisions = [one for one in events_of(address) if isinstance(one, Decided)]
     assert len({one.at for one in decisions}) > 3
     assert len({one.draw for one in decisions}) == len(decisions) == 1_200
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     state = replay_all(store)
     assert state.hashes() == live
     with pytest.raises(StoreError, match="another one"):
@@ -157,7 +157,7 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
         assert one.call(RewardCommand("none", 1.0)) == "late"
         until(lambda: counts.late == 1)
         live = learner.state.hashes()
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     assert replay_all(store).hashes() == live
     store.close()
 
@@ -187,7 +187,7 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
     assert len(places) == len([one for one in events if isinstance(one, Decided)])
     for player in players:
         assert player.decided.items() <= places.items()
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     assert replay_all(store).hashes() == live
     store.close()
 
@@ -247,6 +247,6 @@ def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer,
     settled = [one.id for one in events_of(address) if isinstance(one, Closed)]
     assert len(set(settled)) == len(settled)
     assert set(acknowledged) <= set(settled)
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     replay_all(store)
     store.close()

@@ -23,7 +23,6 @@ from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.store.open_store import open_store
-from invariant_bandits.service.store.sqlite import SqliteStore
 from invariant_bandits.storage import FileError
 from served_models import Clock, labelled_model, running, serve
 
@@ -239,7 +238,7 @@ def test_a_snapshot_with_a_model_that_cannot_be_used_does_not_keep_the_service_d
         serve(engine)
         before = engine.state.hashes()
         content = engine.state.to_bytes()
-    store = SqliteStore(path)
+    store = open_store(path)
     assert b"limit" in content
     store.save_snapshot(store.head().seq, content.replace(b"limit", b"timil"))
     store.close()
@@ -307,6 +306,6 @@ def test_a_decision_that_cannot_be_settled_when_its_wait_ends_is_left_out(
         counts = engine.state.models["default"].counts
         assert (counts.learned, len(engine.state.aside), engine.failure) == (3, 1, None)
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db", writing=False)
+    store = open_store(tmp_path / "d.db", writing=False)
     assert restore(store).hashes() == live
     store.close()

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from invariant_bandits.cli.app import app
 from invariant_bandits.service.events import decision_key
-from invariant_bandits.service.store.base import StoreError
-from invariant_bandits.service.store.sqlite import FileLock, SqliteStore
+from invariant_bandits.service.store.chain import StoreError
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.sqlite import FileLock
 from served_models import running, serve
 from started_service import PATIENCE, Started, service
 
@@ -33,7 +34,7 @@ def decide(started: Started, first: int, last: int) -> list[str]:
 
 def missing(path: Path, ids: list[str]) -> list[str]:
     """Ids that a store does not know."""
-    store = SqliteStore(path, writing=False)
+    store = open_store(path, writing=False)
     try:
         return [id for id in ids if not store.of_key(decision_key(id, "default"))]
     finally:
@@ -121,17 +122,17 @@ def test_events_of_a_killed_service_are_not_lost_through_another_name(tmp_path: 
     os.link(tmp_path / "decisions.db", tmp_path / "link.db")
     for name in ("link.db", "decisions.db"):
         with pytest.raises(StoreError, match="names"):
-            SqliteStore(tmp_path / name)
+            open_store(tmp_path / name)
         with pytest.raises(StoreError, match="names"):
-            SqliteStore(tmp_path / name, writing=False)
+            open_store(tmp_path / name, writing=False)
     (tmp_path / "link.db").unlink()
-    SqliteStore(tmp_path / "decisions.db").close()
+    open_store(tmp_path / "decisions.db").close()
     assert missing(tmp_path / "decisions.db", ids) == []
 
 
 def test_a_journal_without_its_database_is_not_thrown_away(tmp_path: Path) -> None:
     path = tmp_path / "d.db"
-    store = SqliteStore(path)
+    store = open_store(path)
     store.append([("a", b"one")])
     path.rename(tmp_path / "moved.db")
     journal = (tmp_path / "d.db-wal").read_bytes()
@@ -139,7 +140,7 @@ def test_a_journal_without_its_database_is_not_thrown_away(tmp_path: Path) -> No
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(StoreError, match="missing or empty"):
-            SqliteStore(path)
+            open_store(path)
     assert (tmp_path / "d.db-wal").read_bytes() == journal
     path.unlink()
     (tmp_path / "moved.db").rename(path)
@@ -167,13 +168,13 @@ def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path:
     with running(path) as engine:
         serve(engine)
         with pytest.raises(StoreError, match="in use"):
-            SqliteStore(path)
+            open_store(path)
         assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
         script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM head').fetchone()"
         assert run(tmp_path, sys.executable, "-c", f"{script}; c.close()", str(path)).returncode == 0
         assert (tmp_path / "d.db-wal").stat().st_size
         serve(engine, name="other")
         events = engine.state.seq
-    store = SqliteStore(path, writing=False)
+    store = open_store(path, writing=False)
     assert len(list(store.rows())) == events
     store.close()

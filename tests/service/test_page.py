@@ -14,7 +14,7 @@ from invariant_bandits.cli.demonstration import Visitors
 from invariant_bandits.service.access import Access
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.operations import Service
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.open_store import open_store
 from served_models import serve
 
 MOST_VISITS = 1_500
@@ -127,7 +127,7 @@ def test_roll_back_works_and_asks_before(browser: Any, shown: Any) -> None:
 
 
 def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: Any, tmp_path: Path) -> None:
-    engine = Engine(SqliteStore(tmp_path / "d.db"))
+    engine = Engine(open_store(tmp_path / "d.db"))
     engine.start()
     serve(engine)
     access = Access({hashlib.sha256(TOKEN.encode()).hexdigest(): "read"})

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from invariant_bandits.service.protocols.personalizer.routes import ROWS
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.open_store import open_store
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 
 
@@ -175,7 +175,7 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
         loops.put(f"{V1}/featureImportances/f1", json={"name": "mine", **SPAN})
         slots = loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
         live = loops.get("/v1/model").json()["state_hash"]
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     for state in (restore(store), replay_all(store)):
         assert state.hashes() == {"default": live}
         assert set(state.models["default"].documents) == {"personalizer rules", "importance f1"}

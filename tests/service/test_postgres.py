@@ -10,8 +10,9 @@ import pytest
 from invariant_bandits.service import commands
 from invariant_bandits.service.events import decision_key, decode_event
 from invariant_bandits.service.replay import replay_all
-from invariant_bandits.service.store.base import StoreError, UnavailableError
-from invariant_bandits.service.store.postgres import PostgresStore, shown
+from invariant_bandits.service.store.chain import StoreError, UnavailableError
+from invariant_bandits.service.store.open_store import open_store
+from invariant_bandits.service.store.postgres import without_password
 from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import running, serve
@@ -41,7 +42,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
         assert sum(len(player.rewarded) for player in players) >= before + 40
         live = engine.state.hashes()
         learned = engine.state.models["default"].counts.learned
-    store = PostgresStore(address, writing=False)
+    store = open_store(address, writing=False)
     assert replay_all(store).hashes() == live
     closed = 0
     for player in players:
@@ -58,10 +59,10 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: P
 
 def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresServer) -> None:
     address = postgres.fresh()
-    old = PostgresStore(address)
+    old = open_store(address)
     old.append([("a", b"old")])
     cut(postgres)
-    new = PostgresStore(address)
+    new = open_store(address)
     with pytest.raises(UnavailableError):
         old.append([("b", b"lost")])
     with pytest.raises(StoreError, match="taken over"):
@@ -77,7 +78,7 @@ def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresSer
 
 
 def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres: PostgresServer) -> None:
-    store = PostgresStore(postgres.fresh())
+    store = open_store(postgres.fresh())
     store.append([("a", b"one")])
     assert len(list(store.rows())) == 1
     cut(postgres)
@@ -87,7 +88,7 @@ def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres:
     store.append([("b", b"two")])
     assert [row.event for row in store.rows()] == [b"one", b"two"]
     with pytest.raises(StoreError, match="in use"):
-        PostgresStore(store.path)
+        open_store(store.path)
     store.close()
 
 
@@ -96,26 +97,26 @@ def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: Postgre
     with psycopg.connect(foreign, autocommit=True) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
     with pytest.raises(StoreError, match="something else"):
-        PostgresStore(foreign)
+        open_store(foreign)
     with pytest.raises(StoreError, match="no store of decisions yet"):
-        PostgresStore(newer, writing=False)
-    PostgresStore(newer).close()
+        open_store(newer, writing=False)
+    open_store(newer).close()
     with psycopg.connect(newer, autocommit=True) as connection:
         connection.execute("INSERT INTO invariant_bandits_steps VALUES (99, now())")
     with pytest.raises(StoreError, match="newer release"):
-        PostgresStore(newer)
-    PostgresStore(earlier).close()
+        open_store(newer)
+    open_store(earlier).close()
     with psycopg.connect(earlier, autocommit=True) as connection:
         connection.execute("UPDATE invariant_bandits_steps SET step = 1")
     with pytest.raises(StoreError, match="earlier release"):
-        PostgresStore(earlier)
+        open_store(earlier)
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     address = "postgresql://shop:secret@127.0.0.1:1/decisions"
     with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/decisions") as refused:
-        PostgresStore(address)
+        open_store(address)
     assert "secret" not in str(refused.value)
-    assert "secret" not in shown(address)
+    assert "secret" not in without_password(address)
     with pytest.raises(StoreError, match="cannot be read"):
-        shown("postgresql://[broken")
+        without_password("postgresql://[broken")

@@ -12,7 +12,7 @@ from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.replay import replay_all
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import State
-from invariant_bandits.service.store.sqlite import SqliteStore
+from invariant_bandits.service.store.open_store import open_store
 from served_models import Clock, running, serve
 
 
@@ -68,7 +68,7 @@ def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
         assert settled(engine, "first", "second") == ["no reward", "reward"]
         assert len(engine.state.models["default"].waiting) == 0
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == live
     store.close()
 
@@ -129,6 +129,6 @@ def test_what_cannot_be_learned_is_counted_and_does_not_stop_a_restart(
         engine.call(RewardCommand("x", 1.0))
         assert engine.state.models["default"].counts.refused == 1
         live = engine.state.hashes()
-    store = SqliteStore(tmp_path / "d.db")
+    store = open_store(tmp_path / "d.db")
     assert replay_all(store).hashes() == live
     store.close()

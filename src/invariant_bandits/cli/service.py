@@ -33,15 +33,15 @@ def serve(
 ) -> None:
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.access import read_tokens
-    from invariant_bandits.service.store.open_store import begin
     from invariant_bandits.service.store.postgres import is_address
+    from invariant_bandits.service.store.verify import open_while_verifying
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
     tokens = {} if token_file is None else read_tokens(token_file)
     model_files, log_files = _model_files(models or []), _by_model(logs or [], "--logs", "logs")
     schedule = _plan(learn_at, learn_every, activate)
     # the store is checked while the rest is imported
-    begun = begin(store) if role == "alone" and not is_address(store) else None
+    begun = open_while_verifying(store) if role == "alone" and not is_address(store) else None
     from invariant_bandits.service.background.schedule import RefitSchedule
     from invariant_bandits.service.responses import Limits
     from invariant_bandits.service.serve import ServiceSettings, serve

@@ -33,7 +33,7 @@ from invariant_bandits.service.events import (
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, NotFoundError, Record, ServedModel, State
-from invariant_bandits.service.store.base import StoreError
+from invariant_bandits.service.store.chain import StoreError
 
 LARGEST_REWARD = 1e9
 MOST_WAITING = 1_000_000

@@ -23,7 +23,7 @@ from invariant_bandits.service.clock import Time
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
 from invariant_bandits.service.state import State, UnappliableError
-from invariant_bandits.service.store.base import OvertakenError, Row, StoreError, UnavailableError
+from invariant_bandits.service.store.chain import OvertakenError, Row, StoreError, UnavailableError
 
 MOST_QUEUED = 10_000
 SNAPSHOT_EVERY = 4_000
@@ -170,7 +170,7 @@ class Engine:
     @property
     def _is_shared(self) -> bool:
         """Whether other processes may append to the store, too."""
-        return bool(getattr(self.store, "shared", False))
+        return bool(self.store.shared)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """Make the state that of after events which others have added."""

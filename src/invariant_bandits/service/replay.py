@@ -19,7 +19,7 @@ from invariant_bandits.service.events import (
     key_of,
 )
 from invariant_bandits.service.state import State, UnappliableError, set_aside_events
-from invariant_bandits.service.store.base import Row, StoreError
+from invariant_bandits.service.store.chain import Row, StoreError
 from invariant_bandits.storage import FileError
 
 log = logging.getLogger("invariant_bandits.service")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.state import ConflictError, NotFoundError
-from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import UnavailableError
 
 
 @dataclass(frozen=True)

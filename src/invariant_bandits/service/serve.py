@@ -30,10 +30,10 @@ from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.operations import Service
 from invariant_bandits.service.responses import Limits
 from invariant_bandits.service.state import ConflictError, State
-from invariant_bandits.service.store.base import EmptyStoreError, Row, UnavailableError
-from invariant_bandits.service.store.open_store import VerifyingStore, open_store
+from invariant_bandits.service.store.chain import EmptyStoreError, Row, UnavailableError
+from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.postgres import is_address
-from invariant_bandits.service.store.verify import verify
+from invariant_bandits.service.store.verify import VerifyingStore, verify
 
 LOOK_EVERY = 0.2
 """Seconds between two looks for a newer published state."""
@@ -44,7 +44,7 @@ class Decider(Engine):
 
     Parameters
     ----------
-    store : PostgresStore
+    store : open_store
         Opened for writing, not for learning.
     clock : callable
         Seconds since 1970.

@@ -46,7 +46,7 @@ from invariant_bandits.service.learners.base import (
     learner_from_bytes,
 )
 from invariant_bandits.service.settings import Configuration, aggregate
-from invariant_bandits.service.store.base import Row, StoreError, UnavailableError
+from invariant_bandits.service.store.chain import Row, StoreError, UnavailableError
 
 
 class Deadlines:

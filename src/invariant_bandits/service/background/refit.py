@@ -24,14 +24,14 @@ from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.rehearsal import MOST_SETS
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key, decode_event
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key
 from invariant_bandits.service.history.decisions import (
     Layout,
     Roles,
     SettledDecision,
+    events_between,
     layout_of,
     learned_decisions,
-    rows_in_pieces,
 )
 from invariant_bandits.service.history.export import write_parquet
 from invariant_bandits.service.learners.base import Learner
@@ -181,8 +181,7 @@ def follow(learner: Learner, store: Any, model: str, first: int, last: int, watc
     It then stands where it would if it had been the active version in between, with the same bits.
     """
     records = Records(store.of_key)
-    for row in rows_in_pieces(store, first, last):
-        event = decode_event(row.event)
+    for _, event in events_between(store, first, last):
         if getattr(event, "model", None) != model:
             continue
         if isinstance(event, Decided):

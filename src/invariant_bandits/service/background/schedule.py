@@ -22,7 +22,7 @@ from invariant_bandits.service.commands import Command, EventBatch
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, State
-from invariant_bandits.service.store.base import UnavailableError
+from invariant_bandits.service.store.chain import UnavailableError
 
 Activation = Literal["better", "always", "never"]
 CLOSE = 256

@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from invariant_bandits.logs.schema import NAMES, Schema
-from invariant_bandits.service.events import Closed, Configured, Decided, decision_key, decode_event
+from invariant_bandits.service.events import AnyEvent, Closed, Configured, Decided, decision_key, decode_event
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import CONSTANT, action_numbers, named_numbers
 from invariant_bandits.service.settings import Configuration, aggregate
 from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
-from invariant_bandits.service.store.base import Row
 
-PIECE = 4096
-"""Rows are read so many at a time: a reader that takes long never holds up the journal of the writer."""
 MOST_OPEN = 20_000
 """So many decisions are kept until they are settled; what became of an earlier one is looked up."""
 
@@ -34,11 +31,10 @@ class SettledDecision(NamedTuple):
         return self.decided.propensities[self.decided.place]
 
 
-def rows_in_pieces(store: Any, first: int, last: int) -> Iterator[Row]:
-    """Rows from number `first` to before `last` that were not set aside."""
+def events_between(store: Any, first: int, last: int) -> Iterator[tuple[int, AnyEvent]]:
+    """Yield the numbers and events from number `first` to before `last` that were not set aside."""
     aside = set_aside_events(store)
-    for start in range(first, last, PIECE):
-        yield from [row for row in store.rows(start, min(start + PIECE, last)) if row.seq not in aside]
+    return ((row.seq, decode_event(row.event)) for row in store.rows(first, last) if row.seq not in aside)
 
 
 def settled_decisions(
@@ -65,8 +61,7 @@ def settled_decisions(
     begin, end = store.start().seq, store.head().seq
     begin, end = max(begin, first or 0), end if last is None else min(end, last)
     waiting: OrderedDict[str, Record] = OrderedDict()
-    for row in rows_in_pieces(store, begin, end):
-        event = decode_event(row.event)
+    for _, event in events_between(store, begin, end):
         if getattr(event, "model", None) != model:
             continue
         if isinstance(event, Configured):
@@ -85,14 +80,13 @@ def settled_decisions(
 def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
     """Learned decisions of a model with the number of the event that settled them, in the order they are learned in."""
     records = Records(store.of_key)
-    for row in rows_in_pieces(store, max(first, store.start().seq), last):
-        event = decode_event(row.event)
+    for seq, event in events_between(store, max(first, store.start().seq), last):
         if isinstance(event, Decided) and event.model == model:
             records.take(event, fresh=True)
         elif isinstance(event, Closed) and event.model == model and event.value is not None:
             record = records.find(decision_key(event.id, model))
             if record is not None and record.decided is not None:  # else it was removed with the first events
-                yield row.seq, SettledDecision(record.decided, event.value)
+                yield seq, SettledDecision(record.decided, event.value)
 
 
 def _told(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:

@@ -2,84 +2,51 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from invariant_bandits.service.store.base import StoreError
-from invariant_bandits.service.store.postgres import is_address
-from invariant_bandits.service.store.sqlite import SqliteStore
-from invariant_bandits.service.store.verify import verify
+from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
+from invariant_bandits.service.store.sql import Check, Database, SqlStore
+from invariant_bandits.service.store.sqlite import SqliteDatabase
+
+
+def database_of(
+    address: str | Path, *, writing: bool = False, check: Check | None = None, **more: Any
+) -> Database:
+    """Return the database under a path or `postgresql://…`; further options are for PostgreSQL."""
+    if is_address(str(address)):
+        return PostgresDatabase(str(address), writing=writing, check=check, **more)
+    return SqliteDatabase(address, writing=writing, check=check)
 
 
 def open_store(
     address: str | Path,
     *,
     writing: bool = True,
-    check: Callable[[Path | str], object] | None = None,
+    learning: bool = True,
+    check: Check | None = None,
     **more: Any,
-) -> Any:
-    """The store under a path or `postgresql://…`; `check` is asked about it before it is used.
+) -> SqlStore:
+    """Open the store under a path or `postgresql://…`.
 
-    What is said besides is for PostgreSQL.
+    Parameters
+    ----------
+    writing, learning : bool
+        Whether events will be added, and whether this is the one process that learns.
+    check : callable or None
+        Is called with the path or address before the store is used.
+    more
+        Further options of `PostgresDatabase`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(f"{folder}/decisions.db")
+    ...     rows = store.append([("a", b"something happened")])
+    ...     [row.event for row in store.of_key("a")], store.head().seq
+    ...     store.close()
+    ([b'something happened'], 1)
     """
-    if not is_address(str(address)):
-        return SqliteStore(address, writing=writing, check=check)
-    from invariant_bandits.service.store.postgres import PostgresStore
-
-    store = PostgresStore(str(address), writing=writing, **more)
-    try:
-        if check is not None:
-            check(store.path)
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-class VerifyingStore(NamedTuple):
-    """A store, and what waits for the end of its check: it raises StoreError if the store is damaged.
-
-    Nothing may be written, and nothing that was read may be told, before.
-    """
-
-    store: SqliteStore
-    finish: Callable[[], None]
-
-
-def begin(path: str | Path) -> VerifyingStore:
-    """Open a file for writing, its check going on in a process of its own."""
-    checks: list[Check] = []
-    store = SqliteStore(path, check=lambda path: checks.append(Check(path)))
-    return VerifyingStore(store, checks[0].finish)
-
-
-class Check:
-    """A check in a process of its own; it is begun before its file is opened here, because it forks."""
-
-    def __init__(self, path: Path) -> None:
-        context = multiprocessing.get_context("fork")
-        self._path = path
-        self._answer, telling = context.Pipe(duplex=False)
-        self._process = context.Process(target=_check, args=(path, telling))
-        self._process.start()
-        telling.close()
-
-    def finish(self) -> None:
-        """Wait for its end; StoreError says what is damaged."""
-        try:
-            damage: str | None = self._answer.recv()
-        except EOFError:
-            damage = f"{self._path} could not be checked: the process that did it has ended"
-        self._process.join()
-        if damage is not None:
-            raise StoreError(damage)
-
-
-def _check(path: Path, telling: Any) -> None:
-    try:
-        verify(path)
-        telling.send(None)
-    except StoreError as error:
-        telling.send(str(error))
+    if is_address(str(address)):
+        more["learning"] = learning
+    database = database_of(address, writing=writing, check=check, **more)
+    return SqlStore(database, learning=writing and learning)

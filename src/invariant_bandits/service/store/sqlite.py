@@ -1,35 +1,27 @@
-"""The embedded store: one SQLite file in WAL mode, synchronous FULL; what is acknowledged is on the disk."""
+"""SQLite: one file in WAL mode, synchronous FULL, locked by the one process that writes to it."""
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import secrets
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.service.store.base import (
-    SEALED,
+from invariant_bandits.service.store.chain import (
     START,
     Head,
+    KeyTrace,
     Row,
     StoreError,
     UnavailableError,
-    after,
-    extended,
-    marked,
-    seal,
-    snapshot_digest,
-    unmarked,
+    key_trace,
 )
+from invariant_bandits.service.store.sql import HEAD, LAYOUT, TABLES, Check
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
@@ -41,18 +33,18 @@ Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def check_journal(path: Path) -> None:
-    """Raise StoreError if the log beside a SQLite file that nobody writes to was damaged."""
+    """Raise StoreError if the log beside a SQLite file that no process writes to was damaged."""
     log = path.with_name(f"{path.name}-wal")
     try:
         content = np.memmap(log, dtype=np.uint8, mode="r") if log.stat().st_size else None
     except FileNotFoundError:
         return
     if content is not None and content.any():
-        _Log(content, log).check()
+        _WriteAheadLog(content, log).check()
 
 
-def what_is_left(path: Path) -> str:
-    """Which events a damaged log leaves, in words."""
+def _readable_events(path: Path) -> str:
+    """Say which events a damaged log leaves."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     try:
         (last,) = connection.execute("SELECT max(seq) FROM events").fetchone()
@@ -63,7 +55,7 @@ def what_is_left(path: Path) -> str:
         connection.close()
 
 
-class _Log:
+class _WriteAheadLog:
     """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words, modulo 2^32."""
 
     def __init__(self, content: np.ndarray[Any, Any], path: Path) -> None:
@@ -74,21 +66,25 @@ class _Log:
         big = header[:HEADER].view(">u4") if len(header) == HEADER else np.zeros(8, dtype=">u4")
         order = ">u4" if big[0] == MAGIC + 1 else "<u4"
         stored = big[6:8].astype(np.uint32)
-        difference = stored - _sums(_words(header[:24], order)[None], Coefficients(6))[0]
+        difference = stored - _sums(_words(header[:24], order)[None], ChecksumCoefficients(6))[0]
         size = int(big[2])
         if int(big[0]) not in (MAGIC, MAGIC + 1) or difference.any() or size < 512 or size & (size - 1):
             raise StoreError(f"{self.path} is damaged: its header does not match its checksum")
         self.order, self.salts, self.size = order, big[4:6].astype(np.uint32), size
         self.step = FRAME_HEADER + size
-        self.coefficients = Coefficients(2 + size // 4)
+        self.coefficients = ChecksumCoefficients(2 + size // 4)
         frames = (len(self.content) - HEADER) // self.step
         bad, before = self._whole(frames, stored)
         if bad < frames and (self._is_flipped(bad, before) or self._is_followed(bad + 1, frames)):
-            raise StoreError(f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it")
+            raise StoreError(
+                f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it"
+            )
 
     def _frames(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
         """Headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
-        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(last - first, self.step)
+        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(
+            last - first, self.step
+        )
         headers = np.ascontiguousarray(part[:, :FRAME_HEADER]).view(">u4").astype(np.uint32)
         covered = np.concatenate([part[:, :8], part[:, FRAME_HEADER:]], axis=1)
         return headers, _sums(_words(covered, self.order), self.coefficients)
@@ -136,7 +132,7 @@ class _Log:
         return False
 
 
-class Coefficients:
+class ChecksumCoefficients:
     """What each of `words` words, and the checksum before them, add to a checksum: Fibonacci numbers modulo 2^32.
 
     Attributes
@@ -146,7 +142,9 @@ class Coefficients:
     """
 
     def __init__(self, words: int) -> None:
-        step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it, transposed
+        step = np.array(
+            [[1, 1], [1, 2]], dtype=np.uint32
+        )  # (s0, s1) before a pair of words -> after it, transposed
         after = np.eye(2, dtype=np.uint32)
         rows = []
         for _ in range(words // 2):
@@ -160,7 +158,7 @@ def _words(content: np.ndarray[Any, Any], order: str) -> Words:
     return np.ascontiguousarray(content).view(order).astype(np.uint32)
 
 
-def _sums(words: Words, coefficients: Coefficients) -> Words:
+def _sums(words: Words, coefficients: ChecksumCoefficients) -> Words:
     """Checksums (n, 2) of words (n, m), each from zero."""
     return words @ coefficients.of_words
 
@@ -237,383 +235,250 @@ def _in_use(path: Path) -> StoreError:
 
 APPLICATION = 0x1B5D0001
 """Marks the files of this product (SQLite's application_id)."""
-
-VERSION = 3
-"""Of the layout (SQLite's user_version). Before 3, decisions were found by their id without their model."""
-
-TABLES = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL, key TEXT, body BLOB NOT NULL)",
-    "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
-    "CREATE TABLE seals (first INTEGER PRIMARY KEY, digest BLOB NOT NULL)",
-    "CREATE TABLE contents (digest TEXT PRIMARY KEY, body BLOB NOT NULL)",
-    "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, body BLOB NOT NULL, digest BLOB NOT NULL)",
-    "CREATE TABLE cut (first INTEGER NOT NULL, before BLOB NOT NULL, base INTEGER NOT NULL)",
-    "CREATE TABLE head (seq INTEGER NOT NULL, digest BLOB NOT NULL)",
-    "INSERT INTO head VALUES (0, zeroblob(16))",
-)
-
-
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
-
-
-def make(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in an empty file, in one transaction."""
-    if _version(connection, path):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in TABLES:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def check_layout(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise unless a file has exactly the tables of this version."""
-    if not _version(connection, path):
-        raise StoreError(f"{path} holds no store of decisions yet: start the service on it once")
-    if connection.execute(SCHEMA).fetchall() != _expected():
-        raise StoreError(f"{path} is damaged: its tables are not described as they were made")
-
-
-def _expected() -> list[tuple[str, str, str, str]]:
-    """The description of all tables, as SQLite keeps it."""
-    fresh = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        for statement in TABLES:
-            fresh.execute(statement)
-        return fresh.execute(SCHEMA).fetchall()
-    finally:
-        fresh.close()
-
-
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the layout of a file: that of this release, or 0 for an empty file; else StoreError."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application != APPLICATION and (application or tables):
-        raise StoreError(f"{path} is a database of something else")
-    if version not in (0, VERSION):
-        release = "a newer" if version > VERSION else "an earlier"
-        raise StoreError(f"{path} was written by {release} release (tables {version}, this release needs {VERSION})")
-    return int(version)
-
-
+STATEMENTS = tuple(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in TABLES)
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
+KEYS_TOGETHER = 10_000
+"""Keys of the index that are read at a time."""
 
 
-class SqliteStore:
-    """Events in one SQLite file. One process at a time may open it for writing; readers see what is committed.
+class SqliteConnection:
+    """A connection to a SQLite file, see `Connection`; it knows the file by its inode if it writes."""
+
+    def __init__(self, path: Path, *, synchronous: str | None = None, frozen: bool = False) -> None:
+        self._path, self._frozen = path, frozen
+        self.inode: tuple[int, int] | None = None
+        address = str(path) if synchronous else f"{path.as_uri()}?mode=ro"
+        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "timeout": 10.0}
+        try:
+            self.raw = sqlite3.connect(address, uri=not synchronous, **options)
+        except sqlite3.Error as error:
+            raise UnavailableError(str(error)) from None
+        if synchronous:
+            self.execute("PRAGMA journal_mode = WAL")
+            self.execute(f"PRAGMA synchronous = {synchronous}")
+            self.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
+        if frozen:
+            self.execute("BEGIN")
+
+    def execute(self, sql: str, *values: Any) -> list[Any]:
+        """Run a statement and return its rows."""
+        try:
+            return list(self.raw.execute(sql, values))
+        except sqlite3.Error as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        """Return what an error means: it may pass, unless it is damage; a frozen state does not change any more."""
+        if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError) and not self._frozen:
+            return UnavailableError(str(error))
+        return StoreError(f"{self._path} is damaged: {error}")
+
+    def begin(self, *, held: bool = False) -> Head:
+        """Begin a transaction."""
+        if self.inode is not None and _inode_at(self._path) != self.inode:
+            raise StoreError(f"{self._path} is another file than the one that was opened")
+        self.execute("BEGIN IMMEDIATE")
+        heads = self.execute("SELECT seq, digest FROM head")
+        if len(heads) != 1:
+            raise StoreError(f"{self._path} is damaged: it has {len(heads)} ends")
+        return Head(*heads[0])
+
+    def insert(self, rows: Sequence[Row], head: Head) -> None:
+        """Add rows, and move the end of the chain."""
+        try:
+            self.raw.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            raise self._translated(error) from None
+        self.execute("UPDATE head SET seq = ?, digest = ?", *head)
+
+    def commit(self) -> None:
+        """End the transaction: all of it is durable."""
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """End the transaction without an effect."""
+        try:
+            if self.raw.in_transaction:
+                self.raw.execute("ROLLBACK")
+        except sqlite3.Error:  # the next use shows it
+            pass
+
+    def close(self) -> None:
+        """Let go."""
+        self.raw.close()
+
+
+def _inode_at(path: Path) -> tuple[int, int]:
+    """Return which file a path leads to."""
+    try:
+        return _inode(os.stat(path))
+    except OSError as error:
+        raise StoreError(f"{path} is gone: {error.strerror}") from None
+
+
+class SqliteDatabase:
+    """A store in one SQLite file, see `Database`. A second process that wants to write to it is refused.
 
     Parameters
     ----------
     path : str or PathLike
-        The file; made if it is not there.
+        The file; made if it does not exist.
     writing : bool
-        Whether events will be added. A second process that wants to is refused.
+        Whether events will be added.
     check : callable or None
-        Called with the path when nobody else can write and before anything is opened; raises if it is damaged.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = SqliteStore(f"{folder}/decisions.db")
-    ...     added = store.append([("a", b"something happened")])
-    ...     [row.event for row in store.of_key("a")], store.head().seq
-    ...     store.close()
-    ([b'something happened'], 1)
+        Called with the path while no other process can write, before a connection is open: it may fork.
+    synchronous : str
+        SQLite's setting. With any other than FULL, a loss of power can lose what was acknowledged.
     """
+
+    shared = False
+    shrink: tuple[str, ...] = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def __init__(
         self,
         path: str | PathLike[str],
         *,
         writing: bool = True,
-        check: Callable[[Path], object] | None = None,
+        check: Check | None = None,
+        synchronous: str = "FULL",
     ) -> None:
-        self.path = Path(os.path.realpath(path))
-        self.writing = writing
-        if not writing and not self.path.is_file():
-            raise StoreError(f"{path} does not exist")
+        self.address: Path | str = Path(os.path.realpath(path))
+        self.path, self.name = Path(self.address), str(self.address)
+        self._synchronous = synchronous if writing else None
+        self._check = check
+        self._lock: FileLock | None = None
+
+    def open(self) -> SqliteConnection:
+        """Take the lock, make or check the tables, and connect."""
+        if not self._synchronous and not self.path.is_file():
+            raise StoreError(f"{self.path} does not exist")
         if self.path.exists() and not self.path.is_file():
-            raise StoreError(f"{path} is not a file")
+            raise StoreError(f"{self.path} is not a file")
         self._check_names()
-        self._lock = FileLock(self.path) if writing else None
-        self._reading = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        if self._synchronous:
+            self._lock = FileLock(self.path)
+            self._prepare()
+        connection = self.connect()
         try:
-            if writing:
-                self._prepare(check)
-            self._connection = self._connect()
-            check_layout(self._connection, self.path)
-            self._file = self._identity() if self._lock is None else self._lock.inode
-            self.seed = self._sown()
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise StoreError(f"{self.path} is damaged or not a store of decisions: {error}") from None
+            self._check_layout(connection)
         except BaseException:
-            self.close()
+            connection.close()
             raise
+        return connection
 
     def _check_names(self) -> None:
-        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by the file's name."""
-        found = self.path.stat() if self.path.exists() else None
-        if found is not None and found.st_nlink > 1:
+        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its name."""
+        status = self.path.stat() if self.path.exists() else None
+        if status is not None and status.st_nlink > 1:
             raise StoreError(
-                f"{self.path} has {found.st_nlink} names (hard links), and only one of them has its last events:"
+                f"{self.path} has {status.st_nlink} names (hard links), and only one of them has its last events:"
                 " remove the names that no service was started with"
             )
         log = self.path.with_name(f"{self.path.name}-wal")
-        if (found is None or not found.st_size) and log.exists() and log.stat().st_size:
+        if (status is None or not status.st_size) and log.exists() and log.stat().st_size:
             raise StoreError(f"{self.path} is missing or empty, and {log.name} of an earlier file is there")
 
-    def _prepare(self, check: Callable[[Path], object] | None) -> None:
-        """Have the tables of this version, and have them checked while no connection is open: checking may fork."""
+    def _prepare(self) -> None:
+        """Have the tables of this version, and have them checked."""
         try:
             check_journal(self.path)
         except StoreError as error:
-            raise StoreError(f"{error}; {what_is_left(self.path)}") from None
-        connection = self._connect()
+            raise StoreError(f"{error}; {_readable_events(self.path)}") from None
+        connection = self.connect()
         try:
-            make(connection, self.path)
+            if not self._version(connection):
+                self._make_tables(connection)
         finally:
             connection.close()
-        if check is not None:
-            check(self.path)
+        if self._check is not None:
+            self._check(self.path)
 
-    def _identity(self) -> tuple[int, int]:
-        """Which file the path leads to."""
+    def _make_tables(self, connection: SqliteConnection) -> None:
+        """Make the tables in an empty file, in one transaction."""
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise StoreError(f"{self.path} is gone: {error.strerror}") from None
-        return found.st_dev, found.st_ino
+            for statement in STATEMENTS:
+                connection.execute(statement)
+            connection.execute(HEAD, START)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {LAYOUT}")
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
 
-    def _sown(self) -> int:
-        """The seed with its checksum; chosen if there is none and nothing has happened yet."""
-        kept = self._meta("seed")
-        if kept is None:
-            if not self.writing or self.head().seq:
-                raise StoreError(f"{self.path} is damaged: it has no seed")
-            seed = secrets.randbits(63)
-            self._connection.execute("INSERT INTO meta VALUES ('seed', ?)", (marked(seed),))
-            return seed
-        return unmarked(kept, str(self.path))
+    def _check_layout(self, connection: SqliteConnection) -> None:
+        """Raise unless a file has exactly the tables of this version."""
+        if not self._version(connection):
+            raise StoreError(f"{self.path} holds no store of decisions yet: start the service on it once")
+        fresh = sqlite3.connect(":memory:", isolation_level=None)
+        try:
+            for statement in STATEMENTS:
+                fresh.execute(statement)
+            expected = fresh.execute(SCHEMA).fetchall()
+        finally:
+            fresh.close()
+        if connection.execute(SCHEMA) != expected:
+            raise StoreError(f"{self.path} is damaged: its tables are not described as they were made")
 
-    def _connect(self) -> sqlite3.Connection:
-        if self.writing:
-            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(f"PRAGMA journal_size_limit = {LARGEST_JOURNAL}")
-        else:
-            connection = sqlite3.connect(
-                f"{self.path.as_uri()}?mode=ro",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
-                timeout=10.0,
+    def _version(self, connection: SqliteConnection) -> int:
+        """Return the version of the tables: that of this release, or 0 for an empty file; else StoreError."""
+        try:
+            ((application,),) = connection.execute("PRAGMA application_id")
+            ((version,),) = connection.execute("PRAGMA user_version")
+            ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_schema")
+        except UnavailableError as error:
+            raise StoreError(f"{self.path} is damaged or not a store of decisions: {error}") from None
+        if application != APPLICATION and (application or tables):
+            raise StoreError(f"{self.path} is a database of something else")
+        if version not in (0, LAYOUT):
+            release = "a newer" if version > LAYOUT else "an earlier"
+            raise StoreError(
+                f"{self.path} was written by {release} release (tables {version}, this release needs {LAYOUT})"
             )
+        return int(version)
+
+    def connect(self) -> SqliteConnection:
+        """Connect for writing, or only for reading."""
+        connection = SqliteConnection(self.path, synchronous=self._synchronous)
+        connection.inode = None if self._lock is None else self._lock.inode
         return connection
 
-    @property
-    def _reader(self) -> sqlite3.Connection:
-        """A connection of this thread, which never waits for the writer."""
-        mine: sqlite3.Connection | None = getattr(self._reading, "connection", None)
-        if mine is None:
-            mine = sqlite3.connect(
-                f"{self.path.as_uri()}?mode=ro",
-                uri=True,
-                isolation_level=None,
-                check_same_thread=False,
-                timeout=10.0,
-            )
-            self._reading.connection = mine
-            self._readers.append(mine)
-        return mine
+    def resume(self, connection: SqliteConnection) -> None:
+        """The lock was held all the time."""
 
-    def _meta(self, name: str) -> str | None:
-        found = self._connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+    def reader(self, *, frozen: bool = False) -> SqliteConnection:
+        """Connect for reading; frozen, all that is read is of one moment."""
+        return SqliteConnection(self.path, frozen=frozen)
 
-    # -- events --
+    def index_trace(self, *, thorough: bool = False) -> KeyTrace:
+        """Return the trace of the index by key, whose order is checked.
 
-    def head(self) -> Head:
-        """The end of the chain as it is stored."""
-        with self._answering():
-            found = self._connection.execute("SELECT seq, digest FROM head").fetchall()
-        if len(found) != 1:
-            raise StoreError(f"{self.path} is damaged: it has {len(found)} ends")
-        return Head(*found[0])
-
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """What fails in it is temporary, or damage."""
+        Thoroughly, SQLite checks all its structures as well.
+        """
+        connection = self.reader(frozen=True)
         try:
-            yield
-        except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-            raise UnavailableError(str(error)) from None
-        except sqlite3.DatabaseError as error:
+            if thorough:
+                ((message,),) = connection.execute("PRAGMA integrity_check(1)")
+                if message != "ok":
+                    raise StoreError(f"the store is damaged: {message}")
+            keys = "SELECT key, seq FROM events INDEXED BY events_by_key WHERE key IS NOT NULL"
+            cursor, trace, last = connection.raw.execute(keys), KeyTrace(), ""
+            while part := cursor.fetchmany(KEYS_TOGETHER):
+                keys_of_part = [key for key, _ in part]
+                if keys_of_part[0] < last or sorted(keys_of_part) != keys_of_part:
+                    return KeyTrace(-1)  # out of order: equals no other trace
+                trace, last = trace + key_trace(part), keys_of_part[-1]
+            return trace
+        except (sqlite3.Error, TypeError, OverflowError) as error:
             raise StoreError(f"{self.path} is damaged: {error}") from None
-
-    def start(self) -> Head:
-        """The beginning of the chain: number of the first event that is kept, and the digest before it."""
-        cut = self._connection.execute("SELECT first, before FROM cut").fetchone()
-        return Head(0, START) if cut is None else Head(cut[0], cut[1])
-
-    def abandon(self) -> None:
-        """Nothing is ever left open."""
-
-    def append(
-        self,
-        events: Sequence[tuple[str | None, bytes]],
-        contents: Sequence[bytes] = (),
-        *,
-        seen: int | None = None,
-    ) -> list[Row]:
-        """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError."""
-        if self._identity() != self._file:
-            raise StoreError(f"{self.path} is another file than the one that was opened")
-        with self._changing() as connection:
-            seq, digest = self.head()
-            rows = extended(seq, digest, events)
-            connection.executemany(
-                "INSERT OR IGNORE INTO contents VALUES (?, ?)",
-                [(hashlib.sha256(content).hexdigest(), content) for content in contents],
-            )
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
-            end = Head(seq + len(rows), rows[-1].digest if rows else digest)
-            connection.execute("UPDATE head SET seq = ?, digest = ?", end)
-            self._seal(seq, end.seq)
-        return rows
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it is durable afterwards, or nothing of it."""
-        with self._answering():
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._give_up()
-                raise
-
-    def _give_up(self) -> None:
-        try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:  # `reopen` will tell
-            pass
-
-    def _seal(self, before: int, after: int) -> None:
-        """Seal every stretch that events up to `after` have completed."""
-        for stretch in range(before // SEALED, after // SEALED):
-            first, last = stretch * SEALED, (stretch + 1) * SEALED
-            rows = self._connection.execute(
-                "SELECT seq, batch, key, body FROM events WHERE seq >= ? AND seq < ? ORDER BY seq",
-                (first, last),
-            ).fetchall()
-            if rows and rows[0][0] == first:
-                self._connection.execute("INSERT OR REPLACE INTO seals VALUES (?, ?)", (first, seal(rows)))
-
-    def rows(self, first: int = 0, last: int | None = None) -> Iterator[Row]:
-        """Rows from number `first` to before `last`, in order."""
-        end = 2**62 if last is None else last
-        asked = "SELECT seq, batch, key, body FROM events WHERE seq >= ? AND seq < ? ORDER BY seq"
-        with self._answering():
-            for found in self._reader.execute(asked, (first, end)):
-                yield Row(*found)
-
-    def of_key(self, key: str) -> list[Row]:
-        """Rows that belong to the decision with this key, in order."""
-        asked = "SELECT seq, batch, key, body FROM events WHERE key = ? ORDER BY seq"
-        with self._answering():
-            return [Row(*found) for found in self._reader.execute(asked, (key,))]
-
-    def keys_from(self, prefix: str) -> set[str]:
-        """All keys that begin so."""
-        asked = "SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?"
-        with self._answering():
-            return {key for (key,) in self._reader.execute(asked, (prefix, after(prefix)))}
-
-    # -- contents and snapshots --
-
-    def content(self, digest: str) -> bytes:
-        """Content by its SHA-256 in hexadecimal digits."""
-        found = self._reader.execute("SELECT body FROM contents WHERE digest = ?", (digest,)).fetchone()
-        if found is None:
-            raise StoreError(f"{self.path} is damaged: the content {digest} is missing")
-        if hashlib.sha256(found[0]).hexdigest() != digest:
-            raise StoreError(f"{self.path} is damaged: the content {digest} does not match its checksum")
-        return bytes(found[0])
-
-    def save_snapshot(self, seq: int, body: bytes) -> None:
-        """Keep the state after the first `seq` events; older snapshots but one are dropped."""
-        with self._changing() as connection:
-            kept = (seq, body, snapshot_digest(seq, body))
-            connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", kept)
-            connection.execute(
-                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
-                " AND seq NOT IN (SELECT base FROM cut)"
-            )
-
-    def latest_snapshot(self) -> tuple[int, bytes] | None:
-        """The newest snapshot, and how many events it holds."""
-        return self._snapshot("ORDER BY seq DESC LIMIT 1")
-
-    def base(self) -> tuple[int, bytes] | None:
-        """The snapshot that a replay begins with, and how many events it holds; None: with the first event."""
-        return self._snapshot("WHERE seq IN (SELECT base FROM cut)")
-
-    def _snapshot(self, which: str) -> tuple[int, bytes] | None:
-        with self._answering():
-            found = self._reader.execute(f"SELECT seq, body, digest FROM snapshots {which}").fetchone()
-        if found is None:
-            return None
-        if snapshot_digest(found[0], found[1]) != found[2]:
-            raise StoreError(f"{self.path} is damaged: the snapshot after event {found[0]} does not match its checksum")
-        return found[0], found[1]
-
-    def cut(self, first: int, seq: int, snapshot: bytes) -> None:
-        """Remove all events before number `first` for good; a replay begins with the state after `seq` events."""
-        with self._changing() as connection:
-            (before,) = connection.execute("SELECT body FROM events WHERE seq = ?", (first - 1,)).fetchone()
-            kept = (seq, snapshot, snapshot_digest(seq, snapshot))
-            connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", kept)
-            connection.execute("DELETE FROM cut")
-            connection.execute("INSERT INTO cut VALUES (?, ?, ?)", (first, before[-len(START) :], seq))
-            connection.execute("DELETE FROM events WHERE seq < ?", (first,))
-            connection.execute("DELETE FROM seals WHERE first < ?", (first,))
-            connection.execute("DELETE FROM snapshots WHERE seq < ?", (seq,))
-
-    def shrink(self) -> None:
-        """Give the room of what was removed back to the disk."""
-        with self._answering():
-            self._connection.execute("VACUUM")
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    # -- opening and closing --
-
-    def reopen(self) -> None:
-        """Connect anew after a failure."""
-        try:
-            self._connection.close()
-            self._connection = self._connect()
-        except sqlite3.Error as error:
-            raise UnavailableError(str(error)) from None
-
-    def close(self) -> None:
-        """Let go of everything."""
-        for connection in [*self._readers, *([self._connection] if hasattr(self, "_connection") else [])]:
+        finally:
             connection.close()
-        self._readers.clear()
+
+    def release(self) -> None:
+        """Let other processes write."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

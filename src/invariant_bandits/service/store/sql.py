@@ -1,0 +1,378 @@
+"""The store: events in a chain, contents by their SHA-256, and snapshots, in SQL that SQLite and PostgreSQL both run.
+
+One process learns; any number read. What differs between the two databases is a `Database`: how to connect, to lock
+the end of the chain, and to make the tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from invariant_bandits.service.store.chain import (
+    SEALED,
+    SIZE,
+    START,
+    Head,
+    KeyTrace,
+    OvertakenError,
+    Row,
+    StoreError,
+    UnavailableError,
+    check_seed,
+    extend_chain,
+    seal,
+    seed_with_checksum,
+    snapshot_digest,
+)
+
+LAYOUT = 4
+"""Version of the tables. Snapshots of version 3 named the documents of protocols otherwise."""
+TABLES = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE events (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT NULL)",
+    "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
+    "CREATE TABLE seals (first {integer} PRIMARY KEY, digest {blob} NOT NULL)",
+    "CREATE TABLE contents (digest TEXT PRIMARY KEY, body {blob} NOT NULL)",
+    "CREATE TABLE snapshots (seq {integer} PRIMARY KEY, body {blob} NOT NULL, digest {blob} NOT NULL)",
+    "CREATE TABLE cut (first {integer} NOT NULL, before {blob} NOT NULL, base {integer} NOT NULL)",
+    "CREATE TABLE head (seq {integer} NOT NULL, digest {blob} NOT NULL, epoch {integer} NOT NULL)",
+)
+"""Statements that make the tables, with the names of types in a database."""
+HEAD = "INSERT INTO head VALUES (0, ?, 0)"
+ROW = "SELECT seq, batch, key, body FROM events"
+ROWS_BETWEEN = f"{ROW} WHERE seq >= ? AND seq < ? ORDER BY seq"
+CHUNK = 4096
+"""Rows that are read at a time: a reader that takes long never holds up the journal of the writer."""
+SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
+    ON CONFLICT (seq) DO UPDATE SET body = excluded.body, digest = excluded.digest"""
+
+
+class Connection(Protocol):
+    """A connection to a database, with `?` for values.
+
+    Every method raises UnavailableError where it may succeed later, and StoreError for damage.
+    """
+
+    def execute(self, sql: str, *values: Any) -> list[Any]:
+        """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
+
+    def begin(self, *, held: bool) -> Head:
+        """Begin a transaction in which no other process can move the end of the chain, or go on with the one held."""
+
+    def insert(self, rows: Sequence[Row], head: Head) -> None:
+        """Add rows, and move the end of the chain."""
+
+    def commit(self) -> None:
+        """End the transaction: all of it is durable."""
+
+    def rollback(self) -> None:
+        """End the transaction without an effect; errors are left to the next use."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Database(Protocol):
+    """What is particular to SQLite, or to PostgreSQL.
+
+    Attributes
+    ----------
+    address : Path or str
+        The file, or the address of the database.
+    name : str
+        The same for messages, without secrets.
+    shared : bool
+        Whether processes that only decide append as well.
+    shrink : tuple of str
+        Statements that give back the room of what was removed.
+    """
+
+    address: Path | str
+    name: str
+    shared: bool
+    shrink: tuple[str, ...]
+
+    def open(self) -> Connection:
+        """Take the lock of the writer if there will be one, make or check the tables, and connect."""
+
+    def connect(self) -> Connection:
+        """Connect for what `open` was called for, anew."""
+
+    def resume(self, connection: Any) -> None:
+        """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
+
+    def reader(self, *, frozen: bool = False) -> Connection:
+        """Connect for reading; frozen, all that is read is of one moment."""
+
+    def index_trace(self, *, thorough: bool = False) -> KeyTrace | None:
+        """Return the trace of the index by key; None if the database checks it by itself."""
+
+    def release(self) -> None:
+        """Let go of the lock."""
+
+
+class SqlStore:
+    """Events, contents and snapshots in a database.
+
+    Parameters
+    ----------
+    database : Database
+    writing, learning : bool
+        Whether events will be added, and whether this is the one process that learns.
+
+    Attributes
+    ----------
+    seed : int
+        Number from 0 to 2^63 − 1 that random draws are a function of; chosen when the store was made.
+    """
+
+    def __init__(self, database: Database, *, learning: bool = True) -> None:
+        self.database, self.path, self.shared = database, database.address, database.shared
+        self._learning = learning
+        self._local = threading.local()
+        self._readers: list[Connection] = []
+        self._connection: Connection | None = None
+        self._is_held = self._is_closed = False
+        try:
+            self._connection = database.open()
+            self.seed = self._read_seed()
+        except UnavailableError as error:
+            self.close()
+            raise StoreError(f"{database.name} cannot be used: {error}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_seed(self) -> int:
+        """Return the seed; it is chosen if there is none and nothing has happened yet."""
+        stored = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
+        if stored:
+            return check_seed(str(stored[0][0]), self.database.name)
+        if not self._learning or self.head().seq:
+            raise StoreError(f"{self.database.name} is damaged: it has no seed")
+        seed = secrets.randbits(63)
+        self._writer.execute("INSERT INTO meta VALUES ('seed', ?)", seed_with_checksum(seed))
+        return seed
+
+    @property
+    def _writer(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
+
+    # -- reading --
+
+    def read(self, sql: str, *values: Any) -> list[Any]:
+        """Return the rows of a query by a connection of this thread, which never waits for the writer.
+
+        A connection that was lost is made anew once.
+        """
+        if self._is_closed:
+            raise UnavailableError(f"{self.database.name} was closed")
+        reader: Connection | None = getattr(self._local, "reader", None)
+        for is_last_try in (reader is None, True):
+            if reader is None:
+                reader = self._local.reader = self.database.reader()
+                self._readers.append(reader)
+            try:
+                return reader.execute(sql, *values)
+            except UnavailableError:
+                self._readers.remove(reader)
+                reader.close()
+                reader = self._local.reader = None
+                if is_last_try:
+                    raise
+        raise AssertionError
+
+    def head(self) -> Head:
+        """Return the end of the chain as it is stored."""
+        heads = self.read("SELECT seq, digest FROM head")
+        if len(heads) != 1:
+            raise StoreError(f"{self.database.name} is damaged: it has {len(heads)} ends")
+        return Head(*heads[0])
+
+    def start(self) -> Head:
+        """Return the start of the chain: number of the first event that is kept, and the digest before it."""
+        cuts = self.read("SELECT first, before FROM cut")
+        return Head(*cuts[0]) if cuts else Head(0, START)
+
+    def rows(self, first: int = 0, last: int | None = None) -> Iterator[Row]:
+        """Yield rows from number `first` to before `last`, in order."""
+        end = 2**62 if last is None else last
+        while first < end:
+            rows = self.read(f"{ROWS_BETWEEN} LIMIT {CHUNK}", first, end)
+            yield from map(Row._make, rows)
+            if len(rows) < CHUNK:
+                return
+            first = rows[-1][0] + 1
+
+    def of_key(self, key: str) -> list[Row]:
+        """Return the rows that belong to the decision with this key, in order."""
+        return [Row(*row) for row in self.read(f"{ROW} WHERE key = ? ORDER BY seq", key)]
+
+    def keys_from(self, prefix: str) -> set[str]:
+        """Return all keys that begin so."""
+        after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        keys = self.read("SELECT DISTINCT key FROM events WHERE key >= ? AND key < ?", prefix, after)
+        return {key for (key,) in keys}
+
+    def content(self, digest: str) -> bytes:
+        """Return a content by its SHA-256 in hexadecimal digits."""
+        contents = self.read("SELECT body FROM contents WHERE digest = ?", digest)
+        if not contents:
+            raise StoreError(f"{self.database.name} is damaged: the content {digest} is missing")
+        if hashlib.sha256(contents[0][0]).hexdigest() != digest:
+            raise StoreError(
+                f"{self.database.name} is damaged: the content {digest} does not match its checksum"
+            )
+        return bytes(contents[0][0])
+
+    def snapshot_seq(self) -> int | None:
+        """Return how many events the newest snapshot holds."""
+        newest: int | None = self.read("SELECT max(seq) FROM snapshots")[0][0]
+        return newest
+
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
+        """Return how many events the newest snapshot holds, and the snapshot."""
+        return self._snapshot("ORDER BY seq DESC LIMIT 1")
+
+    def base(self) -> tuple[int, bytes] | None:
+        """Return the snapshot that a replay begins with, and how many events it holds; None: with the first event."""
+        return self._snapshot("WHERE seq IN (SELECT base FROM cut)")
+
+    def _snapshot(self, which: str) -> tuple[int, bytes] | None:
+        snapshots = self.read(f"SELECT seq, body, digest FROM snapshots {which}")
+        if not snapshots:
+            return None
+        seq, body, digest = snapshots[0]
+        if snapshot_digest(seq, body) != digest:
+            name = self.database.name
+            raise StoreError(f"{name} is damaged: the snapshot after event {seq} does not match its checksum")
+        return seq, bytes(body)
+
+    # -- writing --
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Head]:
+        """Change the store: all of it is durable afterwards, or nothing."""
+        try:
+            yield self._writer.begin(held=self._is_held)
+            self._writer.commit()
+            self._is_held = False
+        except OvertakenError:
+            self._is_held = True
+            raise
+        except BaseException:
+            self._is_held = False
+            self._writer.rollback()
+            raise
+
+    def abandon(self) -> None:
+        """Let other processes append again after OvertakenError, without having appended."""
+        if self._is_held:
+            self._is_held = False
+            self._writer.rollback()
+
+    def append(
+        self,
+        events: Sequence[tuple[str | None, bytes]],
+        contents: Sequence[bytes] = (),
+        *,
+        seen: int | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> list[Row]:
+        """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError.
+
+        Parameters
+        ----------
+        events : sequence of (str or None, bytes)
+            Their keys, and the events.
+        seen : int or None
+            How many events were known when these were proposed. If other processes have added more to a shared
+            store, with one of `keys` if those are given, OvertakenError has them. The next call cannot be overtaken,
+            and may be without events.
+        """
+        with self._transaction() as head:
+            if self.shared and seen is not None and head.seq > seen and not self._is_held:
+                self._check_overtaken(seen, keys)
+            for content in contents:
+                digest = hashlib.sha256(content).hexdigest()
+                self._writer.execute(
+                    "INSERT INTO contents VALUES (?, ?) ON CONFLICT DO NOTHING", digest, content
+                )
+            rows = extend_chain(head, events)
+            if rows:
+                end = head.seq + len(rows)
+                self._writer.insert(rows, Head(end, rows[-1].digest))
+                self._seal(head.seq, end)
+        return rows
+
+    def _check_overtaken(self, seen: int, keys: Sequence[str] | None) -> None:
+        """Raise with what others have added, if that matters."""
+        if keys is None:
+            rows = self._writer.execute(f"{ROW} WHERE seq >= ? ORDER BY seq", seen)
+        else:
+            rows = self._writer.execute(
+                f"{ROW} WHERE key = ANY(?) AND seq >= ? ORDER BY seq", list(keys), seen
+            )
+        if rows:
+            raise OvertakenError([Row(*row) for row in rows])
+
+    def _seal(self, before: int, end: int) -> None:
+        """Seal every block of rows that events up to `end` have completed."""
+        for first in range(before // SEALED * SEALED, end // SEALED * SEALED, SEALED):
+            rows = self._writer.execute(ROWS_BETWEEN, first, first + SEALED)
+            if rows and rows[0][0] == first:
+                upsert = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (first) DO UPDATE SET digest = excluded.digest"
+                self._writer.execute(upsert, first, seal(rows))
+
+    def save_snapshot(self, seq: int, body: bytes) -> None:
+        """Keep the state after the first `seq` events; older snapshots but one are dropped."""
+        with self._transaction():
+            self._writer.execute(SNAPSHOT, seq, body, snapshot_digest(seq, body))
+            self._writer.execute(
+                "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
+                " AND seq NOT IN (SELECT base FROM cut)"
+            )
+
+    def cut(self, first: int, seq: int, snapshot: bytes) -> None:
+        """Remove all events before number `first` for good; a replay begins with the state after `seq` events."""
+        with self._transaction():
+            ((body,),) = self._writer.execute("SELECT body FROM events WHERE seq = ?", first - 1)
+            self._writer.execute(SNAPSHOT, seq, snapshot, snapshot_digest(seq, snapshot))
+            self._writer.execute("DELETE FROM cut")
+            self._writer.execute("INSERT INTO cut VALUES (?, ?, ?)", first, body[-SIZE:], seq)
+            self._writer.execute("DELETE FROM events WHERE seq < ?", first)
+            self._writer.execute("DELETE FROM seals WHERE first < ?", first)
+            self._writer.execute("DELETE FROM snapshots WHERE seq < ?", seq)
+
+    def shrink(self) -> None:
+        """Give back the room of what was removed."""
+        for statement in self.database.shrink:
+            self._writer.execute(statement)
+
+    # -- opening and closing --
+
+    def reopen(self) -> None:
+        """Connect anew after a failure; StoreError if another process has taken over meanwhile."""
+        self._writer.close()
+        self._is_held = False
+        self._connection = self.database.connect()
+        self.database.resume(self._connection)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._is_closed = True
+        for connection in [*self._readers, *([] if self._connection is None else [self._connection])]:
+            connection.close()
+        self._readers.clear()
+        self.database.release()
+
+
+Check = Callable[[Path | str], object]
+"""Checks a store before it is used, and raises StoreError if it is damaged."""
