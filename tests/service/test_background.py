@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,10 @@ class World:
 
 
 @contextmanager
-def learning_of(engine: Engine, path: Path | str, plan: RefitSchedule | None = None) -> Iterator[Learning]:
-    learning = Learning(engine, str(path), plan)
+def learning_of(
+    engine: Engine, path: Path | str, plan: RefitSchedule | None = None, **options: Any
+) -> Iterator[Learning]:
+    learning = Learning(engine, str(path), plan, **options)
     learning.start()
     try:
         yield learning
@@ -98,8 +101,8 @@ def learning_of(engine: Engine, path: Path | str, plan: RefitSchedule | None = N
 def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None) -> dict[str, Any]:
     """What became of learning, at the latest after two minutes."""
     for _ in range(12_000):
-        if learning.told(model)["status"] != "running":
-            return learning.told(model)
+        if learning.outcome(model)["status"] != "running":
+            return learning.outcome(model)
         meanwhile()
         time.sleep(0.01)
     raise AssertionError("it takes too long")
@@ -197,7 +200,7 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
     judge = Watching(running_version, world, first)
     with reading(path) as store:
         follow(other, store, "default", middle, end, judge)
-    verdict = judge.verdict()
+    verdict = judge.estimate()
     truth = float(np.mean(judge.counted))
     assert len(judge.counted) == verdict.gain.rounds == 600
     assert verdict.gain.low < truth < verdict.gain.high
@@ -208,24 +211,18 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
         assert not verdict.better
 
 
-def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> dict[str, Any]:
+def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> RefitResult:
     """What a process would answer that came up with this learner."""
     upto, base = engine.state.seq, engine.state.models["default"].version
     judge = Judge(base, FLOOR)
     with reading(path) as store:
         follow(learner, store, "default", first, upto, judge)
-    evaluation = judge.verdict().to_plain()
-    content = {
-        "kind": learner.kind,
-        "content": learner.to_bytes(),
-        "base": base,
-        "through": first,
-        "upto": upto,
-    }
-    return {**content, "note": in_words(evaluation), "evaluation": evaluation, "first_fit": True}
+    evaluation = judge.estimate().to_plain()
+    note = in_words(evaluation)
+    return RefitResult(learner.kind, learner.to_bytes(), base, first, upto, note, True, evaluation)
 
 
-def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worse_version_is_kept_but_not_activated(address: str) -> None:
     world = World(2_000, seed=2)
     with running(address) as engine:
         first = serve(engine)
@@ -242,12 +239,12 @@ def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: py
                 now % 3,
                 -world.mean(now, "abc"[now % 3], world.asked[now].context),
             )
-        told = judged(address, engine, worse, cut)
-        assert told["evaluation"]["high"] < 0.0
-        monkeypatch.setattr(Learning, "_answer", lambda self, model: told)
+        refit = judged(address, engine, worse, cut)
+        assert refit.evaluation["high"] < 0.0
         outcomes = {}
         for rule in ("better", "never", "always"):
-            with learning_of(engine, address, RefitSchedule(activate=rule)) as learning:
+            rules = RefitSchedule(activate=rule)
+            with learning_of(engine, address, rules, fit=lambda model: refit) as learning:
                 learning.begin("default")
                 outcomes[rule] = waited(learning)
             world.play(engine, 10)
@@ -258,7 +255,7 @@ def test_a_worse_version_is_kept_but_not_activated(address: str, monkeypatch: py
             first,
             outcomes["always"]["version"],
         }  # those that never served are forgotten
-        assert served.versions[served.version].evaluation == told["evaluation"]
+        assert served.versions[served.version].evaluation == refit.evaluation
         live = engine.state.hashes()
     store = open_store(address)
     assert replay_all(store).hashes() == restore(store).hashes() == live
@@ -381,25 +378,32 @@ def test_too_little_history_is_said_and_a_broken_process_harms_nobody(
         assert without.post("/v1/model/learn").status_code == 503
 
 
-def test_the_plan_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_followed(tmp_path: Path) -> None:
     asked: list[str] = []
+    gate = threading.Event()
+    gate.set()
 
-    def answer(self: Learning, model: str) -> dict[str, Any]:
+    def fit(model: str) -> str:
         asked.append(model)
-        return {"error": "not today"}
+        gate.wait()
+        return "not today"
 
-    monkeypatch.setattr(Learning, "_answer", answer)
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         serve(engine, name="other")
-        with learning_of(engine, tmp_path / "d.db", RefitSchedule(every=0.05)) as learning:
+        with learning_of(engine, tmp_path / "d.db", RefitSchedule(every=0.05), fit=fit) as learning:
             for _ in range(1_000):
                 time.sleep(0.01)
                 if len(asked) >= 4:
                     break
-            learning._told["default"] = {"status": "running"}
-            with pytest.raises(ConflictError, match="already"):
-                learning.begin("default")
+            gate.clear()
+            try:
+                with suppress(ConflictError):  # the plan may have begun just before
+                    learning.begin("default")
+                with pytest.raises(ConflictError, match="already"):
+                    learning.begin("default")
+            finally:
+                gate.set()
         assert set(asked) == {"default", "other"}
         assert len(asked) >= 4
 

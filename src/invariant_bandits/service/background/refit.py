@@ -1,18 +1,27 @@
-"""The whole of background learning that needs no service: from a store that is read to a version that was judged."""
+"""Refitting: a new version of a model from its own history, judged on the latest decisions.
+
+As a program, it is the process that fits: standard input says what, and the new version goes to standard output. It is
+a process of its own, of low priority and one thread, and only reads the store: the service never waits for it.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+import threading
+import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
@@ -34,11 +43,12 @@ from invariant_bandits.service.history.decisions import (
     learned_decisions,
 )
 from invariant_bandits.service.history.export import write_parquet
-from invariant_bandits.service.learners.base import Learner
+from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.state import Records
+from invariant_bandits.service.store.open_store import open_store
 
 FEWEST_ROUNDS = 200
 """New decisions below which nothing is fitted."""
@@ -47,6 +57,8 @@ FEWEST_PER_WINDOW = 100
 MOST_FEATURES = 64
 """Of a model that began empty, so many features are fitted, the most frequent ones."""
 FEWEST_USES = 20
+LOWEST_PRIORITY = 15
+"""How nice the process that fits is to others."""
 
 Decisions = Callable[[], Iterable[SettledDecision]]
 """SettledDecision decisions from the first on, whenever it is called."""
@@ -86,7 +98,7 @@ def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str
     with tempfile.TemporaryDirectory(prefix="invariant-bandits-") as folder:
         path = Path(folder) / "decisions.parquet"
         write_parquet(path, layout, decisions())
-        with _quiet():
+        with _without_convergence_warnings():
             update = update_model(timeless, path, windows=windows)
     made = FittedLearner(update.model, learner.seed)
     for label, active in learner.arms.items():
@@ -115,19 +127,19 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
         raise InputError(f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features")
     moments, sets = _moments(layout, names, decisions, count, windows)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
-    kept = usable.feature_map.names
-    places = np.array([names.index(name) for name in kept])
-    with _quiet():
+    usable_names = usable.feature_map.names
+    places = np.array([names.index(name) for name in usable_names])
+    with _without_convergence_warnings():
         policy = AutoISD.from_history(usable.moments, offered=[one[:, places] for one in sets])
     made = OpenLearner(
         learner.arms,
         learner.columns,
         limit=learner.limit,
         seed=learner.seed,
-        places={name: place for place, name in enumerate(kept)},
+        places={name: place for place, name in enumerate(usable_names)},
         policy=policy,
     )
-    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(kept)} of {len(uses)} features"
+    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(usable_names)} of {len(uses)} features"
     return made, words
 
 
@@ -156,17 +168,16 @@ def _row(numbers: dict[str, float], names: Sequence[str]) -> list[float]:
     return [numbers.get(name, 0.0) for name in names]
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801 - reads like a verb
-    """Without the warnings of a search that stopped a little early."""
-
-    def __enter__(self) -> Any:
-        told = super().__enter__()
+@contextmanager
+def _without_convergence_warnings() -> Iterator[None]:
+    """Ignore that a search stopped a little early."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return told
+        yield
 
 
 class Watcher(Protocol):
-    """Is told of decisions before the learner sees them, and of their rewards before it learns them."""
+    """Sees decisions before the learner does, and their rewards before it learns them."""
 
     def decided(self, learner: Learner, event: Decided) -> None:
         """A decision was made."""
@@ -175,7 +186,9 @@ class Watcher(Protocol):
         """It is about to be learned."""
 
 
-def follow(learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None) -> None:
+def follow(
+    learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None
+) -> None:
     """Teach a learner the events of a model from number `first` to before `last`.
 
     It then stands where it would if it had been the active version in between, with the same bits.
@@ -265,7 +278,9 @@ class Judge:
             return
         logged = event.propensities
         difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
-        self._waiting[event.id] = Seen(mine[event.place] / logged[event.place], difference, means[event.place])
+        self._waiting[event.id] = Seen(
+            mine[event.place] / logged[event.place], difference, means[event.place]
+        )
 
     def settled(self, id: str, reward: float) -> None:
         """What the running version earned with a decision."""
@@ -274,17 +289,17 @@ class Judge:
             self._seen.append(seen)
             self._rewards.append(reward)
 
-    def verdict(self) -> Verdict:
+    def estimate(self) -> GainEstimate:
         """What the decisions say together."""
-        told = np.array(self._seen).reshape(-1, 3)
-        rewards, weights, expected = np.array(self._rewards), told[:, 0], told[:, 2]
+        seen = np.array(self._seen).reshape(-1, 3)
+        rewards, weights, expected = np.array(self._rewards), seen[:, 0], seen[:, 2]
         effective, reasons = support(weights) if len(weights) else (0.0, ())
         if len(weights) < FEWEST_JUDGED:
             reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
         if self.refused is not None:
             reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
         gain = estimated(
-            told[:, 1] + (weights - 1.0) * (rewards - expected),
+            seen[:, 1] + (weights - 1.0) * (rewards - expected),
             ones(len(weights)),
             effective_sample=effective,
             reasons=reasons,
@@ -292,10 +307,10 @@ class Judge:
             expected=expected,
             reach=weights - 1.0,
         )
-        return Verdict(gain, float(rewards.mean()) if len(rewards) else None)
+        return GainEstimate(gain, float(rewards.mean()) if len(rewards) else None)
 
 
-class Verdict(NamedTuple):
+class GainEstimate(NamedTuple):
     """How much more per decision a new version would have earned, and what the running one did earn."""
 
     gain: Estimate
@@ -322,17 +337,17 @@ class Verdict(NamedTuple):
         }
 
 
-def in_words(told: Mapping[str, Any]) -> str:
-    """One line about a verdict, given as plain values.
+def in_words(evaluation: Mapping[str, Any]) -> str:
+    """Return one line about an estimate, given as plain values.
 
     >>> in_words({"gain": 0.03, "low": 0.01, "high": 0.05, "decisions": 900, "unknown_because": []})
     '+0.03 [+0.01, +0.05] per decision against the running version, on 900 later decisions'
     """
-    if told["unknown_because"]:
-        return f"not compared: {told['unknown_because'][0]}"
-    ends = f"[{told['low']:+.3g}, {told['high']:+.3g}]"
-    on = f"on {told['decisions']:,} later decisions"
-    return f"{told['gain']:+.3g} {ends} per decision against the running version, {on}"
+    if evaluation["unknown_because"]:
+        return f"not compared: {evaluation['unknown_because'][0]}"
+    ends = f"[{evaluation['low']:+.3g}, {evaluation['high']:+.3g}]"
+    on = f"on {evaluation['decisions']:,} later decisions"
+    return f"{evaluation['gain']:+.3g} {ends} per decision against the running version, {on}"
 
 
 JUDGED_SHARE = 0.25
@@ -342,37 +357,41 @@ SETTLING_SHARE, FEWEST_SETTLING = 0.1, 100
 what it will do, the less as the log seldom plays what it wants to try."""
 
 
-@dataclass(frozen=True)
-class Learned:
+class RefitResult(msgspec.Struct):
     """A new version that was judged.
 
     Parameters
     ----------
-    learner : Learner
-        It has learned the events before number `upto`.
+    kind, content : str, bytes
+        Of the learner, which has learned the events before number `upto`.
     base : str
         The version it was compared with.
     through : int
-        SettledDecision decisions before this event are windows of its history; it learned the later ones as they came.
-    upto : int
-    words : str
-        What it was made of.
+        Settled decisions before this event are windows of its history; it learned the later ones as they came.
+    note : str
+        What it was made of, and how it compares.
     first_fit : bool
-        Whether the model had begun empty and was not fitted before.
+        Whether the model began empty and was not fitted before.
     evaluation : dict
-        The verdict, plain values.
+        The estimate of the gain, plain values.
     """
 
-    learner: Learner
+    kind: str
+    content: bytes
     base: str
     through: int
     upto: int
-    words: str
+    note: str
     first_fit: bool
     evaluation: dict[str, Any]
 
+    @property
+    def learner(self) -> Learner:
+        """The new learner, a copy of its own."""
+        return learner_from_bytes(self.kind, self.content, "the new version")
 
-def learn_from_history(store: Any, model: str) -> Learned:
+
+def learn_from_history(store: Any, model: str) -> RefitResult:
     """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as they come.
 
     In between it learns some without being judged.
@@ -401,4 +420,34 @@ def learn_from_history(store: Any, model: str) -> Learned:
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
-    return Learned(learner, base.version, through, upto, words, first_fit, judge.verdict().to_plain())
+    evaluation = judge.estimate().to_plain()
+    note, content = f"{words}; {in_words(evaluation)}", learner.to_bytes()
+    return RefitResult(learner.kind, content, base.version, through, upto, note, first_fit, evaluation)
+
+
+def main() -> None:
+    """Do what standard input says, {"store": address, "model": name}: write a RefitResult, or why there is none."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # so that nothing else that is printed comes between
+    os.nice(LOWEST_PRIORITY)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    order = msgspec.json.decode(sys.stdin.buffer.read())
+    answer: RefitResult | str
+    try:
+        with closing(open_store(order["store"], writing=False)) as store:
+            answer = learn_from_history(store, order["model"])
+    except InputError as error:
+        answer = str(error)
+    with out:
+        out.write(msgspec.msgpack.encode(answer))
+
+
+def _end_with(parent: int) -> None:
+    """End when the service has ended: no process waits for the answer."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,10 +17,9 @@ from typing import Any, Literal
 import msgspec
 
 from invariant_bandits.service import commands
-from invariant_bandits.service.background.refit import follow
-from invariant_bandits.service.commands import Command, EventBatch
+from invariant_bandits.service.background.refit import RefitResult, follow
+from invariant_bandits.service.commands import EventBatch
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.chain import UnavailableError
 
@@ -81,6 +80,8 @@ class Learning:
     plan : RefitSchedule
     clock : callable
         Seconds since 1970.
+    fit : callable, optional
+        Returns the new version of a model, or why there is none; in a process of its own if it is not given.
     """
 
     def __init__(
@@ -90,10 +91,12 @@ class Learning:
         plan: RefitSchedule | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        fit: Callable[[str], RefitResult | str] | None = None,
     ) -> None:
         self.engine, self.store, self.plan, self.clock = engine, store, plan or RefitSchedule(), clock
-        self._told: dict[str, dict[str, Any]] = {}
-        self._asked: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._fit = fit or self._fit_in_process
+        self._outcomes: dict[str, dict[str, Any]] = {}
+        self._requests: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
         self._guard = threading.Lock()
@@ -109,21 +112,21 @@ class Learning:
             self._ending = True
             if self._process is not None:
                 self._process.kill()
-        self._asked.put(None)
+        self._requests.put(None)
         if self._thread.is_alive():
             self._thread.join()
 
     def begin(self, model: str, by: str = "") -> None:
         """Learn a model as soon as possible; ConflictError if that is under way."""
         with self._guard:
-            if self._told.get(model, {}).get("status") == "running":
+            if self._outcomes.get(model, {}).get("status") == "running":
                 raise ConflictError(f"model: {model!r} is being learned already")
-            self._told[model] = {"status": "running", "began": self.clock()}
-        self._asked.put((model, by))
+            self._outcomes[model] = {"status": "running", "began": self.clock()}
+        self._requests.put((model, by))
 
-    def told(self, model: str) -> dict[str, Any]:
-        """What became of the last time, plain values."""
-        return dict(self._told.get(model, {"status": "never"}))
+    def outcome(self, model: str) -> dict[str, Any]:
+        """Return what became of the last time, plain values."""
+        return dict(self._outcomes.get(model, {"status": "never"}))
 
     # -- the thread --
 
@@ -131,13 +134,13 @@ class Learning:
         due = self._next_time()
         while not self._ending:
             try:
-                asked = self._asked.get(timeout=None if due is None else max(due - self.clock(), 0.0))
+                request = self._requests.get(timeout=None if due is None else max(due - self.clock(), 0.0))
             except queue.Empty:
                 self._begin_all()
                 due = self._next_time()
                 continue
-            if asked is not None:
-                self._learn(*asked)
+            if request is not None:
+                self._learn(*request)
 
     def _next_time(self) -> float | None:
         wait = self.plan.seconds_to_next(self.clock())
@@ -152,75 +155,68 @@ class Learning:
 
     def _learn(self, model: str, by: str) -> None:
         began = self.clock()
+        outcome: dict[str, Any]
         try:
-            told = self._answer(model)
-            told = {"status": "not learned", "why": told["error"]} if "error" in told else self._added(model, by, told)
-        except Exception as error:  # whatever happens to a fit must not end the service
-            told = {"status": "failed", "why": str(error) or type(error).__name__}
-        log.info("learning %s: %s", model, told.get("why") or told.get("note"))
-        self._told[model] = {**told, "began": began, "seconds": self.clock() - began}
+            refit = self._fit(model)
+            outcome = (
+                {"status": "not learned", "why": refit}
+                if isinstance(refit, str)
+                else self._add(model, by, refit)
+            )
+        except Exception as error:  # a fit that fails must not end the service
+            outcome = {"status": "failed", "why": str(error) or type(error).__name__}
+        log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
+        self._outcomes[model] = {**outcome, "began": began, "seconds": self.clock() - began}
 
-    def _answer(self, model: str) -> dict[str, Any]:
-        """What the process says."""
+    def _fit_in_process(self, model: str) -> RefitResult | str:
+        """Return what the process that fits answers."""
         with self._guard:
             if self._ending:
                 raise UnavailableError("the service is ending")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "invariant_bandits.service.background.worker"],
+                [sys.executable, "-m", "invariant_bandits.service.background.refit"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **ONE_THREAD},
             )
-        asked = msgspec.json.encode({"store": self.store, "model": model})
-        content, _ = self._process.communicate(asked)
+        content, _ = self._process.communicate(msgspec.json.encode({"store": self.store, "model": model}))
         code, self._process = self._process.returncode, None
         if code:
             raise UnavailableError(f"the process that fits ended with code {code}")
-        told: dict[str, Any] = msgspec.msgpack.decode(content)
-        return told
+        return msgspec.msgpack.decode(content, type=RefitResult | str)
 
-    def _added(self, model: str, by: str, told: dict[str, Any]) -> dict[str, Any]:
+    def _add(self, model: str, by: str, refit: RefitResult) -> dict[str, Any]:
         """Have the new version learn what came meanwhile, and add it."""
-        learner, upto = (
-            learner_from_bytes(told["kind"], told["content"], "the new version"),
-            int(told["upto"]),
-        )
-        while (now := self.engine.state.seq) - upto > CLOSE:
-            follow(learner, self.engine.store, model, upto, now)
-            upto = now
-        added: dict[str, Any] = self.engine.call(
-            _adding(model, learner, upto, told, self.plan.activate, by), alone=True
-        )
-        return {"status": "learned", **added}
+        learner, upto = refit.learner, refit.upto
+        while (last := self.engine.state.seq) - upto > CLOSE:
+            follow(learner, self.engine.store, model, upto, last)
+            upto = last
 
+        def command(state: State, batch: EventBatch) -> dict[str, Any]:
+            nonlocal upto
+            follow(learner, state.contents, model, upto, state.seq)
+            upto = state.seq  # if it has to be proposed again, it goes on from here
+            active = self._activates(refit) and state.model(model).version == refit.base
+            add = commands.add_version(
+                model,
+                learner,
+                "background",
+                note=refit.note,
+                by=by,
+                active=active,
+                through=refit.through,
+                evaluation=refit.evaluation,
+                why=f"learned from its own history, activated {self.plan.activate}",
+            )
+            version = add(state, batch)
+            return {"version": version, "active": active, "note": refit.note, "evaluation": refit.evaluation}
 
-def _adding(model: str, learner: Learner, upto: int, told: dict[str, Any], activate: Activation, by: str) -> Command:
-    """Add a version that has learned everything up to this moment: its content is the whole of what it learned."""
+        return {"status": "learned", **self.engine.call(command, alone=True)}
 
-    def adding(state: State, batch: EventBatch) -> dict[str, Any]:
-        nonlocal upto
-        follow(learner, state.contents, model, upto, state.seq)
-        upto = state.seq  # if it has to be proposed again, it goes on from here
-        evaluation, running = told["evaluation"], state.model(model).version
-        active = activate == "always" or (activate == "better" and _is_good_enough(evaluation, told["first_fit"]))
-        active = active and running == told["base"]
-        version = commands.add_version(
-            model,
-            learner,
-            "background",
-            note=told["note"],
-            by=by,
-            active=active,
-            through=told["through"],
-            evaluation=evaluation,
-            why=f"learned from its own history, activated {activate}",
-        )(state, batch)
-        return {"version": version, "active": active, "note": told["note"], "evaluation": evaluation}
-
-    return adding
-
-
-def _is_good_enough(evaluation: dict[str, Any], first_fit: bool) -> bool:
-    """Whether the rule "better" lets a version take over."""
-    known = not evaluation["unknown_because"]
-    return bool(evaluation["better"] or (first_fit and known and not evaluation["worse"]))
+    def _activates(self, refit: RefitResult) -> bool:
+        """Return whether the rule of the schedule lets a version take over."""
+        if self.plan.activate != "better":
+            return self.plan.activate == "always"
+        evaluation = refit.evaluation
+        known = not evaluation["unknown_because"]
+        return bool(evaluation["better"] or (refit.first_fit and known and not evaluation["worse"]))

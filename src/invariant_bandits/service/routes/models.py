@@ -134,12 +134,12 @@ async def learn(call: Call) -> dict[str, Any]:
     learning = await _learning(call)
     learning.begin(call.model, call.caller)
     call.audit(f"began to learn {call.model} from its history")
-    return {"model": call.model, **learning.told(call.model)}
+    return {"model": call.model, **learning.outcome(call.model)}
 
 
 async def show_learning(call: Call) -> dict[str, Any]:
     """Show what became of learning from the model's own history."""
-    return {"model": call.model, **(await _learning(call)).told(call.model)}
+    return {"model": call.model, **(await _learning(call)).outcome(call.model)}
 
 
 async def _learning(call: Call) -> Learning:
