@@ -1,4 +1,4 @@
-"""The time of events: the clock's, but never backwards, whatever happens to the clock."""
+"""The time of events: that of the clock, but never backwards, even if the clock is put back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ JUMP = 1.0
 """Seconds that the clock may be behind before it is taken to have been put back."""
 
 
-class Time:
+class MonotonicClock:
     """Seconds since 1970 that never decrease, also over a restart.
 
     While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits end.
@@ -21,7 +21,7 @@ class Time:
     latest : float
         Time of the last event.
 
-    >>> time = Time(lambda: 100.0, latest=100.5)
+    >>> time = MonotonicClock(lambda: 100.0, latest=100.5)
     >>> time.now()
     100.5
     """
@@ -30,12 +30,12 @@ class Time:
         self._clock, self._latest, self._read_at = clock, latest, time.monotonic()
 
     def now(self) -> float:
-        """The time."""
-        told, read_at = self._clock(), time.monotonic()
-        if told < self._latest - JUMP:
-            told = self._latest + read_at - self._read_at
+        """Return the time."""
+        seconds, read_at = self._clock(), time.monotonic()
+        if seconds < self._latest - JUMP:
+            seconds = self._latest + read_at - self._read_at
         self._read_at = read_at
-        self.reach(told)
+        self.reach(seconds)
         return self._latest
 
     def reach(self, moment: float) -> None:

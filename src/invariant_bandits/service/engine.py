@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.clock import Time
+from invariant_bandits.service.clock import MonotonicClock
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
 from invariant_bandits.service.state import State, UnappliableError
@@ -72,7 +72,7 @@ class Engine:
         self.view: dict[str, Any] = {}
         self.on_view: list[Callable[[State], dict[str, Any]]] = []
         self.on_event: list[Callable[[AnyEvent, State], None]] = []
-        self._time = Time(clock, replay.last_time(store))
+        self._time = MonotonicClock(clock, replay.last_time(store))
         self._snapshot_at, self._published = self.state.seq, 0.0
         self._tried = 0.0
         self._doubtful: dict[int, str] = {}
@@ -123,7 +123,7 @@ class Engine:
         if self._queue.qsize() >= MOST_QUEUED:
             raise UnavailableError("too many requests wait")
         self._queue.put(item)
-        if self._ended:  # meanwhile: nobody would take it
+        if self._ended:  # meanwhile: it would stay in the queue
             self._refuse_rest()
 
     # -- the thread --
@@ -249,7 +249,9 @@ class Engine:
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except UnavailableError as error:  # what was stored and not applied is followed when it is there again
+        except (
+            UnavailableError
+        ) as error:  # what was stored and not applied is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
@@ -269,7 +271,9 @@ class Engine:
                 self.state.apply(event)
             except UnappliableError as error:
                 self._take_back(batch, first, error)
-                events = [late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside]
+                events = [
+                    late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside
+                ]
                 break
             self._notify(event)
         else:
@@ -301,7 +305,9 @@ class Engine:
         state = replay.restore(self.store, self._doubtful)
         more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]
         if more:
-            raise UnavailableError(f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}")
+            raise UnavailableError(
+                f"event {more[0]} was applied and no longer can be: {state.aside[more[0]]}"
+            )
         self.state = state
 
     def _set_aside_for_good(self) -> None:

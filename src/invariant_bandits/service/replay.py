@@ -57,14 +57,17 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
             follow(state, store.rows(state.seq, error.seq + 1))
             checkpoint = state.to_bytes()
     if not least <= state.seq <= store.head().seq:  # others may go on adding events
-        raise StoreError(f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost")
+        raise StoreError(
+            f"the snapshot holds {state.seq} events, the store {store.head().seq}: the last ones are lost"
+        )
     return state
 
 
 def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
     """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside for good."""
-    kept = [one for one in (store.latest_snapshot(), store.base()) if one is not None]
-    state = next((state for one in kept if (state := _loaded(store, one)) is not None), None)
+    snapshots = [snapshot for snapshot in (store.latest_snapshot(), store.base()) if snapshot is not None]
+    loaded = (_load(store, snapshot) for snapshot in snapshots)
+    state = next((state for state in loaded if state is not None), None)
     if state is None:
         if store.start().seq:
             raise StoreError("the first events were removed, and there is no snapshot to begin from")
@@ -73,27 +76,29 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
     return state
 
 
-def _loaded(store: Any, kept: tuple[int, bytes]) -> State | None:
+def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
     """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be used."""
     try:
-        return State.from_bytes(kept[1], store)
+        return State.from_bytes(snapshot[1], store)
     except FileError as error:
-        log.error("the snapshot after %d events cannot be used: %s", kept[0], error)
+        log.error("the snapshot after %d events cannot be used: %s", snapshot[0], error)
         return None
 
 
 def repair(store: Any) -> dict[int, str]:
     """Set aside for good what cannot be applied; numbers of these events, and why."""
-    found = {seq: why for seq, why in restore(store).aside.items() if seq not in set_aside_events(store)}
-    if found:
-        event = SetAside(last_time(store), found)
+    aside = {seq: why for seq, why in restore(store).aside.items() if seq not in set_aside_events(store)}
+    if aside:
+        event = SetAside(last_time(store), aside)
         store.append([(key_of(event), encode_event(event))])
-    return found
+    return aside
 
 
 def last_time(store: Any) -> float:
     """When the last event happened; 0 without any."""
-    return max((decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0)
+    return max(
+        (decode_event(row.event).time for row in store.rows(max(store.head().seq - 1, 0))), default=0.0
+    )
 
 
 def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
@@ -120,8 +125,8 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
         for row in batch:
             follow(state, [row])
             published.keep(state)
-        if newest is not None and state.seq == newest[0] and (kept := _loaded(store, newest)) is not None:
-            _check_same(state, kept)
+        if newest is not None and state.seq == newest[0]:
+            _check_snapshot(state, _load(store, newest))
         if progress is not None:
             progress(state.seq)
     return state
@@ -153,12 +158,14 @@ class Published:
         """
         self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= now.seq}
         if seq not in self._kept and seq >= self._first:
-            raise StoreError(f"event {now.seq}: a decision was made from {seq} events, which is no state before it")
+            raise StoreError(
+                f"event {now.seq}: a decision was made from {seq} events, which is no state before it"
+            )
         return self._kept.get(seq)
 
 
-def _check_same(state: State, kept: State) -> None:
-    if kept.hashes() != state.hashes():
+def _check_snapshot(state: State, snapshot: State | None) -> None:
+    if snapshot is not None and snapshot.hashes() != state.hashes():
         raise StoreError(f"the snapshot after {state.seq} events holds another state than their replay")
 
 
@@ -168,7 +175,11 @@ def check(state: State, event: Decided) -> None:
     if state.aside and event.version not in served.versions:
         return
     _, choice = served.choose(event.context, event.labels, event.actions, event.draw)
-    if choice.place != event.place or choice.propensities != event.propensities or served.version != event.version:
+    if (
+        choice.place != event.place
+        or choice.propensities != event.propensities
+        or served.version != event.version
+    ):
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 

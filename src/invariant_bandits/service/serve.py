@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import signal
 import threading
 import time
@@ -132,10 +133,10 @@ class Decider(Engine):
 
 def published(store: Any) -> State:
     """The newest state that a learner has published; UnavailableError if there is none yet."""
-    kept = store.latest_snapshot()
-    if kept is None:
+    snapshot = store.latest_snapshot()
+    if snapshot is None:
         raise UnavailableError("no learner has published a model yet")
-    return State.from_bytes(kept[1], store, published=True)
+    return State.from_bytes(snapshot[1], store, published=True)
 
 
 FleetRole = Literal["alone", "learner", "decider"]
@@ -149,46 +150,45 @@ PAUSE = 0.25
 Say = Callable[[str], None]
 
 
-def engine_for(role: FleetRole, address: str, say: Say, begun: VerifyingStore | None = None) -> Engine:
-    """The engine of a process with this role on the store under an address, or on one that is begun; not started."""
+def engine_for(role: FleetRole, address: str, say: Say, verifying: VerifyingStore | None = None) -> Engine:
+    """Return the engine, not started, of a process with this role on the store under an address.
+
+    `verifying` is that store, if it is open already.
+    """
     if role not in get_args(FleetRole):
         raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
-    if begun is not None:
-        return _finished(begun)
-    store = _with_something_published(address, say) if role == "decider" else opened_store(address, role, say)
+    if verifying is not None:
+        return _engine_while_verifying(verifying)
+    if role == "decider":
+        store = _open_published(address, say)
+    else:
+        wait = Poller(say, "another process learns: waiting for its turn") if role == "learner" else None
+        store = open_store(address, check=verify, wait=wait)
     try:
         if role == "decider":
             return Decider(store)
-        return Engine(store, publish_every=PUBLISH_EVERY) if role == "learner" else Engine(store)
+        return Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
     except BaseException:
         store.close()
         raise
 
 
-def _finished(begun: VerifyingStore) -> Engine:
-    """The engine on a store whose check goes on while the state is restore; what the check finds is told first."""
+def _engine_while_verifying(verifying: VerifyingStore) -> Engine:
+    """Return the engine of a store whose verification goes on while the state is restored; damage is raised first."""
     try:
         try:
-            engine = Engine(begun.store)
+            engine = Engine(verifying.store)
         finally:
-            begun.finish()
+            verifying.finish()
     except BaseException:
-        begun.store.close()
+        verifying.store.close()
         raise
     return engine
 
 
-def opened_store(address: str, role: FleetRole, say: Say) -> Any:
-    """The store under a path or `postgresql://…`, every event of it checked."""
-    waiting: dict[str, Any] = (
-        {"wait": Poller(say, "another process learns: waiting for its turn")} if role == "learner" else {}
-    )
-    return open_store(address, check=verify, **waiting)
-
-
-def _with_something_published(address: str, say: Say) -> Any:
+def _open_published(address: str, say: Say) -> Any:
     """The store, as soon as a learner has published something in it."""
     pause = Poller(say, "waiting for a learner to publish its first model")
     while True:
@@ -261,23 +261,28 @@ def open_service(
     say: Callable[[str], None] = lambda line: None,
     *,
     empty_model: bool = True,
-    begun: VerifyingStore | None = None,
+    verifying: VerifyingStore | None = None,
     access: Access | None = None,
 ) -> Service:
-    """The service with its store checked, its state restore and its models there; not yet listening.
+    """The service with its store checked, its state restored and its models there; not yet listening.
 
-    Where there is no model at all, an empty one is made if that is wanted. A store may be begun already.
+    Where there is no model at all, an empty one is made if that is wanted. `verifying` is the store, if it is already
+    open.
     """
     if not settings.tokens and not is_loopback(settings.host):
-        raise InputError(f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)")
+        raise InputError(
+            f"host: {settings.host} can be reached from outside, which needs tokens (--token-file)"
+        )
     if settings.role == "decider" and (settings.models or settings.logs):
         raise InputError("role: a decider takes its models from the learner, not from files")
-    engine = engine_for(settings.role, settings.store, say, begun)
+    engine = engine_for(settings.role, settings.store, say, verifying)
     say(f"{engine.state.seq:,} events, models: {', '.join(engine.state.models) or 'none yet'}")
     engine.start()
     try:
         if empty_model and not settings.models and not settings.logs and not engine.state.models:
-            engine.call(commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True)
+            engine.call(
+                commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True
+            )
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
@@ -304,7 +309,9 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Callable[[str]
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)
-            version = engine.call(commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True)
+            version = engine.call(
+                commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True
+            )
             say(f"{name}: version {version}")
 
 
@@ -339,13 +346,13 @@ def application(service: Service) -> Starlette:
 def serve(
     settings: ServiceSettings,
     say: Callable[[str], None] = lambda line: None,
-    begun: VerifyingStore | None = None,
+    verifying: VerifyingStore | None = None,
 ) -> int:
     """Serve until asked to end, with the tokens read again at every SIGHUP; 0 if it ended in order."""
     access = Access(settings.tokens, settings.limits)
     signal.signal(signal.SIGHUP, lambda *_: _rotate(access, settings.token_file))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    return run(open_service(settings, say, begun=begun, access=access), settings, say)
+    return run(open_service(settings, say, verifying=verifying, access=access), settings, say)
 
 
 def _rotate(access: Access, token_file: Path | None) -> None:

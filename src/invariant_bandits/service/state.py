@@ -216,12 +216,16 @@ class ServedModel:
     def state_hash(self) -> str:
         """SHA-256 over everything that decisions and learning depend on, in hexadecimal digits."""
         content = hashlib.sha256(self.version.encode())
-        content.update(msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations]))
+        content.update(
+            msgspec.json.encode([self.configuration, self.counts, list(self.waiting), self.activations])
+        )
         for name, learner in self.learners.items():
             content.update(name.encode() + hashlib.sha256(learner.to_bytes()).digest())
         return content.hexdigest()
 
-    def choose(self, context: Context, labels: Sequence[str], actions: Actions, draw: int) -> tuple[Round, Choice]:
+    def choose(
+        self, context: Context, labels: Sequence[str], actions: Actions, draw: int
+    ) -> tuple[Round, Choice]:
         """Return the round, and what is chosen in it in the present state."""
         round = self.learner.round_of(context, labels, actions)
         if self.configuration.mode == "online":
@@ -291,7 +295,7 @@ class StateSnapshot(msgspec.Struct):
 
 
 MOST_REMEMBERED = 20_000
-"""So many decisions are kept at hand; older ones are looked up in the store."""
+"""Decisions in memory; older ones are read from the store."""
 
 
 @dataclass
@@ -350,10 +354,10 @@ class Records:
         if key in self._near:
             self._near.move_to_end(key)
             return self._near[key]
-        found = record_of(decode_event(row.event) for row in self._of_key(key))
-        if found is not None:
-            self._keep(key, found)
-        return found
+        record = record_of(decode_event(row.event) for row in self._of_key(key))
+        if record is not None:
+            self._keep(key, record)
+        return record
 
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
@@ -397,7 +401,7 @@ def set_aside_events(store: Any) -> dict[int, str]:
 
 
 def _has(record: Record, event: AnyEvent) -> bool:
-    """Whether the store has told of this very event already."""
+    """Return whether the record was read from the store with this very event."""
     return event in (record.decided, record.closed, record.grouped) or event in record.rewards
 
 
@@ -441,7 +445,9 @@ class UnappliableError(StoreError):
     """
 
     def __init__(self, seq: int, why: str) -> None:
-        super().__init__(f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside")
+        super().__init__(
+            f"event {seq} cannot be applied: {why}; `invariant-bandits store repair` sets it aside"
+        )
         self.seq, self.why = seq, why
 
 
@@ -480,12 +486,16 @@ class State:
     def _rows_of(self, key: str) -> list[Row]:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
         rows: list[Row] = self._store.of_key(key)
-        return [row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)]
+        return [
+            row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
+        ]
 
     def model(self, name: str) -> ServedModel:
         """A model by its name."""
         if name not in self.models:
-            raise NotFoundError(f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}")
+            raise NotFoundError(
+                f"model: {name!r} is not served; there are {', '.join(sorted(self.models)) or 'none'}"
+            )
         return self.models[name]
 
     # -- what follows from an event --
@@ -517,7 +527,9 @@ class State:
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
-        served.learners[event.version] = learner_from_bytes(event.learner, self.contents.content(event.content), name)
+        served.learners[event.version] = learner_from_bytes(
+            event.learner, self.contents.content(event.content), name
+        )
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
@@ -549,7 +561,9 @@ class State:
             served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
         served.count_play(label)
-        with contextlib.suppress(*UNLEARNABLE):  # it is stored: what a learner cannot note must not stop a replay
+        with contextlib.suppress(
+            *UNLEARNABLE
+        ):  # it is stored: what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
@@ -579,7 +593,7 @@ class State:
             self._ripen(event)
 
     def _ripen(self, event: Activated | Rewarded) -> None:
-        """A decision that nobody waits for any longer is due at once, unless the next event settles it."""
+        """Make a decision that does not wait any longer due at once, unless the next event settles it."""
         record, waiting = (
             self.records.find(decision_key(event.id, event.model)),
             self.models[event.model].waiting,
@@ -626,8 +640,14 @@ class State:
             return self.model(model or next(iter(self.models), "default"))
         keys = self._store.keys_from(decision_key(id))
         named = {name: decision_key(id, name) for name in self.models}
-        records = {name: self.record(id, name, pending) for name, key in named.items() if key in keys or key in pending}
-        names = [name for name, record in records.items() if record is not None and record.decided is not None]
+        records = {
+            name: self.record(id, name, pending)
+            for name, key in named.items()
+            if key in keys or key in pending
+        }
+        names = [
+            name for name, record in records.items() if record is not None and record.decided is not None
+        ]
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:

@@ -72,9 +72,9 @@ def settled_decisions(
         if record is not None:
             record.take(event)
         while waiting and (len(waiting) > MOST_OPEN or next(iter(waiting.values())).closed is not None):
-            yield from _told(waiting.popitem(last=False)[1], store, end, rules)
+            yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
     while waiting:
-        yield from _told(waiting.popitem(last=False)[1], store, end, rules)
+        yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
 
 
 def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
@@ -89,7 +89,7 @@ def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator
                 yield seq, SettledDecision(record.decided, event.value)
 
 
-def _told(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:
+def _outcome(record: Record, store: Any, end: int, rules: Configuration) -> Iterator[SettledDecision]:
     if record.closed is None and record.decided is not None:
         rows = store.of_key(decision_key(record.decided.id, record.decided.model))
         record = record_of(decode_event(row.event) for row in rows if row.seq < end) or record
@@ -176,10 +176,14 @@ class Layout:
     def schema_like(self, schema: Schema) -> Schema:
         """What the columns mean, if the model was fitted to a log with this schema; times are not looked at."""
         roles, features = self.roles, schema.features or self.columns
-        told = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
+        like = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
         if self.chosen_only:
-            return told
-        return replace(told, round=roles.round, chosen=roles.chosen) if self.rows else replace(told, arm=roles.arm)
+            return like
+        return (
+            replace(like, round=roles.round, chosen=roles.chosen)
+            if self.rows
+            else replace(like, arm=roles.arm)
+        )
 
     def rows_of(self, one: SettledDecision) -> Iterator[dict[str, Any]]:
         """Rows of a decision: features by name."""
@@ -218,9 +222,9 @@ def layout_of(decisions: Callable[[], Iterable[SettledDecision]], learner: Learn
         Of the model; one that was fitted says what its columns are called.
     """
     labelled = _layout(decisions(), learner, rows=False)
-    found = labelled or _layout(decisions(), learner, rows=True)
-    assert found is not None
-    return found
+    layout = labelled or _layout(decisions(), learner, rows=True)
+    assert layout is not None
+    return layout
 
 
 def _layout(decisions: Iterable[SettledDecision], learner: Learner, *, rows: bool) -> Layout | None:

@@ -110,7 +110,9 @@ def _rows(layout: Layout, one: SettledDecision) -> Iterator[dict[str, Any]]:
             known |= {roles.arm: decided.labels[decided.place], roles.offered: decided.labels}
             known |= {roles.reward: one.reward, roles.propensity: one.propensity}
         absent = 0.0 if layout.named and layout.rows else None
-        yield {name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()} | known
+        yield {
+            name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()
+        } | known
 
 
 def _value(value: Any, kind: str) -> Any:

@@ -50,7 +50,9 @@ class Choice(NamedTuple):
     def cost(self, means: Sequence[float]) -> float:
         """By how much less is expected of a draw than of the most probable action, given expected rewards (K,)."""
         likeliest = max(range(len(means)), key=self.propensities.__getitem__)
-        return means[likeliest] - math.fsum(p * mean for p, mean in zip(self.propensities, means, strict=True))
+        return means[likeliest] - math.fsum(
+            p * mean for p, mean in zip(self.propensities, means, strict=True)
+        )
 
 
 class Learner(ABC):
@@ -69,7 +71,7 @@ class Learner(ABC):
 
     @property
     def takes(self) -> Literal["labels", "rows", "both"]:
-        """How offered actions can be told: by label, as rows of features, or as both."""
+        """How actions can be offered: by label, as rows of features, or as both."""
         return "both"
 
     @abstractmethod
@@ -100,7 +102,9 @@ class Learner(ABC):
         """Take note of a round that was decided, before its reward is known."""
 
     @abstractmethod
-    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
         """Learn the reward of the action at `place`; a round that was seen before can be learned."""
 
     # -- arms --
@@ -125,17 +129,19 @@ class Learner(ABC):
 
     def differences(self, other: Learner) -> list[str]:
         """In what another learner would take other requests than this one, in words."""
-        found = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
+        words = [] if self.kind == other.kind else [f"kind: {self.kind} is active, {other.kind} was given"]
         if (self.input_columns is None) != (other.input_columns is None):
-            found.append("columns: one takes any, the other only its own")
+            words.append("columns: one takes any, the other only its own")
         columns = (self.input_columns or {}, other.input_columns or {})
-        arms = ({label: _ACTIVITY[on] for label, on in one.arms.items()} for one in (self, other))
-        for what, (own, given) in (("column", columns), ("arm", tuple(arms))):
-            found += [f"{what} {name!r} is missing" for name in own if name not in given]
-            found += [f"{what} {name!r} is new" for name in given if name not in own]
-            both = [(name, was, given[name]) for name, was in own.items() if name in given]
-            found += [f"{what} {name!r} is {now}, was {was}" for name, was, now in both if was != now]
-        return found
+        arms = ({label: _ACTIVITY[on] for label, on in learner.arms.items()} for learner in (self, other))
+        for what, (own, others) in (("column", columns), ("arm", tuple(arms))):
+            words += [f"{what} {name!r} is missing" for name in own if name not in others]
+            words += [f"{what} {name!r} is new" for name in others if name not in own]
+            both = [(name, was, others[name]) for name, was in own.items() if name in others]
+            words += [
+                f"{what} {name!r} is {becomes}, was {was}" for name, was, becomes in both if was != becomes
+            ]
+        return words
 
     # -- telling and storing --
 
@@ -161,14 +167,16 @@ class Learner(ABC):
 def learner_from_bytes(kind: str, content: bytes, name: str) -> Learner:
     """A learner from its stored state."""
     if kind not in Learner.kinds:
-        raise FileError(f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}")
+        raise FileError(
+            f"{name} holds a learner of kind {kind!r}; known are {', '.join(sorted(Learner.kinds))}"
+        )
     return Learner.kinds[kind].from_bytes(content, name)
 
 
 def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """Labels of offered arms, or InputError for one that is empty or given twice."""
     if len(set(labels)) != len(labels):
-        twice = next(one for one in labels if list(labels).count(one) > 1)
+        twice = next(label for label in labels if list(labels).count(label) > 1)
         raise InputError(f"arms: {twice!r} is offered twice")
     if not all(labels):
         raise InputError("arms: a label is empty")
@@ -179,25 +187,28 @@ SPEAKS = 2.0
 """A direction is listed as moved if it stands at least so many standard deviations from the logs."""
 
 
-def belief_of(told: Any) -> dict[str, Any]:
+def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
     """Beliefs, drift, alarm and rehearsal of a policy that has them; else nothing."""
-    if not isinstance(told, Belief):
+    belief = policy.explain(names) if hasattr(policy, "explain") else None
+    if not isinstance(belief, Belief):
         return {}
     moved: list[dict[str, Any]] = [
         {"direction": name, "shift": finite(shift), "error": finite(error)}
-        for name, shift, error in zip(told.names, told.shifts.tolist(), told.errors.tolist(), strict=True)
+        for name, shift, error in zip(
+            belief.names, belief.shifts.tolist(), belief.errors.tolist(), strict=True
+        )
     ]
-    moved.sort(key=lambda one: -abs(one["shift"] or 0.0) / max(one["error"] or 1.0, 1e-300))
-    rehearsal = told.rehearsal
+    moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
+    rehearsal = belief.rehearsal
     return {
-        "beliefs": {name: finite(share) for name, share in told.hypotheses.items()},
-        "alarm": bool(told.alarm),
-        "alarm_level": told.alarm_level,
-        "log_evidence": finite(told.log_evidence),
-        "no_alarm_because": told.no_alarm_because,
+        "beliefs": {name: finite(share) for name, share in belief.hypotheses.items()},
+        "alarm": bool(belief.alarm),
+        "alarm_level": belief.alarm_level,
+        "log_evidence": finite(belief.log_evidence),
+        "no_alarm_because": belief.no_alarm_because,
         "drift": moved,
-        "noise_ratio": finite(told.noise_ratio),
-        "baseline_shift": [finite(one) for one in told.baseline_shift],
+        "noise_ratio": finite(belief.noise_ratio),
+        "baseline_shift": [finite(shift) for shift in belief.baseline_shift],
         "rehearsal": None if rehearsal is None else str(rehearsal),
     }
 

@@ -12,7 +12,14 @@ from invariant_bandits.logs.features import Column, FeatureMap
 from invariant_bandits.model.decisions import Ledger
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.randomised import Randomised
-from invariant_bandits.service.learners.base import Actions, Context, Learner, Round, belief_of, logged_reward
+from invariant_bandits.service.learners.base import (
+    Actions,
+    Context,
+    Learner,
+    Round,
+    describe_belief,
+    logged_reward,
+)
 
 NUMBERS = {float, int}
 
@@ -47,7 +54,9 @@ class FittedLearner(Learner, kind="model"):
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
-                raise InputError("arms: this model takes feature rows, one mapping per offered action, not labels")
+                raise InputError(
+                    "arms: this model takes feature rows, one mapping per offered action, not labels"
+                )
             rows = None if actions is None else [self._row(place, one) for place, one in enumerate(actions)]
             if rows is not None and not rows:
                 raise InputError("arms: at least one action must be offered, got none")
@@ -59,7 +68,9 @@ class FittedLearner(Learner, kind="model"):
     def _are_numbers(self, rows: Sequence[Any]) -> bool:
         """Whether a round is rows of numbers, one per column, which can be read at once."""
         columns = len(self.model.feature_map.columns)
-        return all(type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows)
+        return all(
+            type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows
+        )
 
     def _row(self, place: int, given: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
@@ -70,7 +81,9 @@ class FittedLearner(Learner, kind="model"):
             row = {column.name: value for column, value in zip(columns, given, strict=True)}
         else:
             size = f"{len(given)} values" if isinstance(given, Sequence) else type(given).__name__
-            raise InputError(f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}")
+            raise InputError(
+                f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}"
+            )
         self._check_numbers(f"arms[{place}]", row)
         return row
 
@@ -104,7 +117,9 @@ class FittedLearner(Learner, kind="model"):
         expected: list[float] = (self.model.policy.scores(round.features).mean + self.model.baseline).tolist()
         return expected
 
-    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
         """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from, too."""
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
@@ -139,7 +154,6 @@ class FittedLearner(Learner, kind="model"):
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
         model = self.model
-        told = getattr(model.policy, "explain", None)
         return {
             "policy": model.policy_name,
             "identity": model.identity,
@@ -149,7 +163,7 @@ class FittedLearner(Learner, kind="model"):
             "logged_windows": int(model.moments.windows),
             **logged_reward(model.moments.counts, model.moments.reward_mean),
             "value": None if model.value is None else dict(model.value),
-            **belief_of(None if told is None else told(list(model.names))),
+            **describe_belief(model.policy, list(model.names)),
         }
 
     def to_bytes(self) -> bytes:

@@ -23,8 +23,8 @@ from invariant_bandits.service.learners.base import (
     Context,
     Learner,
     Round,
-    belief_of,
     checked_labels,
+    describe_belief,
 )
 from invariant_bandits.storage import ArraySpec, Check, FileError, StateSchema, truth_value
 
@@ -43,12 +43,12 @@ def named_numbers(given: Any, what: str) -> dict[str, float]:
     >>> named_numbers([{"user": {"age": 1.0, "city": "Bern"}}, {"tags": ["new", "dry"]}], "context")
     {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in _leaves(given, "", what, 0):
-        found[name] = found.get(name, 0.0) + value
-    if len(found) > MOST_NUMBERS:
-        raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(found)}")
-    return found
+        numbers[name] = numbers.get(name, 0.0) + value
+    if len(numbers) > MOST_NUMBERS:
+        raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
+    return numbers
 
 
 def _leaves(given: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
@@ -82,7 +82,9 @@ def _compressed(value: float, name: str, what: str) -> float:
     return number if abs(number) <= 1.0 else math.copysign(1.0 + math.log(abs(number)), number)
 
 
-def action_numbers(context: Mapping[str, float], label: str | None, own: Mapping[str, float]) -> dict[str, float]:
+def action_numbers(
+    context: Mapping[str, float], label: str | None, own: Mapping[str, float]
+) -> dict[str, float]:
     """Named numbers of one action: a constant, what it is, and that crossed with the context.
 
     An action with features is what these say; one without is its label.
@@ -125,7 +127,9 @@ def _label(name: str, value: Any) -> str:
 def _arms(name: str, value: Any) -> dict[str, bool]:
     if not isinstance(value, Mapping):
         raise InputError(f"{name} must be labels and whether they are active, got {type(value).__name__}")
-    return {_label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()}
+    return {
+        _label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()
+    }
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -154,7 +158,9 @@ def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
     """What a file of an open model must hold."""
     settings = json.loads(about["said"])
     if set(about) != {"said"} or not isinstance(settings, dict) or set(settings) != set(SETTINGS):
-        raise InputError(f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}")
+        raise InputError(
+            f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}"
+        )
     StateSchema(settings=SETTINGS).check_settings(settings)
     return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
 
@@ -167,7 +173,7 @@ class OpenLearner(Learner, kind="open"):
     arms : mapping of str to bool
         Registered arms, and whether they are active; without any, every decision must say what is offered.
     columns : sequence of str or None
-        Names that a context must have, exactly; None takes whatever comes.
+        Names that a context must have, exactly; None takes all.
     limit : int
         How many features get places of their own.
     seed : int
@@ -266,7 +272,9 @@ class OpenLearner(Learner, kind="open"):
             if name not in places and len(places) < self.limit:
                 places[name] = len(places)
 
-    def _matrix(self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]) -> np.ndarray[Any, Any]:
+    def _matrix(
+        self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]
+    ) -> np.ndarray[Any, Any]:
         """Features (K, p), p the room that these places need."""
         features = np.zeros((len(numbers), self._room(len(places))))
         for row, one in enumerate(numbers):
@@ -337,7 +345,9 @@ class OpenLearner(Learner, kind="open"):
         finally:
             self._arms, self.columns = arms, columns
 
-    def learn(self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float) -> None:
+    def learn(
+        self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
+    ) -> None:
         """Learn the reward of the action at `place`."""
         self.seen(context, labels, actions)
         _, numbers = self._numbers_again(context, labels, actions)
@@ -361,7 +371,9 @@ class OpenLearner(Learner, kind="open"):
         if _label("label", label) in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
-            raise InputError("features: arms of a model that began empty have none of their own; send them as actions")
+            raise InputError(
+                "features: arms of a model that began empty have none of their own; send them as actions"
+            )
         self._arms[label] = True
 
     def retire_arm(self, label: str) -> None:
@@ -379,7 +391,6 @@ class OpenLearner(Learner, kind="open"):
 
     def about(self) -> dict[str, Any]:
         """What it is and believes, plain values."""
-        told = getattr(self.policy, "explain", None)
         names = [*self.places, *(f"free {j}" for j in range(len(self.places), self.policy.dim))]
         return {
             "policy": "linucb" if self.grows else "auto-isd",
@@ -387,7 +398,7 @@ class OpenLearner(Learner, kind="open"):
             "feature_limit": self.limit,
             "hashed": self.grows and len(self.places) >= self.limit,
             "columns": None if self.columns is None else list(self.columns),
-            **belief_of(None if told is None else told(names)),
+            **describe_belief(self.policy, names),
         }
 
     def to_bytes(self) -> bytes:

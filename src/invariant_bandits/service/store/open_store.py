@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from invariant_bandits.service.store.postgres import PostgresDatabase, is_address
 from invariant_bandits.service.store.sql import Check, Database, SqlStore
 from invariant_bandits.service.store.sqlite import SqliteDatabase
 
 
-def database_of(
-    address: str | Path, *, writing: bool = False, check: Check | None = None, **more: Any
-) -> Database:
-    """Return the database under a path or `postgresql://…`; further options are for PostgreSQL."""
+def database_of(address: str | Path) -> Database:
+    """Return the database under a path or `postgresql://…`, for reading."""
     if is_address(str(address)):
-        return PostgresDatabase(str(address), writing=writing, check=check, **more)
-    return SqliteDatabase(address, writing=writing, check=check)
+        return PostgresDatabase(str(address), writing=False)
+    return SqliteDatabase(address, writing=False)
 
 
 def open_store(
@@ -25,7 +23,7 @@ def open_store(
     writing: bool = True,
     learning: bool = True,
     check: Check | None = None,
-    **more: Any,
+    wait: Callable[[], None] | None = None,
 ) -> SqlStore:
     """Open the store under a path or `postgresql://…`.
 
@@ -35,8 +33,8 @@ def open_store(
         Whether events will be added, and whether this is the one process that learns.
     check : callable or None
         Is called with the path or address before the store is used.
-    more
-        Further options of `PostgresDatabase`.
+    wait : callable or None
+        Is called again and again while another process learns in a shared store, which is refused if this is None.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +44,9 @@ def open_store(
     ...     store.close()
     ([b'something happened'], 1)
     """
+    database: Database
     if is_address(str(address)):
-        more["learning"] = learning
-    database = database_of(address, writing=writing, check=check, **more)
+        database = PostgresDatabase(str(address), writing=writing, learning=learning, wait=wait, check=check)
+    else:
+        database = SqliteDatabase(address, writing=writing, check=check)
     return SqlStore(database, learning=writing and learning)
