@@ -14,7 +14,7 @@ from invariant_bandits.evaluation import propensities as propensities_module
 from invariant_bandits.evaluation.playing import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import StoredRows, collected
+from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.formats import table as formats_table
 
 POLICIES = ["auto-isd", "isd-linucb", "linucb-cold", "linucb-warm", "frozen", "uniform"]
@@ -50,7 +50,7 @@ def stored(feedback):
     """The same rounds, all that has a value per offered action in files."""
     names = ("offered", "offered_propensities", "offered_rewards")
     changes = {
-        name: collected([getattr(feedback, name)]) for name in names if getattr(feedback, name) is not None
+        name: collect_rows([getattr(feedback, name)]) for name in names if getattr(feedback, name) is not None
     }
     assert all(isinstance(rows, StoredRows) for rows in changes.values())
     return replace(feedback, **changes)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InputError, WindowedMoments, storage
-from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centred, collinear_features
+from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centre_rounds, collinear_features
 from worlds import assert_same_moments
 
 COLUMNS = (Column("price"), Column("country", ("DE", "FR")), Column("size", width=2))
@@ -48,7 +48,7 @@ def test_centring_leaves_only_differences_within_the_round():
     for rows in (slice(0, 2), slice(2, 3), slice(3, 6)):
         np.testing.assert_allclose(features[rows].mean(axis=0), 0.0, atol=1e-15)
         np.testing.assert_allclose(np.diff(features[rows], axis=0), np.diff(plain[rows], axis=0), atol=1e-14)
-    np.testing.assert_array_equal(centred(plain), centred(plain, [6]))
+    np.testing.assert_array_equal(centre_rounds(plain), centre_rounds(plain, [6]))
 
 
 @given(st.integers(0, 1000), st.sampled_from(["none", "scale", "scale and shift"]))

@@ -30,9 +30,9 @@ def nested(depth, opening="[", closing="]"):
         ("log.jsonl", nested(100_000) * 3, "deeper than 16"),
         ("log.jsonl", nested(100_000, '{"x":', "}") * 3, "deeper than 16"),
         ("log.dsjson", '{"c": {"_multi": ' + "[" * 100_000 + "\n", "no event that can be used"),
-        ("log.csv", "a" * 200_000 + ",reward\n1,2\n", "its first line is no header"),
-        ("log.csv", "a" * 20_000 + ",reward\n1,2\n", "the name of a column with 20,000 signs; at most 10,000"),
-        ("log.csv", "x,reward\n1,2\n".encode("utf-16") + b"\0\0" * 9, "is no text: byte 13 is 0x00"),
+        ("log.csv", "a" * 200_000 + ",reward\n1,2\n", "its first line is not a header"),
+        ("log.csv", "a" * 20_000 + ",reward\n1,2\n", "the name of a column with 20,000 characters; at most 10,000"),
+        ("log.csv", "x,reward\n1,2\n".encode("utf-16") + b"\0\0" * 9, "is not text: byte 13 is 0x00"),
     ],
 )
 def test_what_cannot_be_a_log_is_refused_in_one_line(name, content, message, tmp_path):

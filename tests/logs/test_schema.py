@@ -70,7 +70,7 @@ def test_a_toml_file_may_say_a_part_and_the_rest_is_inferred(tmp_path):
     ("text", "message"),
     [
         ("time = 'ts'", "reward is missing"),
-        ("reward = 'r'\ncolour = 'red'", "'colour' is no part of a schema"),
+        ("reward = 'r'\ncolour = 'red'", "'colour' is not part of a schema"),
         ("reward = 5", "reward must be a column name, got 5"),
         ("reward = 'r'\nfeatures = 'x'", "features must be a list of column names"),
         ("reward = 'r'\nfull_information = 1", "full_information must be true or false"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.external_sort import RowCollector, StoredRows, collected
+from invariant_bandits.logs.external_sort import RowCollector, StoredRows, collect_rows
 from invariant_bandits.parallel import map_unordered
 from invariant_bandits.storage import FileError
 
@@ -28,7 +28,7 @@ def batches_of(rows, rng):
 def test_many_rows_go_to_a_file_and_come_back_to_the_bit(little_memory, shape):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=shape)
-    stored = collected(batches_of(rows, rng))
+    stored = collect_rows(batches_of(rows, rng))
     assert isinstance(stored, StoredRows)
     assert stored.shape == rows.shape
     np.testing.assert_array_equal(np.asarray(stored), rows)
@@ -39,8 +39,8 @@ def test_many_rows_go_to_a_file_and_come_back_to_the_bit(little_memory, shape):
 
 def test_few_rows_stay_in_memory(little_memory):
     rows = np.arange(39.0).reshape(13, 3)
-    assert isinstance(collected([rows[:4], rows[4:]]), np.ndarray)
-    np.testing.assert_array_equal(collected([rows[:4], rows[4:]]), rows)
+    assert isinstance(collect_rows([rows[:4], rows[4:]]), np.ndarray)
+    np.testing.assert_array_equal(collect_rows([rows[:4], rows[4:]]), rows)
 
 
 @pytest.mark.parametrize("after", [5, 60])
@@ -58,7 +58,7 @@ def test_rows_that_are_dropped_are_the_first_ones(little_memory, after):
 
 def test_changes_follow_each_other_as_rows_are_read(little_memory):
     rows = np.random.default_rng(1).normal(size=(100, 3))
-    changed = collected([rows]).mapped(lambda part: part[:, [2, 0]]).between(10, 90).mapped(lambda part: 2.0 * part)
+    changed = collect_rows([rows]).mapped(lambda part: part[:, [2, 0]]).between(10, 90).mapped(lambda part: 2.0 * part)
     assert changed.shape == (80, 2)
     np.testing.assert_array_equal(changed[20:30], 2.0 * rows[30:40, [2, 0]])
 
@@ -78,7 +78,7 @@ def test_stretches_are_taken_in_any_order(little_memory, many):
 
 def test_forked_processes_read_side_by_side(little_memory):
     rows = np.random.default_rng(3).normal(size=(400, 2))
-    stored = collected([rows])
+    stored = collect_rows([rows])
     sums = dict(map_unordered(lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)), [0, 1, 2, 3], jobs=2))
     for k in range(4):
         assert sums[k] == sum(rows[i : i + 3].sum() for i in range(k, 400, 3))
@@ -86,7 +86,7 @@ def test_forked_processes_read_side_by_side(little_memory):
 
 def test_the_file_is_gone_with_the_rows(little_memory, tmp_path, monkeypatch):
     monkeypatch.setattr(external_sort.tempfile, "tempdir", str(tmp_path))
-    stored = collected([np.ones((100, 3))])
+    stored = collect_rows([np.ones((100, 3))])
     descriptor = stored.file.descriptor
     assert not list(tmp_path.iterdir())
     del stored
@@ -101,4 +101,4 @@ def test_a_full_disk_is_said_in_one_line(little_memory, monkeypatch):
 
     monkeypatch.setattr(external_sort.os, "write", full)
     with pytest.raises(FileError, match=r"No space left on device.*TMPDIR.*latest"):
-        collected([np.ones((100, 3))])
+        collect_rows([np.ones((100, 3))])

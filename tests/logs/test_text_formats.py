@@ -252,9 +252,9 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("log.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is no text: byte"),
-        ("log.csv", bytes(range(256)) * 50, "is no text: byte"),
-        ("log.jsonl", bytes(range(256)) * 50, "is no text: byte"),
+        ("log.csv", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "is not text: byte"),
+        ("log.csv", bytes(range(256)) * 50, "is not text: byte"),
+        ("log.jsonl", bytes(range(256)) * 50, "is not text: byte"),
         ("log.json", b'[{"reward": 1}]', "is one JSON array; what is needed is one object per line"),
         ("log.json", b"reward,x\n1,2", "does not begin with a JSON object"),
         ("log.json", b" \n", "it is empty"),

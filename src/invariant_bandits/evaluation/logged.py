@@ -15,7 +15,7 @@ from invariant_bandits.checks import Array, InputError, require_finite, whole_nu
 from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, snips
 from invariant_bandits.evaluation.intervals import Estimate, estimated, student_quantile
 from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.external_sort import RowCollector, collected, in_time_order, release_memory
+from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
 from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions, fewest_rounds, prune
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.log import Log, open_log
@@ -485,7 +485,7 @@ def _target(
         even = np.repeat(1.0 / part.counts, part.counts)
         return np.where(sums > 0.0, chances / np.where(sums > 0.0, sums, 1.0), even)
 
-    return collected(of_part(*of_labels) for of_labels in in_parts(read.feedback, read.offered_arms))
+    return collect_rows(of_part(*of_labels) for of_labels in in_parts(read.feedback, read.offered_arms))
 
 
 def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:

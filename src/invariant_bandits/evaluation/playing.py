@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_seed
-from invariant_bandits.logs.external_sort import collected
+from invariant_bandits.logs.external_sort import collect_rows
 from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
 from invariant_bandits.policies.base import own_propensities
 
@@ -58,7 +58,7 @@ def target_probabilities(
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
     _check_dim(policy, feedback)
-    return collected(_followed(policy, part, baseline) for _, part in _watched(feedback, progress))
+    return collect_rows(_followed(policy, part, baseline) for _, part in _watched(feedback, progress))
 
 
 def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from invariant_bandits.evaluation.intervals import BLOCKS, block_starts
-from invariant_bandits.logs.external_sort import collected
+from invariant_bandits.logs.external_sort import collect_rows
 from invariant_bandits.logs.feedback import Feedback, in_parts
 
 
@@ -132,5 +132,5 @@ def predict_rewards(feedback: Feedback, earlier: Feedback | None = None) -> Pred
         return values
 
     known = np.ones(feedback.rounds, dtype=bool) if before else block > 0
-    values = collected(predicted(part, start) for start, part in in_parts(feedback))
+    values = collect_rows(predicted(part, start) for start, part in in_parts(feedback))
     return Predictions(values, feedback.of_logged(values), known, block, covariances, centers)

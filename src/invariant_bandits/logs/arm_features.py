@@ -25,7 +25,7 @@ from invariant_bandits.logs.features import (
     FeatureOptions,
     collinear_features,
 )
-from invariant_bandits.logs.schema import listed
+from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import ArraySpec
 
@@ -208,7 +208,9 @@ class ArmFeatures:
         codes = np.array([self.index(label) for label in wanted], dtype=np.int64)
         missing = [column.name for column in self.columns if column.name not in context]
         if missing:
-            raise InputError(f"context lacks {listed(missing)}; needed: {listed([one.name for one in self.columns])}")
+            raise InputError(
+                f"context lacks {format_names(missing)}; needed: {format_names([one.name for one in self.columns])}"
+            )
         whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
         return self.cross(np.repeat(whole, len(codes), axis=0), codes)
 
@@ -276,7 +278,7 @@ class ArmFeatures:
         unknown = [name for name in features if name not in columns]
         if unknown:
             raise InputError(
-                f"features: {listed(unknown)} are not of the catalogue, which has {listed(sorted(columns))}"
+                f"features: {format_names(unknown)} are not of the catalogue, which has {format_names(sorted(columns))}"
             )
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
@@ -290,7 +292,7 @@ class ArmFeatures:
         if label in self.labels:
             raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
         if self.matched:
-            raise InputError(f"arm {label!r} would need columns of its own for {listed(list(self.matched))}")
+            raise InputError(f"arm {label!r} would need columns of its own for {format_names(list(self.matched))}")
         table = None
         if self.catalogue is not None:
             own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue

@@ -15,7 +15,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_list, is_number, is_text, is_time
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
-from invariant_bandits.logs.schema import NAMES, Schema, identifies, listed
+from invariant_bandits.logs.schema import NAMES, Schema, format_names, identifies
 
 WHOLE = r"^(-?\d+)\.0+$"
 SEPARATOR = r"[|;,]"
@@ -44,11 +44,11 @@ def places(column: Any, known: Sequence[str]) -> Array:
 def place_of(label: Any, known: Sequence[str]) -> int:
     """Place of one label among the known ones; InputError names them."""
     if str(label) not in known:
-        raise InputError(f"arm {label!r} is not known; the arms are {listed(known)}")
+        raise InputError(f"arm {label!r} is not known; the arms are {format_names(known)}")
     return list(known).index(str(label))
 
 
-def flattened(column: Any) -> tuple[Any, Array]:
+def flatten_labels(column: Any) -> tuple[Any, Array]:
     """(labels as Arrow text, their row (Σ lengths,)) of a column of lists, or of text that separates them."""
     import pyarrow as pa
     from pyarrow import compute
@@ -128,7 +128,7 @@ class ArmTable:
             raise InputError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
         twice = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if twice or not self.arms:
-            raise InputError(f"arms must have different labels, at least one, got {listed(twice) or 'none'}")
+            raise InputError(f"arms must have different labels, at least one, got {format_names(twice) or 'none'}")
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -153,10 +153,10 @@ class ArmTable:
             raise InputError(f"arms must be a list of labels, got {arms!r}")
         wanted = tuple(str(label) for label in arms)
         if not wanted or len(set(wanted)) < len(wanted):
-            raise InputError(f"arms must be different labels, at least one, got {listed(wanted) or 'none'}")
+            raise InputError(f"arms must be different labels, at least one, got {format_names(wanted) or 'none'}")
         for label in wanted:
             if not self.arms[self.index(label)].active:
-                raise InputError(f"arm {label!r} is retired; the active ones are {listed(self.active)}")
+                raise InputError(f"arm {label!r} is retired; the active ones are {format_names(self.active)}")
         return wanted
 
     def with_arm(self, label: str) -> ArmTable:
@@ -176,7 +176,7 @@ class ArmTable:
     def followed_by(self, later: ArmTable) -> ArmTable:
         """This table after a later log of the same arms: plays add; who is retired stays so."""
         if later.labels != self.labels:
-            raise InputError(f"later must have the arms {listed(self.labels)}, got {listed(later.labels)}")
+            raise InputError(f"later must have the arms {format_names(self.labels)}, got {format_names(later.labels)}")
         pairs = zip(self.arms, later.arms, strict=True)
         return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
 
@@ -186,7 +186,7 @@ class ArmTable:
 
     def offered_in(self, column: Any) -> Array:
         """Return a mask (n, arms) of what was offered, from an Arrow column of lists of labels."""
-        words, rows = flattened(column)
+        words, rows = flatten_labels(column)
         codes, mask = self.codes(words), np.zeros((len(column), len(self)), dtype=bool)
         mask[rows[codes >= 0], codes[codes >= 0]] = True
         return mask
@@ -251,7 +251,7 @@ def is_active(arm: Arm, begin: Any, end: Any) -> bool:
     return bool(arm.plays * ((end - arm.last) / (end - begin)) / used < SURPRISING_SILENCE)
 
 
-def ordered(names: Sequence[str]) -> list[str]:
+def sort_labels(names: Sequence[str]) -> list[str]:
     """Labels in the order of the alphabet, whole numbers by their size."""
     numbers = all(name.lstrip("-").isdigit() for name in names)
     return sorted(names, key=(lambda name: (int(name), name)) if numbers else None)
@@ -291,7 +291,7 @@ def _catalogued(used: Mapping[str, Arm], catalogue: Catalogue, begin: Any, end: 
     validity = zip(catalogue.valid_from, catalogue.valid_until, strict=True)
     valid = dict(zip(catalogue.labels, validity, strict=True))
     arms: list[Arm] = []
-    for label in ordered([*catalogue.labels, *(label for label in used if label not in valid)]):
+    for label in sort_labels([*catalogue.labels, *(label for label in used if label not in valid)]):
         arm = used.get(label, Arm(label))
         first, last = valid.get(label, (arm.first, arm.last))
         active = (last is None or bool(last >= end)) if label in valid else is_active(arm, begin, end)
@@ -304,7 +304,9 @@ def _checked(labels: Sequence[str], used: Mapping[str, Arm]) -> list[str]:
         raise InputError(f"arms must be a list of labels, got the text {labels!r}")
     names = [str(label) for label in labels]
     if not set(names) & set(used):
-        raise InputError(f"arms: none of {listed(names)} is a label of the log, which has {listed(list(used))}")
+        raise InputError(
+            f"arms: none of {format_names(names)} is a label of the log, which has {format_names(list(used))}"
+        )
     return names
 
 
@@ -377,7 +379,7 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
 
     Parameters
     ----------
-    source : path, Arrow table, frame, or whatever else is a source of rows
+    source : path, Arrow table, frame, or another source of rows
         One row per arm: a column of labels, features, and perhaps columns such as valid_from and valid_until.
     arm : str
         Name of the label column of the log; the catalogue's has the same name, or is the one that holds its labels.
@@ -423,8 +425,8 @@ def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
         if there & set(used):
             return str(name)
     raise InputError(
-        f"catalogue: no column holds the labels of the log, such as {listed(list(used)[:5])}; it has the columns"
-        f" {listed(table.column_names)}"
+        f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has the columns"
+        f" {format_names(table.column_names)}"
     )
 
 

@@ -149,7 +149,7 @@ YEAR_FIRST = re.compile(r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P
 
 
 @dataclass(frozen=True)
-class TimeForm:
+class TimeFormat:
     """How the times of a column are written.
 
     Parameters
@@ -184,7 +184,7 @@ def _since_1970(column: Any, unit: str) -> Any:
 
 
 def _numbers(column: Any) -> Any:
-    """Text as whole numbers if it is such, as fractions otherwise; missing where it is no number."""
+    """Text as whole numbers if it is such, as fractions otherwise; missing where it is not a number."""
     import pyarrow as pa
 
     words = column.cast(pa.string())
@@ -217,7 +217,7 @@ def _from_text(column: Any, formats: Sequence[str]) -> Any:
     return times
 
 
-def time_form(source: Source, schema: Schema, sample: Any) -> TimeForm | None:
+def find_time_format(source: Source, schema: Schema, sample: Any) -> TimeFormat | None:
     """How the times of a log are written, None if there is nothing to do; InputError if days may be months.
 
     Parameters
@@ -240,11 +240,11 @@ def time_form(source: Source, schema: Schema, sample: Any) -> TimeForm | None:
         return None
     words = column.to_pylist()
     if YEAR_FIRST.match(words[0]):
-        return TimeForm(formats=_clocks("%Y/%m/%d"))
+        return TimeFormat(formats=_clocks("%Y/%m/%d"))
     return _written(source, schema, words) if WRITTEN.match(words[0]) else None
 
 
-def _epoch(column: Any) -> TimeForm | None:
+def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
     import pyarrow as pa
     from pyarrow import compute
@@ -254,10 +254,10 @@ def _epoch(column: Any) -> TimeForm | None:
         float(value or 0.0) for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
     )
     units = [unit for unit, from_here in EPOCHS.items() if from_here <= least and most <= 41.0 * from_here]
-    return TimeForm(unit=units[0]) if units else None
+    return TimeFormat(unit=units[0]) if units else None
 
 
-def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeForm:
+def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeFormat:
     """Day or month first, as the schema says, as the sign says (points: the day), or as some day above 12 says."""
     sign = _parts(words[0])["sign"]
     day_first = schema.day_first
@@ -275,7 +275,7 @@ def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeForm:
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
     year = "%Y" if len(_parts(words[0])["year"]) == 4 else "%y"
     comma = "," if "," in (_parts(words[0])["between"] or "") else ""
-    return TimeForm(formats=_clocks(f"{order}{year}{comma}"))
+    return TimeFormat(formats=_clocks(f"{order}{year}{comma}"))
 
 
 def _clocks(day: str) -> tuple[str, ...]:
@@ -308,8 +308,8 @@ def _all_words(source: Source, name: str) -> Iterator[str]:
 
 
 def with_timestamps(source: Source, schema: Schema, sample: Any) -> Source:
-    """The source itself, or with the times that `time_form` found as timestamps."""
-    form = time_form(source, schema, sample)
+    """The source itself, or with the times that `find_time_format` found as timestamps."""
+    form = find_time_format(source, schema, sample)
     return source if form is None else DatedSource(source, str(schema.time), form)
 
 
@@ -328,7 +328,7 @@ class DatedSource(SourceAround):
     """
 
     column: str
-    form: TimeForm
+    form: TimeFormat
     arrow_schema: Any = field(init=False)
 
     def __post_init__(self) -> None:

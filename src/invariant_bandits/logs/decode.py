@@ -152,7 +152,7 @@ def _dates(column: Any, name: str, problems: RowProblems) -> Array:
         zone = getattr(column.type, "tz", None)
         column = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.timestamp("us"))
     else:
-        problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is no date")
+        problems.leave_out(np.ones(len(column), dtype=bool), f"{name} is not a date")
         return np.zeros(len(column), dtype=MICROSECONDS)
     column = _without_nulls(column.cast(pa.int64()), 0, name, problems)
     return np.asarray(column.to_numpy(zero_copy_only=False)).view(MICROSECONDS)

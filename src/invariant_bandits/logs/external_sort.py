@@ -22,7 +22,7 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, joined, skipped_by_reason
+from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, join_batches, skipped_by_reason
 from invariant_bandits.logs.survey import SplitRounds
 from invariant_bandits.storage import FileError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
-    """Pairs (row within the file, batch) of a task, whole rounds only; column `name` tells rounds apart.
+    """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
 
     A task owns the rounds that begin in it: rows of a round that began before are left to the task before, and the
     last round is completed with rows from behind the task.
@@ -41,7 +41,7 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
     held_row = end = task.first_row
     for row, batch in _own_batches(source, task, columns, name):
         if held is not None:
-            batch, row = joined([held, batch]), held_row
+            batch, row = join_batches([held, batch]), held_row
         cut = int(run_starts(batch.column(name))[-1])
         held, held_row, end = batch.slice(cut), row + cut, row + len(batch)
         if cut:
@@ -70,7 +70,7 @@ def _completed(held: Any, behind: Iterator[tuple[int, Any]], name: str) -> Any:
     last = held.column(name)[0]
     for _, batch in behind:
         stop = _first_other(batch.column(name), last)
-        held = joined([held, batch.slice(0, stop)])
+        held = join_batches([held, batch.slice(0, stop)])
         if stop < len(batch):
             break
     return held
@@ -121,7 +121,7 @@ KEY = "__key"
 
 @dataclass(eq=False)
 class RearrangedSource:
-    """Rows in files of our own, in another order than they were; the files go when nobody needs them any more.
+    """Rows in files of our own, in another order than they were; the files are deleted with the source.
 
     Parameters
     ----------
@@ -320,7 +320,7 @@ def _bytes_of(array: Array) -> memoryview:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows in a file that nobody else sees, made by RowCollector.
+    """Rows in an unnamed temporary file, made by RowCollector.
 
     Slices are read into arrays; forked processes may read at the same time.
 
@@ -423,7 +423,7 @@ class RowCollector:
             ends = np.cumsum(sizes)
             return np.asarray(rows[np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)])
         most = max(1, AT_ONCE // max(1, int(np.prod(rows.tail))))
-        return collected(
+        return collect_rows(
             rows[at : min(at + most, start + length)]
             for start, length in zip(starts[runs].tolist(), lengths.tolist(), strict=True)
             for at in range(start, start + length, most)
@@ -447,7 +447,7 @@ class RowCollector:
         self._held, self._numbers = [], 0
 
 
-def collected(batches: Iterable[Array]) -> Array | StoredRows:
+def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:
     """The rows of all batches: an array if they are few."""
     collector = RowCollector()
     for rows in batches:

@@ -244,7 +244,7 @@ class FeatureOptions:
     interactions : tuple of str
         Products of columns, such as "price:weekend".
     standardise : str
-        "none", "scale" (unit pooled standard deviation) or "scale and shift" (pooled mean zero, too).
+        "none", "scale" (unit pooled standard deviation) or "scale and shift" (pooled mean zero as well).
     centre : bool
         Whether to subtract the mean of the round's offered actions: only differences matter to the choice.
     max_categories : int
@@ -383,7 +383,7 @@ class FeatureMap:
                 block = (block[:, :, None] * factor[:, None, :]).reshape(rows, -1)
             features[:, start : start + block.shape[1]] = block
             start += block.shape[1]
-        return centred(features, counts) if self.centre else features
+        return centre_rounds(features, counts) if self.centre else features
 
     @property
     def is_plain(self) -> bool:
@@ -399,7 +399,7 @@ class FeatureMap:
         ----------
         numbers : array of float, shape (rows, columns)
         """
-        return self.standardise(centred(numbers, None) if self.centre else numbers)
+        return self.standardise(centre_rounds(numbers, None) if self.centre else numbers)
 
     def standardise(self, encoded: Array) -> Array:
         """Return features (rows, q) of encoded rows: some left out, the others shifted and scaled."""
@@ -492,7 +492,7 @@ def _standardisation(moments: WindowedMoments, kept: Array, how: str) -> tuple[A
     return shift, np.where(deviation > 0.0, deviation, 1.0)
 
 
-def centred(rows: Array, counts: Any = None) -> Array:
+def centre_rounds(rows: Array, counts: Any = None) -> Array:
     """Rows minus the mean of their round.
 
     Parameters
@@ -503,7 +503,7 @@ def centred(rows: Array, counts: Any = None) -> Array:
         Rows per round; None if all belong to one round.
 
     >>> import numpy as np
-    >>> centred(np.array([[1.0], [3.0], [7.0]]), [2, 1])
+    >>> centre_rounds(np.array([[1.0], [3.0], [7.0]]), [2, 1])
     array([[-1.],
            [ 1.],
            [ 0.]])

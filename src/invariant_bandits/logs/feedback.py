@@ -12,7 +12,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number, whole_seed
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.arm_features import ArmFeatures
-from invariant_bandits.logs.external_sort import StoredRows, collected
+from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.moments.batches import even_places, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -22,7 +22,7 @@ def row_starts(counts: Array) -> Array:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def flattened(offered: Any, counts: Any) -> tuple[Any, Array]:
+def flatten_offered(offered: Any, counts: Any) -> tuple[Any, Array]:
     """(features (rows, p), actions per round (n,)) from (n, K, p), or from (rows, p) with counts."""
     if counts is None:
         array = finite_array("offered", offered, ("n", "K", "p"))
@@ -112,21 +112,21 @@ def segments(feedback: Feedback) -> Iterator[tuple[int, int]]:
         start = max(stop, start + 1)
 
 
-def cut(values: Any, part: slice) -> Any:
+def slice_rows(values: Any, part: slice) -> Any:
     """Return a segment of an array or, without reading, of stored rows; None of None."""
     if isinstance(values, StoredRows):
         return values.between(part.start, part.stop)
     return None if values is None else values[part]
 
 
-def changed(values: Any, change: Callable[[Array], Array]) -> Any:
+def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
     """`change` of an array, or of stored rows as they are read; None of None."""
     if isinstance(values, StoredRows):
         return values.mapped(change)
     return None if values is None else np.ascontiguousarray(change(values))
 
 
-def loaded(feedback: Feedback) -> Feedback:
+def load_rows(feedback: Feedback) -> Feedback:
     """The same rounds with all that is stored read into memory."""
     names = ("offered", "offered_propensities", "offered_rewards")
     stored: dict[str, Any] = {name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)}
@@ -224,7 +224,7 @@ class Feedback:
         >>> feedback
         Feedback(rounds=2, dim=2, 2 to 3 actions, without propensities)
         """
-        flat, sizes = flattened(offered, counts)
+        flat, sizes = flatten_offered(offered, counts)
         n, rows = len(sizes), len(flat)
         chosen = checked_actions(actions, sizes)
         every, own = None, None
@@ -270,7 +270,7 @@ class Feedback:
         >>> Feedback.from_full_information(np.ones((4, 3, 2)), np.zeros((4, 3)), seed=0)
         Feedback(rounds=4, dim=2, 3 actions, with propensities, full information)
         """
-        flat, sizes = flattened(offered, counts)
+        flat, sizes = flatten_offered(offered, counts)
         every = per_row("offered_rewards", offered_rewards, len(flat))
         rng = np.random.default_rng(seed if isinstance(seed, np.random.Generator) else whole_seed(seed))
         actions = np.floor(rng.random(len(sizes)) * sizes).astype(np.int64)
@@ -288,14 +288,14 @@ class Feedback:
         rounds = slice(start, stop)
         rows = slice(int(self.starts[start]), int(self.starts[stop]))
         return Feedback(
-            offered=cut(self.offered, rows),
+            offered=slice_rows(self.offered, rows),
             counts=self.counts[rounds],
             actions=self.actions[rounds],
             rewards=self.rewards[rounds],
-            times=cut(self.times, rounds),
-            propensities=cut(self.propensities, rounds),
-            offered_propensities=cut(self.offered_propensities, rows),
-            offered_rewards=cut(self.offered_rewards, rows),
+            times=slice_rows(self.times, rounds),
+            propensities=slice_rows(self.propensities, rounds),
+            offered_propensities=slice_rows(self.offered_propensities, rows),
+            offered_rewards=slice_rows(self.offered_rewards, rows),
             arm_features=self.arm_features,
         )
 
@@ -335,23 +335,23 @@ class Feedback:
 
     def shifted(self, baseline: float) -> Feedback:
         """The same rounds with `baseline` taken off all rewards."""
-        every = changed(self.offered_rewards, lambda rewards: rewards - baseline)
+        every = change_rows(self.offered_rewards, lambda rewards: rewards - baseline)
         return replace(self, rewards=self.rewards - baseline, offered_rewards=every)
 
     def mapped(self, change: Callable[[Array], Array]) -> Feedback:
         """The same rounds with other features: `change` (rows, p) -> (rows, q), each row by itself."""
-        return replace(self, offered=changed(self.offered, change))
+        return replace(self, offered=change_rows(self.offered, change))
 
     def parts(self) -> Iterator[Feedback]:
         """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them all.
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        return map(loaded, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self)))
+        return map(load_rows, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self)))
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
         """`function` of every part, one number per offered action: all of them (rows,), StoredRows if they are many."""
-        return collected(map(function, self.parts()))
+        return collect_rows(map(function, self.parts()))
 
     def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
         """`function` of every part and its share of the per-row `values`, one entry per round: all of them (n, ...)."""

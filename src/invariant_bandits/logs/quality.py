@@ -199,7 +199,7 @@ class QualityReport:
             return
         raise InputError(
             f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same features:"
-            " nothing can tell them apart: the columns describe the round, not the action; say which column is the"
+            " nothing distinguishes them: the columns describe the round, not the action; say which column is the"
             " action's label (--arm COLUMN), or give features of actions (--features)"
         )
 

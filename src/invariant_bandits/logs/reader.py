@@ -18,7 +18,7 @@ from invariant_bandits.logs.external_sort import run_starts, whole_rounds
 from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
-from invariant_bandits.logs.schema import Schema, listed
+from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
 
 Features: TypeAlias = FeatureMap | ArmFeatures
@@ -438,7 +438,8 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
         raise InputError("features are those of labelled arms, but the log has no column with labels (--arm)")
     if isinstance(features, ArmFeatures) and features.labels != log.arms.labels:
         raise InputError(
-            f"features are those of the arms {listed(features.labels)}, the log has {listed(log.arms.labels)}"
+            f"features are those of the arms {format_names(features.labels)},"
+            f" the log has {format_names(log.arms.labels)}"
         )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(

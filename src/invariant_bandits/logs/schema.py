@@ -45,7 +45,7 @@ class Schema:
     """Which column of a log means what; None where the log has no such column.
 
     The offered actions are one column of lists of lists (`offered`, with `action` the index of the chosen one), or one
-    row per offered action: then `round` tells the rounds apart, rows of a round follow each other, and `chosen` marks
+    row per offered action: then `round` identifies the rounds, rows of a round follow each other, and `chosen` marks
     the chosen row. Or they are arms, known by their labels: then `arm` is the label of the chosen one, or of the row's
     own, and the features are those of the context.
 
@@ -64,7 +64,7 @@ class Schema:
     position : str, optional
         Position at which it was shown.
     round : str, optional
-        What tells rounds apart.
+        Identifier of the round.
     chosen : str, optional
         Marks the row of the chosen action: true or 1, or the label of the chosen action, equal to the row's `action`.
     offered : str, optional
@@ -124,7 +124,7 @@ class Schema:
         if self.offered is not None and self.features:
             raise InputError("features and offered exclude each other: the chosen action's are among the offered")
         if self.chosen is not None and self.round is None:
-            raise InputError("round must name the column that tells rounds apart when chosen is given")
+            raise InputError("round must name the column that identifies rounds when chosen is given")
         if self.offered is not None and self.action is None:
             raise InputError("action must name the column with the index of the chosen action when offered is given")
         if self.arm is not None and self.offered is not None:
@@ -170,16 +170,18 @@ class Schema:
         features = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
         for name in self.categorical:
             if name not in features:
-                raise InputError(f"schema: categorical column {name!r} is not among the features {listed(features)}")
+                raise InputError(
+                    f"schema: categorical column {name!r} is not among the features {format_names(features)}"
+                )
         if not features and self.offered is None and not self.labelled:
-            raise InputError(f"schema: features are missing; the log has the columns {listed(there)}")
+            raise InputError(f"schema: features are missing; the log has the columns {format_names(there)}")
         words = [name for name in features if is_text(arrow_schema.field(name).type) and name not in self.categorical]
         return replace(self, features=tuple(features), categorical=(*self.categorical, *words))
 
     def _require_roles(self, there: Sequence[str]) -> None:
         for role, name in self.roles().items():
             if name not in there:
-                raise InputError(f"schema: {role} column {name!r} is not in the log, which has {listed(there)}")
+                raise InputError(f"schema: {role} column {name!r} is not in the log, which has {format_names(there)}")
 
     def _matching(self, pattern: str, there: Sequence[str]) -> list[str]:
         """The column of this name, or those that match and have no role."""
@@ -188,7 +190,9 @@ class Schema:
         taken = set(self.roles().values())
         matching = [name for name in there if fnmatchcase(name, pattern) and name not in taken]
         if not matching:
-            raise InputError(f"schema: features {pattern!r} match no column of the log, which has {listed(there)}")
+            raise InputError(
+                f"schema: features {pattern!r} match no column of the log, which has {format_names(there)}"
+            )
         return matching
 
     def roles(self) -> dict[str, str]:
@@ -242,7 +246,7 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     """Raise unless every key is a field of Schema and every value has its type; `where` begins the message."""
     for name, value in overrides.items():
         if name not in _public_fields():
-            raise InputError(f"{where}: {name!r} is no part of a schema; known: {', '.join(_public_fields())}")
+            raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(_public_fields())}")
         good, wanted = _good_value(name, value)
         if not good:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
@@ -258,7 +262,7 @@ def _good_value(name: str, value: Any) -> tuple[bool, str]:
     return value is None or isinstance(value, str), "a column name"
 
 
-def listed(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """The first twenty names, for messages."""
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return ", ".join(map(escape_line, names[:20])) + more
@@ -279,7 +283,9 @@ def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
     known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
     named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
     if named and named != tuple(names):
-        raise InputError(f"features are named twice: {listed(names)} by features, {listed(named)} by schema")
+        raise InputError(
+            f"features are named twice: {format_names(names)} by features, {format_names(named)} by schema"
+        )
     if isinstance(known, Schema):
         return replace(known, features=tuple(names))
     return {**known, "features": list(names)}
@@ -472,7 +478,7 @@ class _Guess:
         """A log without rewards teaches nothing."""
         if self.fields.get("reward") is None:
             raise InputError(
-                f"schema: reward is missing: none of the columns {listed(list(self.types))} looks like one;"
+                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks like one;"
                 " name it (--reward)"
             )
 
@@ -565,5 +571,5 @@ class _Guess:
 
 
 def identifies(name: str) -> bool:
-    """Whether the name of a column says that it only tells rows apart."""
+    """Whether the name of a column says that it only identifies rows."""
     return IDENTIFIES.search(name) is not None

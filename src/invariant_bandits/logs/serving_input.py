@@ -62,7 +62,7 @@ def rows_of(contexts: Any) -> list[dict[str, Any]]:
 
 
 def like(frame: Any, columns: dict[str, list[Any]], otherwise: Any) -> Any:
-    """Columns as a frame of the same kind as `given`, or something else if that is no frame."""
+    """Columns as a frame of the same kind as `frame`, or `otherwise` if that is not a frame."""
     if isinstance(frame, Mapping | Sequence):
         return otherwise
     if hasattr(frame, "column_names"):
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def _columns(source: Any, name: str) -> dict[str, Any]:
-    """Columns of whatever form was given."""
+    """Return columns from a mapping, a frame, an Arrow table or a list of rows."""
     if source is None:
         return {}
     if isinstance(source, Mapping):

@@ -1,4 +1,4 @@
-"""What a source of rows is, whatever its format, and what the formats share.
+"""Sources of rows, and what the formats of files share.
 
 A source is cut into tasks (one row group of a Parquet file, one CSV file, one table) whose order is the order of the
 log. A source of files can be sent to another machine: it holds paths only.
@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.schema import Schema, listed
+from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.storage import FileError
 
 BATCH_ROWS = 65_536
@@ -220,10 +220,12 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
         raise FileError(f"{path} has {len(names):,} columns; at most {MOST_COLUMNS:,} can be read")
     longest = max(map(len, names), default=0)
     if longest > LONGEST_NAME:
-        raise FileError(f"{path} has the name of a column with {longest:,} signs; at most {LONGEST_NAME:,} can be read")
+        raise FileError(
+            f"{path} has the name of a column with {longest:,} characters; at most {LONGEST_NAME:,} can be read"
+        )
     if len(set(names)) < len(names):
         twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
-        raise FileError(f"{path} has several columns of the same name: {listed(twice)}; rename them")
+        raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
 
 
 def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
@@ -240,7 +242,7 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
         row += len(batch)
 
 
-def joined(batches: Sequence[Any]) -> Any:
+def join_batches(batches: Sequence[Any]) -> Any:
     """One record batch of several; a column that is text in some of them is text in all."""
     import pyarrow as pa
 
@@ -485,7 +487,7 @@ BLOCK_BYTES = 8 << 20
 SAMPLE_BYTES = 1 << 20
 LONGEST_LINE = 128 << 20
 LONGEST_VALUE = 32 << 20
-"""A value in quotes that does not end before is no value: a quote stands alone somewhere."""
+"""A value in quotes that does not end before is not a value: a quote is not closed."""
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark its own begins with
@@ -500,7 +502,7 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
     """Blocks of whole lines of a file, UTF-8 without a byte order mark.
 
     UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which is Latin-1
-    with more signs.
+    with more characters.
 
     Parameters
     ----------
@@ -520,7 +522,7 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
                 yield _with_newlines(held[:cut])
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
-                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is no log of rows")
+                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is not a log of rows")
         if held:
             yield _with_newlines(held)
 
@@ -558,7 +560,7 @@ def _utf8(path: str, stream: Any, size: int) -> Iterator[bytes]:
 def _require_text(path: str, piece: bytes) -> None:
     junk = NO_TEXT.search(piece, 0, SAMPLE_BYTES)
     if junk:
-        raise FileError(f"{path} is no text: byte {junk.start()} is {junk.group()[0]:#04x}")
+        raise FileError(f"{path} is not text: byte {junk.start()} is {junk.group()[0]:#04x}")
 
 
 def _without_mark(piece: bytes) -> str:
@@ -642,7 +644,7 @@ def too_deep(text: bytes) -> bool:
 
 
 def value_of(line: bytes) -> Any:
-    """What a line says, or ValueError; a half of a sign of two halves becomes a question mark.
+    """Return the JSON value of a line, or raise ValueError; a lone surrogate becomes a question mark.
 
     >>> value_of(rb'{"name": "\\ud83d"}')
     {'name': '?'}

@@ -11,7 +11,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arms import Arm, as_labels, flattened, ordered
+from invariant_bandits.logs.arms import Arm, as_labels, flatten_labels, sort_labels
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import Source, Task
@@ -215,7 +215,7 @@ class ArmProbe:
         schema, own = self.schema, as_labels(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
-            words, rows = flattened(batch.column(schema.arms_offered))
+            words, rows = flatten_labels(batch.column(schema.arms_offered))
             self._extend_spans(words, when[rows])
         self._extend_spans(own, when)
         if schema.one_row_per_action and schema.chosen is not None:
@@ -253,7 +253,9 @@ class ArmProbe:
         """Return the arms that were used."""
         if not self.span:
             raise InputError(f"column {self.schema.arm!r} has no label in any row with a time")
-        return {"arm_uses": tuple(Arm(name, *self.span[name], self.plays[name]) for name in ordered(list(self.span)))}
+        return {
+            "arm_uses": tuple(Arm(name, *self.span[name], self.plays[name]) for name in sort_labels(list(self.span)))
+        }
 
 
 class RoundProbe:

@@ -1,4 +1,4 @@
-"""Into which windows a log is cut: equal shares of its rows, stretches of the calendar, or between given edges."""
+"""Into which windows a log is cut: equal shares of its rows, calendar periods, or between given edges."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, ev
 
 
 def _cut(start: Any, last: Any, windows: int) -> Array:
-    """The later edges (windows,) of equal stretches from `start` to just after `last`."""
+    """The later edges (windows,) of equal periods from `start` to just after `last`."""
     if isinstance(start, np.datetime64):
         span = (last.astype(MICROSECONDS) - start.astype(MICROSECONDS)).astype(np.int64) + 1
         ends = start.astype(MICROSECONDS) + np.ceil(span * np.arange(1, windows + 1) / windows).astype(

@@ -134,7 +134,7 @@ class WindowedMoments:
         ----------
         dim : int, number of features p
         windows : int, number of windows m; or else give edges
-        offered : bool, whether to keep moments of all offered actions, too
+        offered : bool, whether to keep moments of all offered actions as well
         edges : array of numbers or datetimes, shape (m + 1,), strictly increasing, that bound the windows
         """
         dim = whole_number("dim", dim, 1)

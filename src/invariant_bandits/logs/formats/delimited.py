@@ -13,7 +13,7 @@ from typing import Any
 
 from invariant_bandits.logs.decode import is_list, is_time
 from invariant_bandits.logs.formats.registry import log_format, without_compression
-from invariant_bandits.logs.schema import listed
+from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
     FileSource,
@@ -32,7 +32,7 @@ LINES = 200
 DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+$")
 DECIMAL_POINT = re.compile(r"[+-]?\d+\.\d+$")
 THOUSANDS = {",": r"^[+-]?\d{1,3}(\.\d{3})+(,\d*)?$", ".": r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"}
-"""Numbers with signs between thousands, by the sign of decimals."""
+"""Numbers with separators of thousands, by the decimal separator."""
 PREAMBLE = re.compile(rb'("?sep=(?P<sign>[,;|\t])"?\r?\n)?(#[^\n]*\n)*')
 
 
@@ -87,7 +87,7 @@ class Dialect:
 
 
 def _has_decimal_commas(values: list[str]) -> bool:
-    """Whether commas stand before decimals; three digits behind a sign tell only if nothing else does."""
+    """Whether commas stand before decimals; three digits behind a separator decide only if nothing else does."""
     commas = [value for value in values if DECIMAL_COMMA.match(value)]
     points = [value for value in values if DECIMAL_POINT.match(value)]
     sure_commas = sum(re.match(THOUSANDS["."], value) is None for value in commas)
@@ -119,7 +119,7 @@ TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", 
 @log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
 class CsvSource(FileSource):
-    """Text tables with a header; every column is read as text, so that a value that is no number costs one row only.
+    """Text tables with a header; every column is read as text, so that a value that is not a number costs one row only.
 
     Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
 
@@ -128,7 +128,7 @@ class CsvSource(FileSource):
     dialects, headers : dict
         By file, how it is written, and the names of its columns.
     grouped : dict of str to set of str
-        By file, columns of numbers with signs between thousands, or with decimal commas.
+        By file, columns of numbers with separators of thousands, or with decimal commas.
     """
 
     dialects: dict[str, Dialect] = field(init=False, default_factory=dict, repr=False)
@@ -150,7 +150,7 @@ class CsvSource(FileSource):
         dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
         self.headers[path] = dialect.header(sample)
         if not self.headers[path]:
-            raise FileError(f"{path} is not readable: its first line is no header")
+            raise FileError(f"{path} is not readable: its first line is not a header")
         require_usable_names(path, self.headers[path])
         bad: list[int] = []
         with naming_file(path):
@@ -158,7 +158,7 @@ class CsvSource(FileSource):
         if bad and not len(table):
             raise FileError(
                 f"{path} is not readable: none of its first rows has as many values as its header"
-                f" ({listed(self.headers[path])})"
+                f" ({format_names(self.headers[path])})"
             )
         schema, grouped = table.schema, self.grouped.setdefault(path, set())
         for index, column_field in enumerate(schema):

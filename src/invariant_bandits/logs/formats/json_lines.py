@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.schema import listed
+from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     FileSource,
     Task,
@@ -32,8 +32,8 @@ DEEPEST = 16
 class JsonLinesSource(FileSource):
     """One JSON object per line.
 
-    Types are those of the first lines. A line that is no object is skipped and counted; a value of another type than
-    the others of its column makes the block it stands in text, so that it costs its row only.
+    Types are those of the first lines. A line that is not an object is skipped and counted. A value of another
+    type than the others of its column makes its block text, so that it costs its row only.
     A column that a file lacks is missing there.
     """
 
@@ -101,12 +101,12 @@ def _seen_schema(path: str) -> Any:
     try:
         schema = read_json(sample, None, others="infer").schema
         if max(map(depth_of, schema.types), default=0) > DEEPEST:
-            raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
+            raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows")
         return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(row) for row in _objects(sample) if row is not None]
     if not objects and too_deep(sample):
-        raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is no log of rows")
+        raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows")
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for row in objects for name in row)
@@ -128,7 +128,7 @@ def _both(path: str, known: Any, more: Any) -> Any:
     import pyarrow as pa
 
     if not set(known.names) & set(more.names):
-        raise FileError(f"{path} has none of the columns of the files before: {listed(list(known.names))}")
+        raise FileError(f"{path} has none of the columns of the files before: {format_names(list(known.names))}")
     fields = []
     for column in known:
         there = more.field(column.name) if column.name in more.names else column
@@ -178,7 +178,7 @@ def _only(schema: Any, columns: Sequence[str]) -> Any:
 
 
 def _with_types(schema: Any, changed: Any) -> Any:
-    """The schema with every type that is no struct replaced by what `changed` makes of it."""
+    """The schema with every type that is not a struct replaced by what `changed` makes of it."""
     import pyarrow as pa
 
     def inside(kind: Any) -> Any:
@@ -192,7 +192,7 @@ def _with_types(schema: Any, changed: Any) -> Any:
 
 
 def as_written(schema: Any) -> Any:
-    """Times as the text that they are in JSON; what was always missing as text, too."""
+    """Times as the text that they are in JSON; columns that were always missing are text as well."""
     import pyarrow as pa
 
     return _with_types(

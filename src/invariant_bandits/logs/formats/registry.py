@@ -103,10 +103,10 @@ def log_format(
         For what is in memory: whether an object is of this format. What is decorated is called with the object. The
         format that was registered last is asked first.
     packed : bool
-        Whether the files may be compressed: then ".csv.gz", ".csv.zst" and so on are known, too. `storage.open_stream`
-        reads them.
+        Whether the files may be compressed: then ".csv.gz", ".csv.zst" and so on are known as well.
+        `sources.open_stream` reads them.
     recognises : callable, path -> bool
-        Whether a file is of this format, where its suffixes are those of another one, too: it is asked before that.
+        Whether a file is of this format, where its suffixes are also those of another one: it is asked before that.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> from invariant_bandits.logs.formats.table import TableSource

@@ -1,4 +1,4 @@
-"""Arrow tables, and frames that become one: pandas, Polars, and whatever else speaks Arrow."""
+"""Arrow tables, and frames that become one: pandas, Polars, and any other object that speaks Arrow."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _written(features: Sequence[Feature]) -> str:
 
 
 def _escaped(word: str) -> str:
-    """Without the signs that mean something in this form."""
+    """Replace the characters that have a meaning in this form."""
     return SIGNS.sub("_", word)
 
 
