@@ -59,12 +59,17 @@ def test_the_order_of_day_and_month_is_recognised_where_some_day_tells(form, tmp
     assert_weeks(FRAME.assign(ts=FRAME["ts"].dt.strftime(form)))
 
 
+def span_of(log):
+    times = log.survey(times=True).times
+    return times.first, times.last
+
+
 def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
     """The first thousand rows are of days that may be months."""
     times = np.concatenate([np.repeat(np.datetime64("2024-01-03"), 3000), [np.datetime64("2024-01-25")]])
     log = pd.DataFrame({"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0)})
     log.to_csv(tmp_path / "log.csv", index=False)
-    assert ib.open_log(tmp_path / "log.csv").survey(times=True).time_span == (times[0], times[-1])
+    assert span_of(ib.open_log(tmp_path / "log.csv")) == (times[0], times[-1])
 
 
 def test_ambiguous_dates_are_asked_for_and_not_guessed(tmp_path):
@@ -72,7 +77,7 @@ def test_ambiguous_dates_are_asked_for_and_not_guessed(tmp_path):
     path.write_text("date,reward,x\n" + "".join(f"0{1 + i % 9}/04/2024,{i % 2},{i % 5}\n" for i in range(60)))
     with pytest.raises(ib.InputError, match=r"such as 01/04/2024 may begin with the day or the month.*--day-first"):
         ib.open_log(path)
-    spans = [ib.open_log(path, {"day_first": first}).survey(times=True).time_span for first in (True, False)]
+    spans = [span_of(ib.open_log(path, {"day_first": first})) for first in (True, False)]
     assert spans[0] == (np.datetime64("2024-04-01"), np.datetime64("2024-04-09"))
     assert spans[1] == (np.datetime64("2024-01-04"), np.datetime64("2024-09-04"))
 

@@ -100,7 +100,7 @@ BAD = {
     "features twice": ("exclude each other", lambda: Schema("r", ("x",), offered="o", action="a")),
     "chosen without rounds": ("round must name", lambda: Schema("r", ("x",), chosen="c")),
     "offered without action": ("action must name", lambda: Schema("r", offered="o")),
-    "an unknown role": ("'colour' is no part", lambda: infer_schema(wide(LOG).schema, wide(LOG), colour="red")),
+    "an unknown role": ("'colour' is not part", lambda: infer_schema(wide(LOG).schema, wide(LOG), colour="red")),
 }  # fmt: skip
 
 
