@@ -1,4 +1,4 @@
-"""What bad input is told: the argument's name, what was given, and what is needed."""
+"""Input validation: an error names the argument, what was given, and what is needed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def finite_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
 def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     """Return `value` as a float64 array of the given shape, finite or not, or raise."""
     try:
-        given = np.asarray(value)
-        _refuse_no_numbers(value, given)
-        array = _as_doubles(given)
+        raw = np.asarray(value)
+        _refuse_no_numbers(value, raw)
+        array = _as_doubles(raw)
     except (TypeError, ValueError, OverflowError, Warning) as error:
         raise InputError(f"{name} must be numbers of shape {_words(shape)}: {error}") from None
     if array.ndim != len(shape):
@@ -57,30 +57,32 @@ def shaped_array(name: str, value: Any, shape: Sequence[int | str]) -> Array:
     return array
 
 
-def _refuse_no_numbers(value: Any, given: Array) -> None:
+def _refuse_no_numbers(value: Any, raw: Array) -> None:
     """Raise unless the array that was made of `value` holds numbers, all of them at hand."""
     if _is_masked(value):
         raise ValueError("masked entries have no value, fill them in or leave their rows out")
-    kind = given.dtype.kind
+    kind = raw.dtype.kind
     if kind in NO_NUMBERS:
         raise ValueError(NO_NUMBERS[kind])
     if kind == "O":
-        foreign = [one for one in given.flat if not isinstance(one, Real | Decimal)]
+        foreign = [entry for entry in raw.flat if not isinstance(entry, Real | Decimal)]
         if foreign or isinstance(value, np.ndarray):
-            raise ValueError(f"objects ({type(foreign[0] if foreign else given.flat[0]).__name__}) are no numbers")
+            raise ValueError(
+                f"objects ({type(foreign[0] if foreign else raw.flat[0]).__name__}) are no numbers"
+            )
 
 
-def _as_doubles(given: Array) -> Array:
-    if given.dtype.itemsize <= 8:
-        return np.asarray(given, dtype=np.float64)
+def _as_doubles(raw: Array) -> Array:
+    if raw.dtype.itemsize <= 8:
+        return np.asarray(raw, dtype=np.float64)
     with np.errstate(over="ignore"):  # of long doubles; what has become infinite is refused as such
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(raw, dtype=np.float64)
 
 
 def _is_masked(value: Any) -> bool:
     """Whether an array, or one in a list of such, may have masked entries."""
     if isinstance(value, list | tuple) and value and not isinstance(value[0], Real):
-        return any(_is_masked(one) for one in value)
+        return any(_is_masked(item) for item in value)
     return isinstance(value, np.ma.MaskedArray)
 
 
@@ -146,39 +148,39 @@ def _words(shape: Sequence[int | str]) -> str:
 
 CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, the beginnings of escape sequences among them
-    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # direction, and signs of no width
-    "\u2028\u2029\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"  # line ends, annotations, tags, halves of signs
+    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # direction, and zero-width characters
+    "\u2028\u2029\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"  # line ends, annotations, tags, lone surrogates
 )
 LINE_ENDS = re.compile(r"[\t\n]")
 
 
 def escape_control_chars(text: str) -> str:
-    """The text with signs that are no writing written out; newlines and tabs stay.
+    """Return the text with control characters escaped; newlines and tabs stay.
 
     >>> print(escape_control_chars("price\\x1b[31m\\u202e"))
     price\\x1b[31m\\u202e
     """
-    return CONTROL_CHARS.sub(_written_out, text)
+    return CONTROL_CHARS.sub(_escaped, text)
 
 
 def escape_line(text: str) -> str:
-    """The same for what has to stay in one line, such as a name: newlines and tabs are written out, too."""
-    return LINE_ENDS.sub(_written_out, escape_control_chars(text))
+    """Return the text with control characters, newlines and tabs escaped, for names and other single lines."""
+    return LINE_ENDS.sub(_escaped, escape_control_chars(text))
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return found.group().encode("unicode_escape").decode()
+def _escaped(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode()
 
 
 def escape_json(text: str) -> str:
-    """JSON text that means the same, with such signs as JSON writes them out.
+    """Return equivalent JSON text with control characters escaped as JSON escapes them.
 
     >>> print(escape_json('{"a\\u202e": 1}'))
     {"a\\u202e": 1}
     """
-    return CONTROL_CHARS.sub(_in_json, text)
+    return CONTROL_CHARS.sub(_escaped_json, text)
 
 
-def _in_json(found: re.Match[str]) -> str:
-    units = found.group().encode("utf-16-be", "surrogatepass").hex()
+def _escaped_json(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -1,4 +1,4 @@
-"""Packages that not everybody has installed, and what to install where one is missing."""
+"""Optional packages, and what to install where one is missing."""
 
 from __future__ import annotations
 

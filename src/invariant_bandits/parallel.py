@@ -1,4 +1,4 @@
-"""One function over many items: here, in forked processes, or on a Dask cluster. The results do not depend on where."""
+"""One function over many items: in this process, in forked ones, or on a Dask cluster, with the same results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _in_processes(
             error.add_note(f"a worker process died; not finished were {first}")
             raise
         except BaseException as error:
-            if not isinstance(error, Exception):  # interrupted: nobody wants to wait for what is being played
+            if not isinstance(error, Exception):  # interrupted: do not wait for running items
                 for worker in multiprocessing.active_children():
                     worker.kill()
             raise

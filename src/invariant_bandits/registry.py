@@ -1,7 +1,7 @@
 """One way for things to make themselves known: a policy, an estimator, a log format, an environment.
 
 Each registers itself where it is defined, with one decorator; commands, grids, files, laws and pages find it here. The
-modules of the rooms that may define such things are imported when somebody first looks, and so are the modules that
+modules of the rooms that may define such things are imported at the first lookup, and so are the modules that
 installed packages name under the entry point group of the registry.
 """
 
@@ -49,7 +49,7 @@ class Registry(Generic[Entry]):
     def __init__(self, what: str, room: str) -> None:
         self.what, self.room = what, room
         self._entries: dict[str, Entry] = {}
-        self._searching, self._search_begun, self._searched = RLock(), False, False
+        self._searching, self._is_searching, self._searched = RLock(), False, False
 
     def add(self, entry: Entry) -> Entry:
         """Register an entry; a module that is imported anew replaces its own, another's name is refused."""
@@ -95,9 +95,9 @@ class Registry(Generic[Entry]):
         if self._searched:
             return
         with self._searching:  # other threads wait until everything is known
-            if self._search_begun:  # by this thread: what it imports registers itself just now
+            if self._is_searching:  # by this thread: what it imports registers itself meanwhile
                 return
-            self._search_begun = True
+            self._is_searching = True
             room = import_module(self.room)
             for module in pkgutil.iter_modules(room.__path__, f"{self.room}."):
                 if not module.name.endswith("kernels"):

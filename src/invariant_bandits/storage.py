@@ -317,7 +317,7 @@ def under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def as_checked(checks: Mapping[str, Check], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as their checks return them: numbers of the right type, whatever JSON made of them."""
+    """Return settings as their checks return them: numbers of the right type."""
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 

@@ -99,10 +99,10 @@ class Ledger(ThreadSafe):
             raise InputError(f"id {asked!r} was decided and rewarded before")
         return asked
 
-    def add(self, one: OpenDecision) -> None:
+    def add(self, pending: OpenDecision) -> None:
         """Wait for the reward of one more decision."""
         with self._lock:
-            self.open[one.decision.id] = one
+            self.open[pending.decision.id] = pending
             self.made += 1
             while len(self.open) > MOST_KEPT:
                 del self.open[next(iter(self.open))]
@@ -132,7 +132,7 @@ class Ledger(ThreadSafe):
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
         """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they contradict."""
-        found: dict[str, tuple[OpenDecision, float]] = {}
+        new: dict[str, tuple[OpenDecision, float]] = {}
         for index, pair in enumerate(pairs):
             try:
                 which, reward = pair
@@ -144,14 +144,14 @@ class Ledger(ThreadSafe):
             if waiting is None:
                 continue
             name = waiting.decision.id
-            if name in found and found[name][1] != value:
-                raise InputError(f"decision {name!r} gets two rewards, {found[name][1]:g} and {value:g}")
-            found[name] = (waiting, value)
-        return list(found.values())
+            if name in new and new[name][1] != value:
+                raise InputError(f"decision {name!r} gets two rewards, {new[name][1]:g} and {value:g}")
+            new[name] = (waiting, value)
+        return list(new.values())
 
-    def close(self, one: OpenDecision, reward: float) -> None:
+    def close(self, pending: OpenDecision, reward: float) -> None:
         """Its reward has come and was learned."""
-        name = one.decision.id
+        name = pending.decision.id
         with self._lock:
             del self.open[name]
             self.rewarded[name] = reward

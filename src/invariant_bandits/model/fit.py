@@ -285,16 +285,17 @@ def _usable(
 def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
     """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
     entry = find_policy(policy)
-    given = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
+    options = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}
     if exploration is not None:
         entry.check({"exploration": exploration})
     return Contender(
-        entry.name, {name: value for name, value in given.items() if value is not None and entry.takes(name)}
+        entry.name,
+        {name: value for name, value in options.items() if value is not None and entry.takes(name)},
     )
 
 
 def keeps_baseline(policy: str) -> bool:
-    """Whether the policy of this name has an intercept of its own; the others are told rewards less a baseline."""
+    """Whether the policy of this name has an intercept of its own; the others learn rewards less a baseline."""
     return find_policy(policy).keeps_baseline
 
 

@@ -40,7 +40,7 @@ POLICY = "policy."
 class Model(ThreadSafe):
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
-    Threads may share it: every method sees one state, and a reward is learned once, whoever reports it.
+    Threads may share it: every method sees one state, and a reward is learned once, even if several threads report it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Model(ThreadSafe):
     moments : WindowedMoments
         Of the log, per window, mapped features.
     baseline : float
-        Is taken off the rewards that the policy is told, where it has no intercept.
+        Is subtracted from the rewards that the policy learns, where it has no intercept.
     dropped : tuple of Dropped
         Features left out, and why.
     notes : tuple of str
@@ -138,8 +138,8 @@ class Model(ThreadSafe):
             name = self.ledger.new_id(id)
             if name in self.ledger.open:
                 return self.ledger.open[name].decision
-            given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
-            columns = self._columns(given, arms if self.arms is None else None)
+            shared, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+            columns = self._columns(shared, arms if self.arms is None else None)
             features = self._mapped(columns)
             with lock_of(self.policy):
                 place, propensity = self._drawn(features)
@@ -158,9 +158,10 @@ class Model(ThreadSafe):
 
         The same arms are offered in every row. A frame has the columns id, action, propensity and version.
         """
-        made = [self.decide(one, arms) for one in rows_of(contexts)]
+        made = [self.decide(context, arms) for context in rows_of(contexts)]
         columns = {
-            name: [getattr(one, name) for one in made] for name in ("id", "action", "propensity", "version")
+            name: [getattr(decision, name) for decision in made]
+            for name in ("id", "action", "propensity", "version")
         }
         return like(contexts, columns, otherwise=made)
 
@@ -179,12 +180,14 @@ class Model(ThreadSafe):
         pairs = list(rewards)
         with self._lock:
             owed = self.ledger.all_owed(pairs)
-            for one, reward in owed:
+            for pending, reward in owed:
                 offered = (
-                    {**one.columns, str(self.schema.arm): list(one.labels)} if one.labels else one.columns
+                    {**pending.columns, str(self.schema.arm): list(pending.labels)}
+                    if pending.labels
+                    else pending.columns
                 )
-                self.update(offered, one.place, reward)
-                self.ledger.close(one, reward)
+                self.update(offered, pending.place, reward)
+                self.ledger.close(pending, reward)
             return len(owed)
 
     def _labelled(self, context: Any, arms: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -194,13 +197,13 @@ class Model(ThreadSafe):
         return {**one_context(context), str(self.schema.arm): list(labels)}, labels
 
     def _columns(self, context: Any, arms: Any = None) -> dict[str, list[Any]]:
-        """Raw columns with one value per offered action; of labelled arms, their labels, too."""
+        """Raw columns with one value per offered action; of labelled arms, also their labels."""
         names = [column.name for column in self.feature_map.columns]
         if self.arms is not None and str(self.schema.arm) not in names:
             names.append(str(self.schema.arm))
         vectors = [column.name for column in self.feature_map.columns if column.width is not None]
-        given = offered_columns(context, arms, vectors=vectors)
-        return {name: given[name] for name in names if name in given}
+        columns = offered_columns(context, arms, vectors=vectors)
+        return {name: columns[name] for name in names if name in columns}
 
     def _mapped(self, columns: dict[str, list[Any]]) -> Array:
         """Features (K, p) of raw columns with one value per action."""
@@ -211,7 +214,7 @@ class Model(ThreadSafe):
         return self.feature_map.apply(columns, columns[str(self.schema.arm)])
 
     def add_arm(self, label: Any, features: Mapping[str, Any] | None = None) -> None:
-        """Make a new arm known: it can be chosen from now on, and begins as the arms of the log let expect.
+        """Make a new arm known: it can be chosen, and starts from the prior over arms.
 
         Parameters
         ----------
@@ -229,13 +232,13 @@ class Model(ThreadSafe):
             more = getattr(self.policy, "with_arm", None)
             if more is None:
                 raise InputError(f"policy {self.policy_name!r} cannot take new arms; auto-isd can")
-            nothing_told = None if known.catalogue is None else np.zeros(len(known.catalogue_names))
-            self.policy = more(nothing_told if own is None else own)
+            mean_features = None if known.catalogue is None else np.zeros(len(known.catalogue_names))
+            self.policy = more(mean_features if own is None else own)
             self.feature_map, self.arms = grown, table.with_arm(label)
             self._identity = None
 
     def retire_arm(self, label: str) -> None:
-        """Never choose an arm again; its name stays known, what was learned from it stays, too."""
+        """Never choose an arm again; its name stays known, and what was learned from it stays."""
         with self._lock:
             table, _ = self._arms("retire_arm")
             self.arms = table.without(label)
@@ -259,8 +262,8 @@ class Model(ThreadSafe):
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
         """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in `decide`."""
-        given, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
-        return labels, self._mapped(self._columns(given, arms if self.arms is None else None))
+        shared, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
+        return labels, self._mapped(self._columns(shared, arms if self.arms is None else None))
 
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
@@ -281,12 +284,12 @@ class Model(ThreadSafe):
 
     def select_many(self, rounds: Iterable[Any]) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds in the present state, each in any form that `features` takes."""
-        told = list(rounds)
-        if not told:
+        offers = list(rounds)
+        if not offers:
             raise InputError("rounds is empty: at least one is needed")
         with self._lock, lock_of(self.policy):
-            features = [self.features(offered) for offered in told]
-            sizes = np.array([len(one) for one in features])
+            features = [self.features(offered) for offered in offers]
+            sizes = np.array([len(rows) for rows in features])
             actions = np.empty(len(features), dtype=np.int64)
             for size in np.unique(sizes):
                 places = np.flatnonzero(sizes == size)
@@ -337,7 +340,7 @@ class Model(ThreadSafe):
             return self._identity
 
     def explain(self) -> Any:
-        """What the policy believes now, in the names of columns; for a policy that cannot say, what the log says."""
+        """What the policy believes, in the names of columns; for a policy that cannot say, what the log says."""
         with self._lock:
             explain = getattr(self.policy, "explain", None)
             return self.decomposition.summary() if explain is None else explain(list(self.names))

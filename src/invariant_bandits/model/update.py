@@ -64,9 +64,11 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
     if not len(varied) or new.rounds <= new.windows + new.dim:
         return (), None
     inverse = np.linalg.pinv(gram[np.ix_(varied, varied)], rcond=SILENT, hermitian=True)
-    now = inverse @ (cross - gram @ before)[varied] + before[varied]
+    current = inverse @ (cross - gram @ before)[varied] + before[varied]
     left = float(
-        new.reward_square.sum() - 2.0 * now @ cross[varied] + now @ gram[np.ix_(varied, varied)] @ now
+        new.reward_square.sum()
+        - 2.0 * current @ cross[varied]
+        + current @ gram[np.ix_(varied, varied)] @ current
     )
     noise = max(left, 0.0) / (new.rounds - new.windows - len(varied))
     own, names = covariance[np.ix_(varied, varied)], model.names
@@ -75,14 +77,14 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
             names[j],
             float(before[j]),
             float(np.sqrt(own[i, i])),
-            float(now[i]),
+            float(current[i]),
             float(np.sqrt(noise * inverse[i, i])),
         )
         for i, j in enumerate(varied)
     ]
     p_value = None
     if fit.split_.invariant_dim and len(varied) == new.dim:
-        p_value = _stable_p_value(fit, now - before, own + noise * inverse)
+        p_value = _stable_p_value(fit, current - before, own + noise * inverse)
     return tuple(sorted(moves, key=lambda move: -abs(move.z))), p_value
 
 
@@ -106,7 +108,7 @@ def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covarianc
 
 
 def moved_arms(
-    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics | None, now: Sequence[str]
+    prior: DriftPrior, before: Sequence[str], statistics: ArmStatistics | None, names: Sequence[str]
 ) -> tuple[tuple[Move, ...], float | None]:
     """The same for labelled arms, effect by effect, on the scale of the link.
 
@@ -117,7 +119,7 @@ def moved_arms(
     ----------
     prior, before : DriftPrior, names (p,)
         What was known, and the names of its coordinates.
-    statistics, now : ArmStatistics, names (q,)
+    statistics, names : ArmStatistics, names (q,)
         What the new rounds say alone, if they are enough, and the names of its coordinates.
     """
     if statistics is None:
@@ -125,7 +127,7 @@ def moved_arms(
     information, scores = statistics.information.sum(axis=0), statistics.scores.sum(axis=0)
     inverse = np.linalg.pinv(information, rcond=SILENT, hermitian=True)
     estimable = np.abs(np.diagonal(inverse @ information) - 1.0) < UNESTIMATED
-    estimate, place = inverse @ scores, {name: j for j, name in enumerate(now)}
+    estimate, place = inverse @ scores, {name: j for j, name in enumerate(names)}
     moves, p_values = [], []
     for effect in prior.effects:
         name = before[effect.arm * prior.layout.own + effect.coefficient]
@@ -143,11 +145,11 @@ def moved_arms(
 
 def reward_shift(old: WindowedMoments, new: WindowedMoments) -> tuple[float, float, float]:
     """(mean before, mean now, difference in standard errors: of both means, and between the old windows)."""
-    before, now = (float(one.counts @ one.reward_mean) / one.rounds for one in (old, new))
-    sampling = sum(float(one.reward_square.sum()) / one.rounds**2 for one in (old, new))
+    before, after = (float(part.counts @ part.reward_mean) / part.rounds for part in (old, new))
+    sampling = sum(float(part.reward_square.sum()) / part.rounds**2 for part in (old, new))
     between = float(np.var(old.reward_mean[old.counts > 0], ddof=1)) if (old.counts > 0).sum() > 1 else 0.0
     error = float(np.sqrt(sampling + between * (1.0 / old.windows + 1.0 / new.windows)))
-    return before, now, (now - before) / error if error > 0.0 else 0.0
+    return before, after, (after - before) / error if error > 0.0 else 0.0
 
 
 ALARM_LEVEL = 0.01
@@ -198,8 +200,8 @@ def drifting(model: Model) -> tuple[int, int]:
     if model.arms is None:
         split = model.decomposition.split_
         return split.residual_dim, split.dim
-    found = arm_prior(model).effects
-    return sum(one.drifts for one in found), len(found)
+    effects = arm_prior(model).effects
+    return sum(effect.drifts for effect in effects), len(effects)
 
 
 def update_model(
