@@ -10,7 +10,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.experiments.cells import Cell, Probe, Tally
+from invariant_bandits.experiments.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.experiments.claims import ClaimVerdict, Goal, Measurement, judge_all, mean_of, word_for
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.belief import chance
@@ -262,7 +262,7 @@ def late_arm(place: tuple[int, int, int]) -> list[bool]:
     ]
 
 
-class _NewArmProbe(Probe):
+class _NewArmProbe(PolicyProbe):
     """Counts the rounds in which the last offered arm is played."""
 
     def __init__(self, policy: Any, episode: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
-from invariant_bandits.experiments.cells import Cell, Probe, Tally
+from invariant_bandits.experiments.cells import Cell, PolicyProbe, Tally
 from invariant_bandits.experiments.claims import ClaimVerdict, Goal, judge_all, mean_at_most, worst_at_most
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
@@ -72,7 +72,7 @@ PLAYERS: Mapping[str, Maker] = {
 }
 
 
-class Contrasts(Probe):
+class Contrasts(PolicyProbe):
     """How often differences of expected rewards lie beyond two and three posterior standard deviations."""
 
     every = 25

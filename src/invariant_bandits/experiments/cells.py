@@ -89,7 +89,7 @@ def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
     }
 
 
-class Probe(ABC):
+class PolicyProbe(ABC):
     """Plays in a policy's place and compares it with the truth in every round before it decides."""
 
     def __init__(self, policy: Any, episode: Episode) -> None:
@@ -112,7 +112,7 @@ class Probe(ABC):
         self.policy.update(features, reward, offered=offered, action=action)
 
 
-class CoverageProbe(Probe):
+class CoverageProbe(PolicyProbe):
     """Whether any offered action has its true mean outside mean ± width."""
 
     uncovered = 0
