@@ -37,7 +37,8 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
     Raises
     ------
     InputError
-        If the file cannot be read, others can write to it, or any line is wrong. No message has a word of the file.
+        If the file cannot be read, others can write to it, or any line is wrong. No message has a word
+        of the file.
     """
     tokens: dict[str, Role] = {}
     lines: dict[str, int] = {}
@@ -58,7 +59,9 @@ def read_tokens(path: str | PathLike[str]) -> dict[str, Role]:
             raise InputError(f"{where}: a token must have at least {SHORTEST} characters")
         digest = hashlib.sha256(match["token"].encode()).hexdigest()
         if digest in tokens:
-            raise InputError(f"{where}: the same token as in line {lines[digest]}; each needs a token of its own")
+            raise InputError(
+                f"{where}: the same token as in line {lines[digest]}; each needs a token of its own"
+            )
         tokens[digest], lines[digest] = role, number
     if not tokens:
         raise InputError(f"token file {os.fspath(path)}: it has no token")
@@ -70,7 +73,9 @@ def _content(path: str | PathLike[str]) -> bytes:
     try:
         with open(path, "rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InputError(f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it")
+                raise InputError(
+                    f"token file {os.fspath(path)}: others can write to it; run chmod go-w on it"
+                )
             return file.read()
     except OSError as error:
         raise InputError(f"token file {os.fspath(path)}: {error.strerror}") from None
@@ -78,7 +83,7 @@ def _content(path: str | PathLike[str]) -> bytes:
 
 @dataclass
 class Bucket:
-    """Requests that may still come now; refilled with time."""
+    """Requests that may still come; refilled with time."""
 
     left: float
     at: float
@@ -105,20 +110,20 @@ class Access:
             _refuse_other_sites(request)
             self._slow_down("everybody")
             return "anyone on this machine"
-        given = _given(request)
-        if given is None:
+        token = _token(request)
+        if token is None:
             raise RefusedError(
                 401, "a token is needed: Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"}
             )
-        digest = hashlib.sha256(given.encode()).hexdigest()
+        digest = hashlib.sha256(token.encode()).hexdigest()
         role: Role | None = None
-        for known, allowed in self.tokens.items():  # all of them: the time does not tell which
+        for known, allowed in self.tokens.items():  # all of them, so that the time does not show which
             if hmac.compare_digest(known, digest):
                 role = allowed
         if role is None:
             raise RefusedError(401, "the token is not known", headers={"WWW-Authenticate": "Bearer"})
         if RANKS[role] < RANKS[needed]:
-            raise RefusedError(403, f"this needs a token with the role {needed!r}, the given one has {role!r}")
+            raise RefusedError(403, f"this needs a token with the role {needed!r}, this one has {role!r}")
         self._slow_down(digest)
         return f"{role} token {digest[:8]}"
 
@@ -126,20 +131,20 @@ class Access:
         rate = self.limits.rate
         if not rate:
             return
-        now = time.monotonic()
-        bucket = self._buckets.setdefault(who, Bucket(max(rate, 1.0), now))
-        bucket.left = min(max(rate, 1.0), bucket.left + (now - bucket.at) * rate)
-        bucket.at = now
+        moment = time.monotonic()
+        bucket = self._buckets.setdefault(who, Bucket(max(rate, 1.0), moment))
+        bucket.left = min(max(rate, 1.0), bucket.left + (moment - bucket.at) * rate)
+        bucket.at = moment
         if bucket.left < 1.0:
             raise RefusedError(429, f"at most {rate:g} requests per second", headers={"Retry-After": "1"})
         bucket.left -= 1.0
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """Refuse what a page of another site has a browser ask, where no token tells who asks.
+    """Refuse what a page of another site has a browser ask, where no token says who asks.
 
-    Browsers say which site asks (Origin, Sec-Fetch-Site). It must be this one, under a name of this machine: a foreign
-    name that was made to point here is another site's.
+    Browsers say which site asks (Origin, Sec-Fetch-Site). It must be this one, under a name of this
+    machine: a foreign name that was made to point to it is another site's.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     if origin is None and site is None:
@@ -162,7 +167,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _given(request: Request) -> str | None:
+def _token(request: Request) -> str | None:
     key = request.headers.get("ocp-apim-subscription-key")
     if key:
         return key

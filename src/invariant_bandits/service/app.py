@@ -24,8 +24,9 @@ HEADERS = {
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"no-referrer",
     b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self'; script-src 'self';"
-    b" connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; style-src 'self';"
+    b" script-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
+    b" frame-ancestors 'none'",
 }
 """Sent with every response."""
 

@@ -1,4 +1,5 @@
-"""What the page and the metrics show: plain values that the engine's thread makes now and then, so reading them needs
+"""What the page and the metrics show: plain values that the engine's thread makes now and then, so
+reading them needs
 no lock."""
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Shown = dict[str, Any]
 class RewardSums:
     """Sums over decisions: n, r, r², w, wr, w²·(1, r, r²), g·(1, r, r²), g²·(1, r, r²), and unsupported ones.
 
-    w is the importance weight of uniform play, g that of always playing the most probable action. They are plain
-    numbers: the engine's thread adds a dozen at a time, which arrays would take longer for.
+    w is the importance weight of uniform play, g that of always playing the most probable action. They
+    are plain numbers: the engine's thread adds a dozen at a time, which arrays would take longer for.
 
     Parameters
     ----------
@@ -73,7 +74,9 @@ class RewardSums:
         return {"value": r / n, "error": math.sqrt(max(r2 - r * r / n, 0.0) / (n - 1.0) / n)}
 
     def uniform(self) -> Shown | None:
-        """Return what uniform play among the same offers would have earned by SNIPS; None if there is too little."""
+        """Return what uniform play among the same offers would have earned by SNIPS; None if there
+        is too little.
+        """
         n, w, wr, w2, w2r, w2r2 = self.values[0], *self.values[3:8]
         if self.values[14] or n < FEWEST or w * w < FEWEST * w2:
             return None
@@ -95,7 +98,9 @@ class RewardSums:
 
 
 class Segments:
-    """Sums over segments of decisions, at most 160 of equal length, that together cover everything since the start."""
+    """Sums over segments of decisions, at most 160 of equal length, that together cover everything
+    since the start.
+    """
 
     def __init__(self) -> None:
         self.length = FIRST_LENGTH
@@ -126,7 +131,11 @@ class Segments:
 
     def sums(self) -> list[tuple[int, float, float]]:
         """Return number, sum and sum of squares of the rewards of every segment, the incomplete one last."""
-        return [(sums.count, sums.values[1], sums.values[2]) for sums in (*self._complete, self._last) if sums.count]
+        return [
+            (sums.count, sums.values[1], sums.values[2])
+            for sums in (*self._complete, self._last)
+            if sums.count
+        ]
 
 
 def versions_of(served: ServedModel) -> list[Shown]:
@@ -150,7 +159,8 @@ def versions_of(served: ServedModel) -> list[Shown]:
 def exploration_of(served: ServedModel) -> Shown:
     """Return the share of uniform chance, the share of other actions than the best, and their expected cost.
 
-    `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was computed for.
+    `cost` is per decision, by the model's own expected rewards, over the `measured` decisions it was
+    computed for.
     """
     counts, rules = served.counts, served.configuration
     return {
@@ -162,7 +172,9 @@ def exploration_of(served: ServedModel) -> Shown:
 
 
 def arms_of(served: ServedModel) -> Shown:
-    """Return the arms that were chosen most, whether the registered ones are active, and how many there are."""
+    """Return the arms that were chosen most, whether the registered ones are active, and how many
+    there are.
+    """
     registered = served.learner.arms
     known = registered or served.plays
     most = nlargest(MOST_ARMS, known, key=lambda label: served.plays.get(label, 0))
@@ -210,7 +222,9 @@ class ModelHistory:
                     self._segments.add(record.decided, event.value)
 
     def _mark(self, kind: str, words: str) -> None:
-        self._marks.append({"kind": kind, "words": words, "settled": self._segments.count, "time": time.time()})
+        self._marks.append(
+            {"kind": kind, "words": words, "settled": self._segments.count, "time": time.time()}
+        )
 
     def show(self, served: ServedModel) -> Shown:
         """Return everything that is shown of a model, plain values."""
@@ -237,7 +251,12 @@ class ModelHistory:
                 "marks": [dict(mark) for mark in self._marks],
                 "latest": [_shown(event) for event in reversed(self._latest)],
                 "settlements": [
-                    {**_shown(event), "value": closed.value, "why": closed.why, "after": closed.time - event.time}
+                    {
+                        **_shown(event),
+                        "value": closed.value,
+                        "why": closed.why,
+                        "after": closed.time - event.time,
+                    }
                     for event, closed in reversed(self._settlements)
                 ],
             },
@@ -278,7 +297,9 @@ class Dashboard:
             self._histories.setdefault(model, ModelHistory()).take(event, state)
 
     def __call__(self, state: State) -> Shown:
-        """Return the part of a view that shows models; a model to which nothing happened is shown as before."""
+        """Return the part of a view that shows models; a model to which nothing happened is shown
+        as before.
+        """
         for name, served in state.models.items():
             history = self._histories.setdefault(name, ModelHistory())
             if (history.has_changed or history.served is not served) and served.activations:

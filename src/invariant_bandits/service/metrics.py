@@ -1,4 +1,6 @@
-"""Metrics for Prometheus: requests by route and status, their durations, and what the engine's view counts."""
+"""Metrics for Prometheus: requests by route and status, their durations, and what the engine's view
+counts.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,15 @@ class Metrics:
         self._recent[route].append(seconds)
 
     def latencies(self) -> dict[str, dict[str, float]]:
-        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds, and their count."""
+        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds,
+        and their count.
+        """
         summary = {}
         for route, recent in list(self._recent.items()):
             times = sorted(recent)
-            at = {name: times[min(int(share * len(times)), len(times) - 1)] for name, share in QUANTILES.items()}
+            at = {
+                name: times[min(int(share * len(times)), len(times) - 1)] for name, share in QUANTILES.items()
+            }
             summary[route] = {"count": self._counts[route], **at}
         return summary
 
@@ -98,7 +104,9 @@ class ViewCollector(Collector):
             for model, shown in models.items():
                 counter.add_metric([model], shown["counts"][name])
             yield counter
-        waiting = GaugeMetricFamily(f"{PREFIX}_waiting_decisions", "Decisions that wait for rewards.", labels=["model"])
+        waiting = GaugeMetricFamily(
+            f"{PREFIX}_waiting_decisions", "Decisions that wait for rewards.", labels=["model"]
+        )
         alarm = GaugeMetricFamily(
             f"{PREFIX}_alarm", "Whether what was stable in the logs has changed.", labels=["model"]
         )

@@ -64,7 +64,9 @@ class Call:
         Says which model a request means.
     """
 
-    def __init__(self, request: Request, service: Service, caller: str, model_of: Callable[[Request], str]) -> None:
+    def __init__(
+        self, request: Request, service: Service, caller: str, model_of: Callable[[Request], str]
+    ) -> None:
         self.request, self.service, self.caller, self._model_of = request, service, caller, model_of
         self.path: Mapping[str, Any] = request.path_params
         self.query, self.limits = request.query_params, service.limits
@@ -79,7 +81,9 @@ class Call:
         return await self.service.engine.submit(command)
 
     async def change(self, command: Command, done: str) -> Any:
-        """Return the answer of a command that is run alone; `done` is its line in the audit, `{}` the answer in it."""
+        """Return the answer of a command that is run alone; `done` is its line in the audit, `{}`
+        the answer in it.
+        """
         answer = await self.service.engine.submit(command, alone=True)
         self.audit(done.replace("{}", str(answer)))
         return answer
@@ -110,7 +114,8 @@ def model_of(request: Request) -> str:
 
 @dataclass(frozen=True)
 class Operation:
-    """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI follow from it.
+    """A method and a path, who may use them, and what is answered. Routes, role checks and OpenAPI
+    follow from it.
 
     Parameters
     ----------
@@ -118,12 +123,14 @@ class Operation:
     role : Role or None
         Role that the caller's token needs; None: anyone may ask.
     handler : callable
-        Takes the call, and its body if it has one. Returns a response, or the value of a JSON response; None: no body.
+        Takes the call, and its body if it has one. Returns a response, or the value of a JSON response;
+        None: no body.
     bodies : tuple of types
-        Structs that the JSON body may hold. The first one is the usual one, another one is chosen by its first
-        field. `bytes` is a file that is uploaded.
+        Structs that the JSON body may hold. The first one is the usual one, another one is chosen by its
+        first field. `bytes` is a file that is uploaded.
     answer : type or (type, str)
-        Struct of the JSON response, for the document; with a name, a list of such structs may be under the name.
+        Struct of the JSON response, for the document; with a name, a list of such structs may be under
+        the name.
     status : int
         Status of a response without error.
     query : tuple of str
@@ -151,7 +158,9 @@ class Operation:
         return f"{self.handler.__module__.rpartition('.')[2]}.{self.handler.__name__}"
 
     def routes(self) -> list[Route]:
-        """Return its routes; what is asked of the default model can be asked of a model by its name as well."""
+        """Return its routes; what is asked of the default model can be asked of a model by its name
+        as well.
+        """
         paths = [self.path]
         if self.path == MODEL or self.path.startswith(f"{MODEL}/"):
             paths.append(NAMED_MODEL + self.path.removeprefix(MODEL))

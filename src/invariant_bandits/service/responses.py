@@ -1,4 +1,6 @@
-"""Between HTTP and the engine: bodies with limits, JSON responses, and one function that maps errors to statuses."""
+"""Between HTTP and the engine: bodies with limits, JSON responses, and one function that maps
+errors to statuses.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Limits:
             raise RefusedError(422, f"{field}: at most {most} can be {verb}, got {count}")
 
     def check_values(self, value: Any, field: str, depth: int = 0) -> int:
-        """Return how many values there are; refuse one that is too large, too long or nested too deep, by its place."""
+        """Return how many values there are; refuse one that is too large, too long or nested too
+        deep, by its place.
+        """
         if depth > self.nesting:
             raise RefusedError(422, f"{field}: nested deeper than {self.nesting} levels", field)
         count = 1
@@ -83,7 +87,9 @@ class Limits:
         return count
 
     def _are_numbers(self, values: list[Any]) -> bool:
-        """Whether a list holds only numbers within the bounds: checked together, which is faster than one by one."""
+        """Whether a list holds only numbers within the bounds: checked together, which is faster
+        than one by one.
+        """
         if not values or not set(map(type, values)) <= {float, int}:
             return False
         return -self.magnitude <= min(values) and max(values) <= self.magnitude and math.isfinite(sum(values))
@@ -96,8 +102,9 @@ class Limits:
 log = logging.getLogger("invariant_bandits.service")
 Body = TypeVar("Body")
 
-CODES = {400: "malformed", 401: "no token", 403: "not allowed", 404: "not found", 405: "method", 409: "conflict"}
-CODES |= {413: "too large", 415: "media type", 422: "invalid", 429: "too many", 500: "internal", 503: "unavailable"}
+CODES = {400: "malformed", 401: "no token", 403: "not allowed", 404: "not found", 405: "method"}
+CODES |= {409: "conflict", 413: "too large", 415: "media type", 422: "invalid", 429: "too many"}
+CODES |= {500: "internal", 503: "unavailable"}
 
 
 class RefusedError(Exception):
@@ -159,7 +166,8 @@ def refusal(error: BaseException) -> RefusedError:
 
 def error_answer(refused: RefusedError) -> dict[str, Any]:
     """Return the JSON body of a refusal: {"error": {code, message, field}}."""
-    about: dict[str, Any] = {"code": CODES.get(refused.status, "error"), "message": printable(refused.message)}
+    code, message = CODES.get(refused.status, "error"), printable(refused.message)
+    about: dict[str, Any] = {"code": code, "message": message}
     if refused.field:
         about["field"] = printable(refused.field)
     if refused.differences:
@@ -174,7 +182,9 @@ def printable(text: str, longest: int = 500) -> str:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body; refuse it as soon as it is longer than `most` bytes, whether its length was announced or not."""
+    """Return the body; refuse it as soon as it is longer than `most` bytes, whether its length was
+    announced or not.
+    """
     too_long = RefusedError(413, f"the body must have at most {most:,} bytes", "body")
     announced = request.headers.get("content-length")
     if announced is not None and (not announced.isdigit() or int(announced) > most):

@@ -47,7 +47,9 @@ async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     The same context has the same decisions until a model, its arms or its rules change, or the day does.
     """
     context, day = _context(call, body), int(call.service.engine.clock() // DAY)
-    known = [tag.strip().removeprefix("W/") for tag in call.request.headers.get("if-none-match", "").split(",")]
+    known = [
+        tag.strip().removeprefix("W/") for tag in call.request.headers.get("if-none-match", "").split(",")
+    ]
     tag, flags = await call.submit(_evaluation_of_all(context, day, known))
     headers = {"ETag": tag}
     return Response(None, 304, headers) if flags is None else json_response({"flags": flags}, headers=headers)
@@ -87,7 +89,9 @@ def _evaluation(command: DecisionCommand) -> Command:
 
 
 def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> Command:
-    """Return a command that answers a tag of today's evaluations, and all of these, or None if the tag is known."""
+    """Return a command that answers a tag of today's evaluations, and all of these, or None if the
+    tag is known.
+    """
 
     def evaluated(state: State, batch: EventBatch) -> tuple[str, list[dict[str, Any]] | None]:
         tags = _tags(state, context, day)
@@ -96,7 +100,9 @@ def _evaluation_of_all(context: dict[str, Any], day: int, known: list[str]) -> C
             return whole, None
         flags = []
         for key, tag in tags.items():
-            command = DecisionCommand(key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep")
+            command = DecisionCommand(
+                key, _features(context), id=f"ofrep-{tag}", deferred=True, protocol="ofrep"
+            )
             try:
                 flags.append(_evaluation(command)(state, batch))
             except InputError as error:
@@ -122,10 +128,13 @@ def _hash(*parts: str) -> str:
 
 
 def typed(label: str, labels: list[str]) -> Value:
-    """Return the value of a variant: truth or a number if all labels of the flag are such, else the label itself.
+    """Return the value of a variant: truth or a number if all labels of the flag are such, else the
+    label itself.
 
-    >>> typed("true", ["true", "false"]), typed("2", ["1", "2"]), typed("1", ["1", "0.5"]), typed("1", ["1", "b"])
-    (True, 2, 1.0, '1')
+    >>> typed("true", ["true", "false"]), typed("2", ["1", "2"])
+    (True, 2)
+    >>> typed("1", ["1", "0.5"]), typed("1", ["1", "b"])
+    (1.0, '1')
     """
     if set(labels) <= {"true", "false"}:
         return label == "true"

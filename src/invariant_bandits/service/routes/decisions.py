@@ -140,7 +140,9 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
         return RewardAnswer(body.id, await call.submit(body.command()))
     call.limits.check_count(len(body.rewards), call.limits.batch, "rewards")
     statuses = await call.submit(all_or_none([request.command() for request in body.rewards]))
-    answers = [RewardAnswer(request.id, status) for request, status in zip(body.rewards, statuses, strict=True)]
+    answers = [
+        RewardAnswer(request.id, status) for request, status in zip(body.rewards, statuses, strict=True)
+    ]
     return {"rewards": answers}
 
 
@@ -171,7 +173,11 @@ def _decisions(engine: Engine, id: str, model: str | None) -> list[dict[str, Any
     keys = store.keys_from(decision_key(id)) if model is None else [decision_key(id, model)]
     rows = [[row for row in store.of_key(key) if row.seq not in aside] for key in keys]
     records = [record_of(decode_event(row.event) for row in those) for those in rows]
-    return [_whole(record, record.decided) for record in records if record is not None and record.decided is not None]
+    return [
+        _whole(record, record.decided)
+        for record in records
+        if record is not None and record.decided is not None
+    ]
 
 
 def _whole(record: Record, event: Decided) -> dict[str, Any]:
@@ -188,8 +194,12 @@ def _whole(record: Record, event: Decided) -> dict[str, Any]:
         "propensities": event.propensities,
         "deferred": event.deferred,
         "activated": record.activated,
-        "rewards": [{"value": reward.value, "time": reward.time, "fate": reward.fate} for reward in record.rewards],
-        "settled": None if closed is None else {"value": closed.value, "why": closed.why, "time": closed.time},
+        "rewards": [
+            {"value": reward.value, "time": reward.time, "fate": reward.fate} for reward in record.rewards
+        ],
+        "settled": None
+        if closed is None
+        else {"value": closed.value, "why": closed.why, "time": closed.time},
     }
 
 
@@ -199,7 +209,8 @@ OPERATIONS = (
         answer=(DecisionAnswer, "decisions"),
     ),
     Operation(
-        *("POST", "/v1/rewards", "decide", reward, (RewardRequest, RewardBatch)), answer=(RewardAnswer, "rewards")
+        *("POST", "/v1/rewards", "decide", reward, (RewardRequest, RewardBatch)),
+        answer=(RewardAnswer, "rewards"),
     ),
     Operation("POST", "/v1/decisions/{id:path}/activate", "decide", activate, query=("model",)),
     Operation("GET", "/v1/decisions/{id:path}", "read", look_up, query=("model",)),

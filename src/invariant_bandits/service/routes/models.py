@@ -50,7 +50,9 @@ async def show(call: Call) -> dict[str, Any]:
             "rounds": served.learner.rounds,
             "counts": msgspec.to_builtins(served.counts),
             "waiting": len(served.waiting),
-            "set_aside": [{"event": seq, "why": why} for seq, why in sorted(state.aside.items())[-MOST_LISTED:]],
+            "set_aside": [
+                {"event": seq, "why": why} for seq, why in sorted(state.aside.items())[-MOST_LISTED:]
+            ],
             "configuration": served.configuration,
             "exploration": exploration_of(served),
             **served.learner.about(),
@@ -90,7 +92,9 @@ def _flag(call: Call, name: str) -> bool:
 
 
 async def _add(call: Call, content: bytes, *, active: bool, first: bool = False, alike: bool = False) -> str:
-    """Add a version from a model file, the first one of a new model or a further one of a model that exists."""
+    """Add a version from a model file, the first one of a new model or a further one of a model
+    that exists.
+    """
     try:
         model = await call.in_thread(Model.from_bytes, content, "the uploaded file")
     except FileError as error:
@@ -126,7 +130,10 @@ async def activate(call: Call) -> dict[str, str]:
 async def roll_back(call: Call) -> dict[str, str]:
     """Return to the version before."""
     command = commands.roll_back(call.model, by=call.caller)
-    return {"model": call.model, "version": await call.change(command, f"rolled {call.model} back to version {{}}")}
+    return {
+        "model": call.model,
+        "version": await call.change(command, f"rolled {call.model} back to version {{}}"),
+    }
 
 
 async def learn(call: Call) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def document() -> Schema:
     """Return the whole document."""
     structs = {kind for operation in DOCUMENTED for kind in (*operation.bodies, _answer_type(operation))}
     _, components = msgspec.json.schema_components(
-        sorted(structs - {bytes, None}, key=lambda kind: kind.__name__), ref_template="#/components/schemas/{name}"
+        sorted(structs - {bytes, None}, key=lambda kind: kind.__name__),
+        ref_template="#/components/schemas/{name}",
     )
     paths: dict[str, Schema] = {}
     for operation in DOCUMENTED:
@@ -100,7 +101,9 @@ def _answer_type(operation: Operation) -> Any:
 
 
 def _answer(operation: Operation) -> Schema:
-    """Return the schema of an answer; one with a name is either an answer or an object with a list under the name."""
+    """Return the schema of an answer; one with a name is either an answer or an object with a list
+    under the name.
+    """
     if operation.answer is None:
         return {"type": "object"}
     schema = _ref(_answer_type(operation))

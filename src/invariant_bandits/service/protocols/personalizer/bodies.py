@@ -1,4 +1,6 @@
-"""Bodies, errors and times as Personalizer's protocol has them; fields that are not named here are ignored."""
+"""Bodies, errors and times as Personalizer's protocol has them; fields that are not named here are
+ignored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Evaluations: what the running policy, the baseline and chance earn, from logged propensities; feature importances."""
+"""Evaluations: what the running policy, the baseline and chance earn, from logged propensities;
+feature importances.
+"""
 
 from __future__ import annotations
 
@@ -133,18 +135,23 @@ class LogSpan:
         """Return the reward per decision by SNIPS; the mean reward for the policy that decided."""
         from invariant_bandits.evaluation.estimators import logged_value, snips
 
-        return logged_value(self.feedback) if policy == "Online" else snips(self.feedback, self.target(policy))
+        return (
+            logged_value(self.feedback) if policy == "Online" else snips(self.feedback, self.target(policy))
+        )
 
     def sums(self, policy: str, minutes: int, start: float) -> tuple[Array, list[float]]:
         """Return sums over each interval that has decisions, and when the intervals begin.
 
-        Columns: decisions, w, w·r, (w·r)², w², w²·r, whether w > 0; with w the importance weights and r the rewards.
+        Columns: decisions, w, w·r, (w·r)², w², w²·r, whether w > 0; with w the importance weights and r
+        the rewards.
         """
         w, r = self.weights(policy), self.feedback.rewards
         columns = np.stack([np.ones_like(w), w, w * r, (w * r) ** 2, w**2, w**2 * r, (w > 0.0) * 1.0], axis=1)
         places = np.floor((self.times - start) / (60.0 * minutes))
         begins = np.unique(places, return_index=True)[1]
-        return np.add.reduceat(columns, begins, axis=0), [start + 60.0 * minutes * place for place in places[begins]]
+        return np.add.reduceat(columns, begins, axis=0), [
+            start + 60.0 * minutes * place for place in places[begins]
+        ]
 
 
 def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
@@ -159,7 +166,9 @@ def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
 def new_results(
     span: LogSpan, minutes: int, start: float, settings: dict[str, str], window: str
 ) -> list[dict[str, Any]]:
-    """Return per policy its mean reward with an interval, and the same up to (or within) each interval of time."""
+    """Return per policy its mean reward with an interval, and the same up to (or within) each
+    interval of time.
+    """
     results = []
     for policy in POLICIES:
         value = span.estimate(policy)
@@ -170,7 +179,9 @@ def new_results(
             for time, mean, half in zip(times, means, halves, strict=True)
         ]
         summary = _expected(value.value, value.low, value.high)
-        results.append({**_named(policy, settings), "slotId": "", "summary": summary, "timeseries": {"data": points}})
+        results.append(
+            {**_named(policy, settings), "slotId": "", "summary": summary, "timeseries": {"data": points}}
+        )
     return results
 
 
@@ -181,11 +192,16 @@ def _expected(value: float, low: float, high: float) -> dict[str, Any]:
 
 
 def old_results(span: LogSpan, minutes: int, start: float, settings: dict[str, str]) -> list[dict[str, Any]]:
-    """Return per policy numerators and denominators of IPS and SNIPS, in all and within each interval of time."""
+    """Return per policy numerators and denominators of IPS and SNIPS, in all and within each
+    interval of time.
+    """
     results = []
     for policy in POLICIES:
         sums, times = span.sums(policy, minutes, start)
-        parts = [_summary(row, moment(time), duration(60.0 * minutes)) for row, time in zip(sums, times, strict=True)]
+        parts = [
+            _summary(row, moment(time), duration(60.0 * minutes))
+            for row, time in zip(sums, times, strict=True)
+        ]
         total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
         results.append({**_named(policy, settings), "summary": parts, "totalSummary": total})
     return results
@@ -221,7 +237,9 @@ async def make(call: Call, body: bodies.EvaluationRequest) -> Response:
     if body.policies:
         raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
     if body.enable_policy_optimization or body.enable_offline_experimentation:
-        raise not_supported("enablePolicyOptimization: learning settings are not searched for here; false can be asked")
+        raise not_supported(
+            "enablePolicyOptimization: learning settings are not searched for here; false can be asked"
+        )
     id = check_id(call.path.get("id") or secrets.token_hex(12))
     start, end = seconds(body.start_time), seconds(body.end_time)
     span = await _read(call, start, end)
@@ -355,7 +373,9 @@ def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
 
 
 def _feature(name: str) -> str:
-    """Return a feature without its value: 'f:type=news' -> 'action.type'; arms by label are one feature, action.id."""
+    """Return a feature without its value: 'f:type=news' -> 'action.type'; arms by label are one
+    feature, action.id.
+    """
     if name.startswith("a:"):
         return "action.id"
     bare = name.removeprefix("f:").partition("=")[0].partition("[")[0]

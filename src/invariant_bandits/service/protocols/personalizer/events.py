@@ -71,7 +71,9 @@ def is_versioned(call: Call) -> bool:
 
 
 def model_of(request: Request) -> str:
-    """Return the name of the model that is meant: in the client's endpoint, in a header, or the default one."""
+    """Return the name of the model that is meant: in the client's endpoint, in a header, or the
+    default one.
+    """
     endpoint: Endpoint = request.path_params["endpoint"]
     version = request.query_params.get("api-version", NEWEST)
     if version != NEWEST and not endpoint.versioned:
@@ -110,7 +112,8 @@ async def rank_slots(call: Call, body: bodies.SlotsRequest) -> dict[str, Any]:
         call.limits.check_values(slot.features, "slots")
     id, decisions = await call.submit(rank_slots_command(call.model, body))
     slots = [
-        {"id": slot.id, "rewardActionId": chosen_id(event)} for slot, event in zip(body.slots, decisions, strict=True)
+        {"id": slot.id, "rewardActionId": chosen_id(event)}
+        for slot, event in zip(body.slots, decisions, strict=True)
     ]
     return {"slots": slots, "eventId": id}
 
@@ -150,14 +153,18 @@ def rank_slots_command(model: str, body: bodies.SlotsRequest) -> Command:
         known = state.record(id, model, batch.pending)
         grouped = None if known is None else known.grouped
         slots = list(checked_labels([slot.id for slot in body.slots]))
-        if known is not None and (known.decided is not None or (grouped is not None and grouped.slots != slots)):
+        if known is not None and (
+            known.decided is not None or (grouped is not None and grouped.slots != slots)
+        ):
             raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
         ids = checked_labels([action.id for action in body.actions])
         trial, left, decisions = batch.copy(), list(body.actions), []
         for slot in body.slots:
             own = [{"slot": merged(slot.features)}] if slot.features else []
             context, deferred = merged([*(body.context_features or []), *own]), bool(body.defer_activation)
-            command = DecisionCommand(model, context, id=id_in_group(id, slot.id), deferred=deferred, protocol=PROTOCOL)
+            command = DecisionCommand(
+                model, context, id=id_in_group(id, slot.id), deferred=deferred, protocol=PROTOCOL
+            )
             decisions.append(_decide(state, trial, command, _for_slot(slot, left, ids), ids))
             left = _without(left, [chosen_id(decisions[-1])])
         if grouped is None:
@@ -169,7 +176,9 @@ def rank_slots_command(model: str, body: bodies.SlotsRequest) -> Command:
 
 
 def _for_slot(slot: bodies.Slot, left: Sequence[bodies.Action], ids: Sequence[str]) -> list[bodies.Action]:
-    """Return what a slot can take, its baseline first: that is what is shown while the model is an apprentice."""
+    """Return what a slot can take, its baseline first: that is what is shown while the model is an
+    apprentice.
+    """
     baseline = slot.baseline_action
     if baseline is not None and baseline not in ids:
         raise InputError(f"slots: the baselineAction {baseline!r} of {slot.id!r} is not one of the actions")
@@ -185,23 +194,37 @@ def _without(actions: Iterable[bodies.Action], excluded: Iterable[str]) -> list[
 
 
 def _decide(
-    state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[bodies.Action], ids: Sequence[str]
+    state: State,
+    batch: EventBatch,
+    command: DecisionCommand,
+    offered: Sequence[bodies.Action],
+    ids: Sequence[str],
 ) -> Decided:
-    """Decide, or find the decision that was made about the same; its version may have taken actions in another way."""
+    """Decide, or find the decision that was made about the same; its version may have taken actions
+    in another way.
+    """
     try:
         return _offering(command, offered, ids, state.model(command.model).learner.takes)(state, batch)
     except ConflictError:
         known = state.record(command.id or "", command.model, batch.pending)
         if known is None or known.decided is None:
             raise
-        took = "rows" if "offered" in (known.decided.extra or {}) else "both" if known.decided.actions else "labels"
+        took = (
+            "rows"
+            if "offered" in (known.decided.extra or {})
+            else "both"
+            if known.decided.actions
+            else "labels"
+        )
         return _offering(command, offered, ids, took)(state, batch)
 
 
 def _offering(
     command: DecisionCommand, offered: Sequence[bodies.Action], ids: Sequence[str], takes: str
 ) -> DecisionCommand:
-    """Return the command with actions in the way that a learner takes; ids that it does not take are kept beside."""
+    """Return the command with actions in the way that a learner takes; ids that it does not take
+    are kept beside.
+    """
     labels = [action.id for action in offered]
     rows = [merged(action.features) for action in offered] if takes != "labels" else []
     extra: dict[str, Any] | None = None
@@ -229,7 +252,9 @@ def chosen_id(decided: Decided) -> str:
 
 
 def ranking(decided: Decided) -> list[dict[str, Any]]:
-    """Return all actions in the order in which they came, with their probabilities; that of an excluded one is 0."""
+    """Return all actions in the order in which they came, with their probabilities; that of an
+    excluded one is 0.
+    """
     chances = dict(zip(offered_ids(decided), decided.propensities, strict=True))
     ids = (decided.extra or {}).get("ranking") or list(chances)
     return [{"id": id, "probability": chances.get(id, 0.0)} for id in ids]
@@ -273,7 +298,8 @@ def _event_id(call: Call) -> str:
 
 
 def _reward_command(call: Call, id: str, value: float) -> Command:
-    """Return the command to take a reward; one that contradicts an earlier one changes nothing, and is not an error.
+    """Return the command to take a reward; one that contradicts an earlier one changes nothing, and is
+    not an error.
 
     A client that repeats a call repeats its request id.
     """

@@ -37,7 +37,12 @@ AGGREGATIONS = ("earliest", "average", "median", "sum", "min", "max")
 SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(days=2)
 DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
 """Rewards are learned as they come, from a log that is kept."""
-WITHOUT_EFFECT = (*DEFAULTS, "isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
+WITHOUT_EFFECT = (
+    *DEFAULTS,
+    "isAutoOptimizationEnabled",
+    "autoOptimizationFrequency",
+    "autoOptimizationStartDate",
+)
 """Shown again as they were set; the service does not depend on them."""
 KIND = "served model"
 """Kind of the file that holds an exported model."""
@@ -49,7 +54,9 @@ MOST_DOCUMENTS = 1_000
 
 async def show(call: Call) -> dict[str, Any]:
     """Show the rules of the loop."""
-    return await call.look_at_model(lambda served: rules_of(served.configuration, served.documents.get(RULES, {})))
+    return await call.look_at_model(
+        lambda served: rules_of(served.configuration, served.documents.get(RULES, {}))
+    )
 
 
 async def change(call: Call, body: bodies.ServiceConfiguration) -> Any:
@@ -72,7 +79,9 @@ async def change(call: Call, body: bodies.ServiceConfiguration) -> Any:
 def _check(body: bodies.ServiceConfiguration) -> None:
     wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
-        message = "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
+        message = (
+            "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
+        )
         raise RefusedError(400, message, name="InvalidRewardWaitTime")
     if days is not None and (days < -1 or days == 0):
         message = f"logRetentionDays: must be -1 or at least 1, got {days}"
@@ -81,7 +90,8 @@ def _check(body: bodies.ServiceConfiguration) -> None:
         raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {how!r}")
     if body.log_mirror_enabled:
         raise RefusedError(
-            400, "logMirrorEnabled: logs are not mirrored from here; `invariant-bandits store export` writes them"
+            400,
+            "logMirrorEnabled: logs are not mirrored from here; `invariant-bandits store export` writes them",
         )
 
 
@@ -223,7 +233,9 @@ def _first_learner(state: State, served: ServedModel) -> Learner:
     if isinstance(learner, OpenLearner):
         return OpenLearner(learner.arms, learner.columns, limit=learner.limit, seed=learner.seed)
     added = served.versions[served.version]
-    return learner_from_bytes(added.learner, state.contents.content(added.content), f"version {added.version}")
+    return learner_from_bytes(
+        added.learner, state.contents.content(added.content), f"version {added.version}"
+    )
 
 
 def as_octets(kind: str, content: bytes) -> bytes:
@@ -288,7 +300,9 @@ async def delete_logs(call: Call) -> None:
 
 
 def save_document(model: str, name: str, value: dict[str, Any] | None, by: str) -> Command:
-    """Return the command to save a document of a model under a name, or (None) to delete it; to be run alone."""
+    """Return the command to save a document of a model under a name, or (None) to delete it; to be
+    run alone.
+    """
 
     def saved(state: State, batch: EventBatch) -> None:
         documents = state.model(model).documents

@@ -1,4 +1,6 @@
-"""Every operation of the protocol: method, path, role, handler, body, status, its name for invalid requests."""
+"""Every operation of the protocol: method, path, role, handler, body, status, its name for invalid
+requests.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ IMPORTANCES, POLICY = "/featureImportances/{id:path}", "/configurations/policy"
 ROWS: tuple[Row, ...] = (
     ("POST", "/rank", "decide", events.rank, bodies.RankRequest, 201, RANK),
     ("POST", "/multislot/rank", "decide", events.rank_slots, bodies.SlotsRequest, 201, RANK),
-    ("POST", "/multislot/events/{id:path}/reward", "decide", events.reward_slots, bodies.SlotRewards, 204, REWARD),
+    (
+        "POST",
+        "/multislot/events/{id:path}/reward",
+        "decide",
+        events.reward_slots,
+        bodies.SlotRewards,
+        204,
+        REWARD,
+    ),
     ("POST", "/multislot/events/{id:path}/activate", "decide", events.activate, None, 204, ""),
     ("POST", "/events/{id:path}/reward", "decide", events.reward, bodies.EventReward, 204, REWARD),
     ("POST", "/events/{id:path}/activate", "decide", events.activate, None, 204, ""),
@@ -22,7 +32,15 @@ ROWS: tuple[Row, ...] = (
         *(bodies.ServiceConfiguration, 200, "InvalidServiceConfiguration"),
     ),
     ("GET", POLICY, "read", loop.show_settings, None, 200, ""),
-    ("PUT", POLICY, "admin", loop.change_settings, bodies.LearningSettings, 200, "InvalidPolicyConfiguration"),
+    (
+        "PUT",
+        POLICY,
+        "admin",
+        loop.change_settings,
+        bodies.LearningSettings,
+        200,
+        "InvalidPolicyConfiguration",
+    ),
     ("DELETE", POLICY, "admin", loop.reset_settings, None, 200, ""),
     (
         *("POST", "/configurations/applyFromEvaluation", "admin", evaluations.apply),
@@ -40,7 +58,15 @@ ROWS: tuple[Row, ...] = (
     ("GET", "/evaluations/{id:path}", "read", evaluations.show, None, 200, CONTRACT),
     ("DELETE", "/evaluations/{id:path}", "admin", evaluations.EVALUATIONS.delete, None, 204, ""),
     ("GET", "/featureImportances", "read", evaluations.show_all_importances, None, 200, ""),
-    ("PUT", IMPORTANCES, "admin", evaluations.make_importances, bodies.ImportanceRequest, 200, "InvalidRequest"),
+    (
+        "PUT",
+        IMPORTANCES,
+        "admin",
+        evaluations.make_importances,
+        bodies.ImportanceRequest,
+        200,
+        "InvalidRequest",
+    ),
     ("GET", IMPORTANCES, "read", evaluations.show_importances, None, 200, ""),
     ("DELETE", IMPORTANCES, "admin", evaluations.IMPORTANCES.delete, None, 204, ""),
 )
