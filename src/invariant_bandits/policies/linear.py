@@ -230,7 +230,8 @@ class LinearPolicy(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            action: int = kernels.choose(features, *(self._decision or self._drawn_decision()))
+            lift, factor, spread, invariant_spread = self._decision or self._drawn_decision()
+            action: int = kernels.choose(features, lift, factor, spread, invariant_spread)
         except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
             return LinearPolicy.select(self, offered_array(features, self.dim))
         finally:

@@ -177,7 +177,8 @@ class GrowingState(MemoryState):
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Lemma 1."""
-        return bounds.lemma1_radius(volume, *assumed[:4])
+        confidence, noise_scale, ridge, norm_bound, _ = assumed
+        return bounds.lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
 
 
 class DiscountedState(MemoryState):
