@@ -2,8 +2,8 @@
 
 python attacks/commands.py --repeats 2 --interrupts 30 --kills 100 --seed 0
 
-Prints a table of what became of each. Ends with exit code 1 if a process died, hung, left half a file or said more
-than it should.
+Prints a table of what became of each. Ends with exit code 1 if a process died, hung, left half a file or said
+more than it should.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def interrupts(folder: Path, count: int, rng: np.random.Generator) -> Found:
     for number in range(count):
         words = [str(word) for word in commands[number % len(commands)]]
         process = subprocess.Popen(
-            [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            [*COMMAND, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         waited = float(rng.uniform(0.4, 8.0))
         time.sleep(waited)
@@ -97,7 +101,9 @@ def interrupts(folder: Path, count: int, rng: np.random.Generator) -> Found:
 
 
 def kills(folder: Path, count: int, rng: np.random.Generator) -> Found:
-    """A process that saves a policy again and again is killed; the file must load, and nothing be left beside it."""
+    """A process that saves a policy again and again is killed; the file must load, and nothing be left
+    beside it.
+    """
     target = folder / "saved" / "policy"
     target.parent.mkdir()
     ib.LinUCB(50).save(target)

@@ -14,10 +14,55 @@ Random = np.random.Generator
 Damage = Callable[[bytes, Random], bytes]
 DAMAGES: dict[str, Damage] = {}
 TOKENS = (
-    *(b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b'"', b"'", b"\r", b"\n\n\n", b"\t", b",", b";", b"|", b":", b"{", b"}"),
-    *(b"NaN", b"Infinity", b"-1e999", b"1e308", b"1e-320", b"0x10", b"true", b"null", b"", b"\xc3", b"\xed\xa0\x80"),
-    *(b"9" * 5000, b"[" * 3000, b'{"a":' * 3000, rb"\ud83d", rb"\u0000", b"\x1b[2J", "\u202e".encode(), b"2024-99-99"),
-    *(b"-", b"--", b"1_000", b"1,5", "١".encode(), b"18446744073709551616", b"-9223372036854775809", b"9999-12-31"),
+    *(
+        b"\0",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b'"',
+        b"'",
+        b"\r",
+        b"\n\n\n",
+        b"\t",
+        b",",
+        b";",
+        b"|",
+        b":",
+        b"{",
+        b"}",
+    ),
+    *(
+        b"NaN",
+        b"Infinity",
+        b"-1e999",
+        b"1e308",
+        b"1e-320",
+        b"0x10",
+        b"true",
+        b"null",
+        b"",
+        b"\xc3",
+        b"\xed\xa0\x80",
+    ),
+    *(
+        b"9" * 5000,
+        b"[" * 3000,
+        b'{"a":' * 3000,
+        rb"\ud83d",
+        rb"\u0000",
+        b"\x1b[2J",
+        "\u202e".encode(),
+        b"2024-99-99",
+    ),
+    *(
+        b"-",
+        b"--",
+        b"1_000",
+        b"1,5",
+        "١".encode(),
+        b"18446744073709551616",
+        b"-9223372036854775809",
+        b"9999-12-31",
+    ),
 )
 
 
@@ -32,7 +77,9 @@ def damage(words: str) -> Callable[[Damage], Damage]:
 
 
 def _span(content: bytes, rng: Random, longest: int = 200) -> tuple[int, int]:
-    """Where a part of the content begins and ends, often near its end, where binary formats keep what matters."""
+    """Where a part of the content begins and ends, often near its end, where binary formats keep what
+    matters.
+    """
     size = len(content)
     start = int(rng.integers(size + 1)) if rng.random() < 0.6 else max(0, size - 1 - int(rng.integers(600)))
     return start, min(size, start + int(rng.integers(1, longest)))
@@ -100,7 +147,9 @@ def values(content: bytes, rng: Random) -> bytes:
     marks = [place for place, byte in enumerate(content) if byte in b',:;|\t\n"[] ']
     if len(marks) < 2:
         return tokens(content, rng)
-    chosen = sorted({int(one) for one in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True)
+    chosen = sorted(
+        {int(one) for one in rng.integers(len(marks) - 1, size=int(rng.integers(1, 51)))}, reverse=True
+    )
     for one in chosen:
         token = TOKENS[int(rng.integers(len(TOKENS)))]
         content = content[: marks[one] + 1] + token + content[marks[one + 1] :]
@@ -120,7 +169,9 @@ def lengths(content: bytes, rng: Random) -> bytes:
 def encoded(content: bytes, rng: Random) -> bytes:
     """The text in another encoding, cut anywhere."""
     text = content.decode("utf-8", "replace")
-    name = str(rng.choice(["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp500", "utf-7", "shift_jis", "latin-1"]))
+    name = str(
+        rng.choice(["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp500", "utf-7", "shift_jis", "latin-1"])
+    )
     return text.encode(name, "replace")[: int(rng.integers(1, 4 * len(content) + 2))]
 
 

@@ -34,7 +34,10 @@ def _contents() -> Iterator[tuple[str, bytes]]:
     text, line = table.encode(), b'{"reward": 1, "x": '
     yield "columns-100000.csv", _wide(100_000)
     yield "columns-1000000.csv", _wide(1_000_000)
-    yield "keys-100000.jsonl", (json.dumps({f"c{i}": i for i in range(100_000)} | {"reward": 1}) + "\n").encode() * 3
+    yield (
+        "keys-100000.jsonl",
+        (json.dumps({f"c{i}": i for i in range(100_000)} | {"reward": 1}) + "\n").encode() * 3,
+    )
     yield "binary.csv", rng.bytes(1_000_000)
     yield "signs.csv", bytes(rng.integers(32, 256, 1_000_000, dtype=np.uint8))
     yield "twice.csv", b"x,x,reward\n" + b"1,2,3\n" * ROWS
@@ -77,4 +80,6 @@ def _contents() -> Iterator[tuple[str, bytes]]:
 
 
 def _wide(columns: int) -> bytes:
-    return (",".join(f"c{i}" for i in range(columns)) + "\n" + (",".join(["1"] * columns) + "\n") * 3).encode()
+    return (
+        ",".join(f"c{i}" for i in range(columns)) + "\n" + (",".join(["1"] * columns) + "\n") * 3
+    ).encode()

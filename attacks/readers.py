@@ -1,8 +1,8 @@
 """Damaged logs by the ten thousand: python attacks/readers.py --count 20000 --seed 0
 
-Every attempt takes a small log of some format, damages its content, and reads it in a worker process with a limit on
-memory and time; one in twenty-five also runs the whole command `fit`. What is read must have finite moments, what is
-refused must say so in an InputError. Ends with exit code 1 if anything did not.
+Every attempt takes a small log of some format, damages its content, and reads it in a worker process with a
+limit on memory and time; one in twenty-five also runs the whole command `fit`. What is read must have finite
+moments, what is refused must say so in an InputError. Ends with exit code 1 if anything did not.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def main() -> None:
         patience=60.0,
     )
     print(running.table(counts, KINDS, "damage"))
-    print(f"{given.count:,} logs damaged, of {len(NAMES)}, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    print(
+        f"{given.count:,} logs damaged, of {len(NAMES)}, seed {given.seed}, {time.monotonic() - began:.0f} s"
+    )
     if found:
         print(json.dumps(found[:MOST_SHOWN], indent=1), file=sys.stderr)
         sys.exit(1)

@@ -1,4 +1,6 @@
-"""Attempts by their numbers, in worker processes that may die, hang or run out of memory; and a table of outcomes."""
+"""Attempts by their numbers, in worker processes that may die, hang or run out of memory; and a table of
+outcomes.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ def run(
 ) -> tuple[Counter[tuple[str, str]], list[str]]:
     """Outcomes by kind, and what went wrong.
 
-    judged: number of an attempt -> its outcome, called in a forked worker. kind_of: number -> its kind, for those that
-    took their worker with them; the worker is replaced and goes on behind them. patience: seconds for one attempt.
+    judged: number of an attempt -> its outcome, called in a forked worker. kind_of: number -> its kind, for
+    those that took their worker with them; the worker is replaced and goes on behind them. patience: seconds
+    for one attempt.
     """
     context = multiprocessing.get_context("fork")
     counts: Counter[tuple[str, str]] = Counter()
@@ -56,7 +59,13 @@ def _work(judged: Callable[[int], Outcome], start: int, stop: int, at: Any, resu
 
 
 def _listen(
-    ours: Any, worker: Any, at: Any, patience: float, done: int, counts: Counter[tuple[str, str]], found: list[str]
+    ours: Any,
+    worker: Any,
+    at: Any,
+    patience: float,
+    done: int,
+    counts: Counter[tuple[str, str]],
+    found: list[str],
 ) -> tuple[int, bool]:
     """(first attempt that is not done, whether it hung), once the worker has ended."""
     since = time.monotonic()
@@ -89,6 +98,9 @@ def table(counts: Counter[tuple[str, str]], kinds: Sequence[str], what: str) -> 
     """Outcomes by kind, as the page of documentation shows them."""
     lines = [f"| {what} | tried | {' | '.join(OUTCOMES)} |", f"| --- |{' ---: |' * (1 + len(OUTCOMES))}"]
     for kind in (*kinds, "all"):
-        each = [sum(n for (k, o), n in counts.items() if o == outcome and kind in (k, "all")) for outcome in OUTCOMES]
+        each = [
+            sum(n for (k, o), n in counts.items() if o == outcome and kind in (k, "all"))
+            for outcome in OUTCOMES
+        ]
         lines.append(f"| {kind} | {sum(each):,} | {' | '.join(f'{one:,}' for one in each)} |")
     return "\n".join(lines)

@@ -8,7 +8,23 @@ from typing import Any
 import numpy as np
 
 WILD_FLOATS = (
-    *(np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e308, -1e308, 1e-308, 5e-324, 1e-160, 1e16, -1e16, 1e100, -1e100),
+    *(
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        -1.0,
+        1e308,
+        -1e308,
+        1e-308,
+        5e-324,
+        1e-160,
+        1e16,
+        -1e16,
+        1e100,
+        -1e100,
+    ),
     *(1e150, 1e200, 0.5, 2.0, 1e-12),
 )
 WILD_INTS = (0, -1, 1, 2, 7, 255, 2**31 - 1, -(2**31), 2**31, 2**53, 2**62, 2**63 - 1, -(2**63))
@@ -16,7 +32,19 @@ WILD_VALUES = (
     *WILD_FLOATS,
     *WILD_INTS,
     *(2**63, 10**30, 10**400, True, False, None, "", "x", "NaN", "1", "a" * 5000, "\u202e\x1b[2J\x00"),
-    *([], {}, [1], [[]], [None], {"a": 1}, [1e308] * 50, list(range(2000)), "linucb", "auto-isd", "SlidingWindow"),
+    *(
+        [],
+        {},
+        [1],
+        [[]],
+        [None],
+        {"a": 1},
+        [1e308] * 50,
+        list(range(2000)),
+        "linucb",
+        "auto-isd",
+        "SlidingWindow",
+    ),
 )
 WILD_HEADERS = (
     *(

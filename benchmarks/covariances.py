@@ -1,11 +1,12 @@
-"""Three ways to update the covariance of a Kalman filter: what a round costs, and what is left after a million.
+"""Three ways to update the covariance of a Kalman filter: what a round costs, and what is left after a
+million.
 
-plain      P − (Pz)(Pz)ᵀ/S with the leverage of one round limited, as AutoISD's filters do
-Joseph     (I − kzᵀ)P(I − kzᵀ)ᵀ + v·kkᵀ (Bucy & Joseph 1968)
-factored   W − (Wf)fᵀ·…, P = WWᵀ, f = Wᵀz (Potter 1963); a walk of the coefficients costs a QR decomposition per round
+plain      P − (Pz)(Pz)ᵀ/S with the leverage of one round limited, as AutoISD's filters do Joseph     (I −
+kzᵀ)P(I − kzᵀ)ᵀ + v·kkᵀ (Bucy & Joseph 1968) factored   W − (Wf)fᵀ·…, P = WWᵀ, f = Wᵀz (Potter 1963); a walk
+of the coefficients costs a QR decomposition per round
 
-Accuracy: variances along all directions against the inverse of the information matrix in extended precision, with the
-same noise variances. Run with OPENBLAS_NUM_THREADS=1.
+Accuracy: variances along all directions against the inverse of the information matrix in extended precision,
+with the same noise variances. Run with OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -153,11 +154,15 @@ def exact(rows: Any, noise: Any, start: Any) -> Any:
 
 
 def judged(P: Any, truth: Any) -> tuple[float, float]:
-    """Largest relative error of a variance along the axes of the truth, and the smallest eigenvalue in its units."""
+    """Largest relative error of a variance along the axes of the truth, and the smallest eigenvalue in
+    its units.
+    """
     values, axes = np.linalg.eigh(truth.astype(np.float64))
     root = axes / np.sqrt(values)
     alike = root.T @ P @ root
-    return float(np.abs(np.diagonal(alike) - 1.0).max()), float(np.linalg.eigvalsh(0.5 * (alike + alike.T)).min())
+    return float(np.abs(np.diagonal(alike) - 1.0).max()), float(
+        np.linalg.eigvalsh(0.5 * (alike + alike.T)).min()
+    )
 
 
 def accuracy(dim: int, rounds: int) -> None:
@@ -171,7 +176,8 @@ def accuracy(dim: int, rounds: int) -> None:
         factored(rows, noise, W)
         kinds = {"plain": np.tril(P) + np.tril(P, -1).T, "Joseph": J, "factored": W @ W.T}
         words = ", ".join(
-            f"{kind} {judged(one, truth)[0]:.0e} ({judged(one, truth)[1]:+.2f})" for kind, one in kinds.items()
+            f"{kind} {judged(one, truth)[0]:.0e} ({judged(one, truth)[1]:+.2f})"
+            for kind, one in kinds.items()
         )
         print(f"p = {dim}, {rounds:,} rounds, {name}: {words}", flush=True)
 
@@ -183,7 +189,9 @@ def cost(dim: int, turns: int = 30) -> None:
         "plain": lambda: plain(rows, noise, 10.0 * np.eye(dim)),
         "Joseph": lambda: joseph(rows, noise, 10.0 * np.eye(dim)),
         "factored": lambda: factored(rows, noise, np.sqrt(10.0) * np.eye(dim)),
-        "factored, walking": lambda: factored_walk(rows[:300], noise[:300], np.sqrt(10.0) * np.eye(dim), steps),
+        "factored, walking": lambda: factored_walk(
+            rows[:300], noise[:300], np.sqrt(10.0) * np.eye(dim), steps
+        ),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
@@ -197,7 +205,9 @@ def cost(dim: int, turns: int = 30) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=1_000_000)
     given = parser.parse_args()
     for dim in (10, 50):

@@ -23,7 +23,9 @@ def rung_after(seed: int, break_after: int) -> tuple[bool, int | None]:
         products = shop.visit()
         features = model.features({name: [one[name] for one in products] for name in FEATURES})
         action, _ = policy.choose(features, draw=visit)
-        policy.update(features[action], shop.brings(products[action]) - model.baseline, offered=features, action=action)
+        policy.update(
+            features[action], shop.brings(products[action]) - model.baseline, offered=features, action=action
+        )
         if model.policy.alarm:
             return visit < break_after, visit - break_after
     return False, None
@@ -36,7 +38,10 @@ def main() -> None:
     told = parser.parse_args()
     found = [rung_after(seed, told.break_after) for seed in range(told.shops)]
     late = sorted(after for early, after in found if after is not None and not early)
-    print(f"{len(late)} of {told.shops} shops rang after the break, {sum(early for early, _ in found)} before it")
+    print(
+        f"{len(late)} of {told.shops} shops rang after the break, {sum(early for early, _ in found)} "
+        f"before it"
+    )
     print(f"visits from break to alarm: median {late[len(late) // 2]}, most {late[-1]}")
 
 

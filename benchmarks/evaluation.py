@@ -2,9 +2,9 @@
 
 python benchmarks/evaluation.py --rounds 5000000 --actions 10 --dim 10 --jobs 2
 
-A Parquet file with lists of offered actions is made if it is not there, then the command is run on it. Memory is the
-largest sum over all processes of the command of their proportional shares (Pss, looked up five times a second), and
-beside it the largest resident set of a single process.
+A Parquet file with lists of offered actions is made if it is not there, then the command is run on it. Memory
+is the largest sum over all processes of the command of their proportional shares (Pss, looked up five times a
+second), and beside it the largest resident set of a single process.
 """
 
 from __future__ import annotations
@@ -88,11 +88,18 @@ def run(path: Path, jobs: int, policies: list[str]) -> dict[str, float]:
             most = max(most, memory_of(process.pid))
             time.sleep(0.2)
     single = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"seconds": time.perf_counter() - began, "all": most, "largest": single, "code": process.returncode}
+    return {
+        "seconds": time.perf_counter() - began,
+        "all": most,
+        "largest": single,
+        "code": process.returncode,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5_000_000)
     parser.add_argument("--actions", type=int, default=10)
     parser.add_argument("--dim", type=int, default=10)
@@ -106,7 +113,8 @@ def main() -> None:
     found = run(path, given.jobs, given.policy)
     print(json.dumps({"rounds": given.rounds, "actions": given.actions, "dim": given.dim, **found}))
     print(
-        f"{found['seconds']:.0f} s, {found['all'] / 1e9:.2f} GB together, {found['largest'] / 1e9:.2f} GB the largest"
+        f"{found['seconds']:.0f} s, {found['all'] / 1e9:.2f} GB together, {found['largest'] / 1e9:.2f} GB "
+        f"the largest"
     )
 
 

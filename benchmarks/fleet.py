@@ -1,11 +1,12 @@
-"""What one log takes and what each part of a fleet costs: SQLite and PostgreSQL with the same client in one run.
+"""What one log takes and what each part of a fleet costs: SQLite and PostgreSQL with the same client in one
+run.
 
     python benchmarks/fleet.py [--seconds 10] [--connections 32] [--json]
 
-Starts a PostgreSQL server of its own (as the tests do), services as processes, and one client process with so many
-connections that ask for decisions among 10 actions with 20 features each. Everything shares the processors of one
-machine, client and database included, so rates are what the machine does, and processor time per decision is what a
-fleet is worked out from.
+Starts a PostgreSQL server of its own (as the tests do), services as processes, and one client process with so
+many connections that ask for decisions among 10 actions with 20 features each. Everything shares the
+processors of one machine, client and database included, so rates are what the machine does, and processor
+time per decision is what a fleet is worked out from.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ def bodies(count: int = 200) -> list[bytes]:
     rng = np.random.default_rng(0)
     names = [f"x{place}" for place in range(FEATURES)]
     rounds = rng.normal(size=(count, ACTIONS, FEATURES)).round(3).tolist()
-    return [json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in one]}).encode() for one in rounds]
+    return [
+        json.dumps({"arms": [dict(zip(names, row, strict=True)) for row in one]}).encode() for one in rounds
+    ]
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     told = await reader.readuntil(b"\r\n\r\n")
     assert told.startswith(b"HTTP/1.1 200"), told
@@ -70,7 +72,10 @@ async def load(urls: list[str], connections: int, seconds: float, rewards: bool)
             took.append(time.perf_counter() - began)
             if rewards:
                 await ask(
-                    reader, writer, "/v1/rewards", b'{"id": "%s", "value": 1.0}' % json.loads(told)["id"].encode()
+                    reader,
+                    writer,
+                    "/v1/rewards",
+                    b'{"id": "%s", "value": 1.0}' % json.loads(told)["id"].encode(),
                 )
         writer.close()
 
@@ -82,7 +87,9 @@ def client(pipe: Any, *given: Any) -> None:
     pipe.send(asyncio.run(load(*given)))
 
 
-def measured(services: list[Started], connections: int, seconds: float, rewards: bool = False) -> dict[str, float]:
+def measured(
+    services: list[Started], connections: int, seconds: float, rewards: bool = False
+) -> dict[str, float]:
     urls = [one.url for one in services]
     asyncio.run(load(urls, 4, 1.0, rewards))  # compiled and warm
     before = [processor_time(one.process.pid) for one in services]
@@ -126,8 +133,12 @@ def appending(address: str, body: bytes, batch: int, seconds: float, pipe: Any) 
     pipe.send(count)
 
 
-def one_log(server: PostgresServer, body: bytes, batch: int, writers: int, seconds: float) -> dict[str, float]:
-    """Events per second that writers together append to one log, in batches of one size, without a service."""
+def one_log(
+    server: PostgresServer, body: bytes, batch: int, writers: int, seconds: float
+) -> dict[str, float]:
+    """Events per second that writers together append to one log, in batches of one size, without a
+    service.
+    """
     import psycopg
 
     address = server.fresh()
@@ -136,7 +147,9 @@ def one_log(server: PostgresServer, body: bytes, batch: int, writers: int, secon
         (before,) = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone() or (0,)
         pipes = [multiprocessing.get_context("spawn").Pipe() for _ in range(writers)]
         processes = [
-            multiprocessing.get_context("spawn").Process(target=appending, args=(address, body, batch, seconds, theirs))
+            multiprocessing.get_context("spawn").Process(
+                target=appending, args=(address, body, batch, seconds, theirs)
+            )
             for _, theirs in pipes
         ]
         for process in processes:
@@ -149,7 +162,9 @@ def one_log(server: PostgresServer, body: bytes, batch: int, writers: int, secon
 
 
 def following(address: str) -> dict[str, float]:
-    """Events per second that a learner follows from the beginning, decisions and rewards as they are in the log."""
+    """Events per second that a learner follows from the beginning, decisions and rewards as they are in
+    the log.
+    """
     store = open_store(address, writing=False)
     rows = list(store.rows())
     state, began = State(store), time.process_time()
@@ -184,7 +199,9 @@ def main() -> None:
     def note(name: str, figures: dict[str, float]) -> None:
         found[name] = figures
         if not given.json:
-            print(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in figures.items()), flush=True)
+            print(
+                f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in figures.items()), flush=True
+            )
 
     server = PostgresServer()
     with tempfile.TemporaryDirectory() as scratch:
@@ -215,7 +232,9 @@ def main() -> None:
             store.close()
             for batch, writers in ((1, 1), (16, 2), (64, 2), (256, 2)):
                 figures = one_log(server, body, batch, writers, given.seconds / 2)
-                note(f"one log, {writers} writer(s), batches of {batch}", {**figures, "event_bytes": len(body)})
+                note(
+                    f"one log, {writers} writer(s), batches of {batch}", {**figures, "event_bytes": len(body)}
+                )
         finally:
             server.remove()
     if given.json:

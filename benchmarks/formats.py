@@ -1,10 +1,10 @@
 """Reading rates of the formats against a bare pyarrow CSV reader, on the same rounds, in one run.
 
-Run: python benchmarks/formats.py [--rounds 100000] [--folder /some/folder]
-Every log has the same rounds: three offered actions, numbers and words of the event and of the action. "bare" is
-pyarrow.csv.read_csv of the CSV with one thread, every column as text, as our reader has it; the others are our sources,
-opened and read to the end with all columns. Seconds are those of the processor, the least of three runs. The goals:
-JSON lines at least 0.3 of the bare rate, dsjson at least 0.1, in megabytes per second.
+Run: python benchmarks/formats.py [--rounds 100000] [--folder /some/folder] Every log has the same rounds:
+three offered actions, numbers and words of the event and of the action. "bare" is pyarrow.csv.read_csv of the
+CSV with one thread, every column as text, as our reader has it; the others are our sources, opened and read
+to the end with all columns. Seconds are those of the processor, the least of three runs. The goals: JSON
+lines at least 0.3 of the bare rate, dsjson at least 0.1, in megabytes per second.
 """
 
 from __future__ import annotations
@@ -31,11 +31,25 @@ def write_logs(folder: Path, rounds: int) -> dict[str, Path]:
         paths["JSON lines"].open("w") as lines,
         paths["dsjson"].open("w") as events,
     ):
-        names = ["event_id", "action", "chosen", "reward", "propensity", "time", "user.age", "user.spent", "user.city"]
+        names = [
+            "event_id",
+            "action",
+            "chosen",
+            "reward",
+            "propensity",
+            "time",
+            "user.age",
+            "user.spent",
+            "user.city",
+        ]
         names += ["item.price", "item.score", "item.color", "item.id"]
         table.write(",".join(names) + "\n")
         for n in range(rounds):
-            user = {"age": int(rng.integers(18, 80)), "spent": round(float(rng.gamma(2.0)), 6), "city": cities[n % 4]}
+            user = {
+                "age": int(rng.integers(18, 80)),
+                "spent": round(float(rng.gamma(2.0)), 6),
+                "city": cities[n % 4],
+            }
             items = [
                 {
                     "price": round(float(rng.gamma(3.0)), 6),
@@ -103,7 +117,9 @@ def seconds(read: Callable[[Path], int], path: Path, rows: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=100_000)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
@@ -120,7 +136,9 @@ def main() -> None:
         best = best or rates
         goal = f"≥ {GOALS[name]}" if name in GOALS else ""
         shares = rates[0] / best[0], rates[1] / best[1]
-        numbers = f"{size:>8.0f}{taken:>8.2f}{rates[0]:>8.0f}{rates[1]:>12,.0f}{shares[0]:>12.2f}{shares[1]:>14.2f}"
+        numbers = (
+            f"{size:>8.0f}{taken:>8.2f}{rates[0]:>8.0f}{rates[1]:>12,.0f}{shares[0]:>12.2f}{shares[1]:>14.2f}"
+        )
         print(f"{name:<12}{numbers}  {goal}")
 
 

@@ -1,4 +1,5 @@
-"""What it takes to export a store of a million events, and to learn from it in the background: seconds and memory.
+"""What it takes to export a store of a million events, and to learn from it in the background: seconds and
+memory.
 
 Run: python benchmarks/history.py [EVENTS]
 """

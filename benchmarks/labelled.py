@@ -1,4 +1,5 @@
-"""Reading a big log of labelled arms, as CSV and as Parquet, sorted and not: seconds and peak memory of every pass.
+"""Reading a big log of labelled arms, as CSV and as Parquet, sorted and not: seconds and peak memory of every
+pass.
 
 Run: python benchmarks/labelled.py --folder /some/folder [--rows 2000000]
 Each pass runs in a process of its own, so that its peak memory is its own.
@@ -21,13 +22,17 @@ ARMS, CONTEXTS = 5, 6
 
 
 def write_log(folder: Path, rows: int) -> None:
-    """Six contexts, a country, five banners, clicks and propensities over a year; the same as CSV, and shuffled."""
+    """Six contexts, a country, five banners, clicks and propensities over a year; the same as CSV, and
+    shuffled.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import csv
 
     rng = np.random.default_rng(0)
-    times = np.datetime64("2024-01-01", "us") + np.arange(rows) * (np.timedelta64(365 * 86_400_000_000, "us") // rows)
+    times = np.datetime64("2024-01-01", "us") + np.arange(rows) * (
+        np.timedelta64(365 * 86_400_000_000, "us") // rows
+    )
     columns: dict[str, Any] = {"ts": times, "banner": rng.choice([f"banner_{k}" for k in "ABCDE"], rows)}
     columns |= {"click": (rng.random(rows) < 0.3).astype(np.int8), "propensity": np.full(rows, 1.0 / ARMS)}
     columns |= {f"x{j}": rng.normal(size=rows).round(4) for j in range(CONTEXTS - 1)}
@@ -77,7 +82,9 @@ PASSES = {
 
 
 def measured(name: str, folder: Path) -> dict[str, Any]:
-    """Rows, seconds without starting up, processor seconds of all threads, and peak memory of this process."""
+    """Rows, seconds without starting up, processor seconds of all threads, and peak memory of this
+    process.
+    """
     import_module("pyarrow.parquet"), import_module("invariant_bandits.logs.read")
     function, file = PASSES[name]
     began, worked = time.perf_counter(), time.process_time()

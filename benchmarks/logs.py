@@ -1,8 +1,10 @@
-"""Reading a big log: a bare pyarrow + NumPy pass, ours, Dask and Spark, in one run; ratios, memory and agreement.
+"""Reading a big log: a bare pyarrow + NumPy pass, ours, Dask and Spark, in one run; ratios, memory and
+agreement.
 
-Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark]
-Each pass runs in a process of its own, so that its peak memory is its own (of clusters: the client's); starting up is
-timed apart. Seconds, and processor seconds of all threads, are the least of three runs: a busy machine disturbs less.
+Run: python benchmarks/logs.py --folder /some/folder [--rows 5000000] [--engines local,dask,spark] Each pass
+runs in a process of its own, so that its peak memory is its own (of clusters: the client's); starting up is
+timed apart. Seconds, and processor seconds of all threads, are the least of three runs: a busy machine
+disturbs less.
 """
 
 from __future__ import annotations
@@ -78,7 +80,9 @@ def augmented(moments: Any) -> np.ndarray[Any, Any]:
 
 
 def one_pass(engine: str, path: str, out: str) -> None:
-    """Run one engine, warm (imports, compiled functions, cluster) and then measured; called in its own process."""
+    """Run one engine, warm (imports, compiled functions, cluster) and then measured; called in its own
+    process.
+    """
     began = time.perf_counter()
     warm = f"{path}.small.parquet"
     close = None
@@ -130,20 +134,29 @@ def measured(engine: str, path: Path, folder: Path, **environment: str) -> tuple
 
 
 def first_look(path: Path) -> None:
-    """Schema, moments and fit of the first million rows, as a new user would ask for them, in a fresh process."""
+    """Schema, moments and fit of the first million rows, as a new user would ask for them, in a fresh
+    process.
+    """
     code = (
         "import time; t = time.perf_counter(); import invariant_bandits as ib; "
-        f"from invariant_bandits.logs.read import read_moments; read = read_moments({str(path)!r}, windows=8); "
-        "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, read.rows)"
+        f"from invariant_bandits.logs.read import read_moments; read = read_moments({str(path)!r}, "
+        f"windows=8); "
+        "fit = ib.InvariantSubspaceDecomposition().fit(read.moments); print(time.perf_counter() - t, "
+        "read.rows)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seconds, rows = done.stdout.split()
-    print(f"first look (imports, schema, moments, fit) at {int(rows):,} rows × {FEATURES}: {float(seconds):.1f} s")
+    print(
+        f"first look (imports, schema, moments, fit) at {int(rows):,} rows × {FEATURES}: "
+        f"{float(seconds):.1f} s"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "invariant-bandits-benchmark")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()) / "invariant-bandits-benchmark"
+    )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--engines", default="local,dask,spark")
     parser.add_argument("--one")
@@ -163,7 +176,10 @@ def main() -> None:
         if not name.exists():
             write_log(name, rows)
     size = path.stat().st_size / 1e9
-    print(f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} cores")
+    print(
+        f"{given.rows:,} rows × {FEATURES}, {size:.2f} GB of Parquet, {WINDOWS} windows, {os.cpu_count()} "
+        f"cores"
+    )
     head = f"{'':<22} {'start-up s':>10} {'seconds':>8} {'× bare':>7} {'CPU s':>6} {'peak MB':>8}"
     print(f"{head}  difference to bare, to local")
     several, bare_sums = measured("bare", path, given.folder)
@@ -181,7 +197,8 @@ def main() -> None:
 
 
 def show(name: str, found: dict[str, Any], base: float, against: str = "") -> None:
-    times = f"{found['start']:>10.1f} {found['seconds']:>8.2f} {found['seconds'] / base:>7.2f} {found['work']:>6.1f}"
+    times = f"{found['start']:>10.1f} {found['seconds']:>8.2f} {found['seconds'] / base:>7.2f}"
+    times += f" {found['work']:>6.1f}"
     print(f"{name:<22} {times} {found['peak']:>8.0f}  {against}")
 
 

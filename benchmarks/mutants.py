@@ -1,8 +1,9 @@
 """Mutation testing: does any test notice when one operator or one number of the source is changed?
 
-A stated random sample of small changes is tried, one at a time, in copies of the tree; the working tree is never
-touched. Each runs the tests of its package and every test that names its module, and stops at the first failure. A
-change that no test notices has survived: either a test is missing, or the change makes no difference.
+A stated random sample of small changes is tried, one at a time, in copies of the tree; the working tree is
+never touched. Each runs the tests of its package and every test that names its module, and stops at the first
+failure. A change that no test notices has survived: either a test is missing, or the change makes no
+difference.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path("src/invariant_bandits")
 PACKAGES = ("decomposition", "policies", "evaluation")
-LEFT_BEHIND = shutil.ignore_patterns(".git", ".venv", "results", ".hypothesis", ".*_cache")  # compiled code comes along
+LEFT_BEHIND = shutil.ignore_patterns(
+    ".git", ".venv", "results", ".hypothesis", ".*_cache"
+)  # compiled code comes along
 
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*"}
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -124,7 +127,9 @@ def changes(source: bytes) -> Iterator[tuple[int, int, str]]:
             case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in EXTREMES:
                 yield span(node.func)[1] - len(name), span(node.func)[1], EXTREMES[name]
             case ast.FunctionDef(returns=ast.Name("bool"), body=body):
-                returned = [part.value for line in body for part in ast.walk(line) if isinstance(part, ast.Return)]
+                returned = [
+                    part.value for line in body for part in ast.walk(line) if isinstance(part, ast.Return)
+                ]
                 for start, stop in map(span, filter(None, returned)):
                     yield start, stop, f"not ({source[start:stop].decode()})"
 
@@ -133,12 +138,17 @@ def changes(source: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 def tests_for(path: Path, tree: Path) -> list[str]:
-    """Test files, most likely ones first: named after the module, of its package, and others that import it."""
+    """Test files, most likely ones first: named after the module, of its package, and others that import
+    it.
+    """
     package, module = path.parts[2], path.stem
     named = re.compile(rf"invariant_bandits\.{package}(\.| import .*\b){module}\b")
     files = sorted(file.relative_to(tree) for file in (tree / "tests").rglob("test_*.py"))
     chosen = [file for file in files if package in file.parts or named.search((tree / file).read_text())]
-    return [str(file) for file in sorted(chosen, key=lambda file: (module not in file.stem, package not in file.parts))]
+    return [
+        str(file)
+        for file in sorted(chosen, key=lambda file: (module not in file.stem, package not in file.parts))
+    ]
 
 
 def outcome(tree: Path, tests: list[str], seconds: float) -> str:
@@ -148,7 +158,12 @@ def outcome(tree: Path, tests: list[str], seconds: float) -> str:
     environment = os.environ | settings | {"MPLBACKEND": "Agg"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     process = subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         return "failed" if process.wait(seconds) else "passed"
@@ -173,7 +188,9 @@ def tried(mutant: Mutant, tree: Path, seconds: float) -> str:
 
 
 def measured_limits(mutants: list[Mutant], tree: Path, least: float) -> dict[str, float]:
-    """Seconds that a mutant of each package may take: three times what its tests take unchanged, which must pass."""
+    """Seconds that a mutant of each package may take: three times what its tests take unchanged, which
+    must pass.
+    """
     limits = {}
     for package in sorted({mutant.package for mutant in mutants}):
         paths = {mutant.path for mutant in mutants if mutant.package == package}
@@ -227,13 +244,23 @@ def table(outcomes: dict[Mutant, str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--packages", nargs="+", default=PACKAGES, help=f"packages to change ({' '.join(PACKAGES)})")
-    parser.add_argument("--sample", type=int, default=60, help="number of mutants, drawn at random (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--packages", nargs="+", default=PACKAGES, help=f"packages to change ({' '.join(PACKAGES)})"
+    )
+    parser.add_argument(
+        "--sample", type=int, default=60, help="number of mutants, drawn at random (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same mutants (%(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="copies of the tree at work (%(default)s)")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds until it counts as killed (%(default)s)")
-    parser.add_argument("--kernels", action="store_true", help="change compiled files, too: each is compiled again")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, help="seconds until it counts as killed (%(default)s)"
+    )
+    parser.add_argument(
+        "--kernels", action="store_true", help="change compiled files, too: each is compiled again"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [f"{folder}/{worker}" for worker in range(given.workers)]
@@ -242,7 +269,9 @@ def main() -> None:
         paths = [file.relative_to(trees[0]) for file in files if given.kernels or "kernels" not in file.name]
         possible = [mutant for path in paths for mutant in mutants_of(trees[0], path)]
         chosen = random.Random(given.seed).sample(possible, min(given.sample, len(possible)))
-        print(f"{len(chosen)} of {len(possible)} mutants in {len(paths)} files, seed {given.seed}", flush=True)
+        print(
+            f"{len(chosen)} of {len(possible)} mutants in {len(paths)} files, seed {given.seed}", flush=True
+        )
         print(table(run(chosen, trees, given.timeout)))
 
 

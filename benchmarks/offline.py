@@ -1,4 +1,5 @@
-"""The offline phase against its peers and the machine's own matrix product; every figure a ratio or median of one run.
+"""The offline phase against its peers and the machine's own matrix product; every figure a ratio or median of
+one run.
 
 Run: python benchmarks/offline.py
 """
@@ -47,7 +48,10 @@ def fitting() -> None:
 
 
 def diagonalisers() -> None:
-    print("joint diagonalisation of the same 8 matrices: median ms, likelihood criterion reached (lower is better)")
+    print(
+        "joint diagonalisation of the same 8 matrices: median ms, likelihood criterion reached (lower is "
+        "better)"
+    )
     for p in (10, 50, 100):
         moments = logged(p, 400 * p)
         assert moments.offered is not None
@@ -107,9 +111,13 @@ def streaming() -> None:
     product, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
     flops = 2.0 * rows * p * p
     peak = 2.0 * 3000**3 / seconds(lambda: square @ square, 3)
-    print(f"moments of {rows:,} × {p} rows into 50 windows: {1e3 * ours:.0f} ms, {flops / ours / 1e9:.1f} GFLOP/s")
     print(
-        f"  dgemm of the same product:   {1e3 * product:.0f} ms, {flops / product / 1e9:.1f} GFLOP/s; ratio {ratio:.2f}"
+        f"moments of {rows:,} × {p} rows into 50 windows: {1e3 * ours:.0f} ms, {flops / ours / 1e9:.1f} "
+        f"GFLOP/s"
+    )
+    print(
+        f"  dgemm of the same product:   {1e3 * product:.0f} ms, {flops / product / 1e9:.1f} GFLOP/s; "
+        f"ratio {ratio:.2f}"
     )
     print(f"  dgemm of 3000 × 3000 squares: {peak / 1e9:.1f} GFLOP/s")
 
@@ -122,12 +130,15 @@ def importing() -> None:
         return int(line.split("|")[1]) / 1e6
 
     times = [beyond_start("import invariant_bandits") for _ in range(5)]
-    print(f"import invariant_bandits: {statistics.median(times) * 1e3:.1f} ms by -X importtime (bound 300 ms)")
+    print(
+        f"import invariant_bandits: {statistics.median(times) * 1e3:.1f} ms by -X importtime (bound 300 ms)"
+    )
 
 
 if __name__ == "__main__":
     print(
-        f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}, {platform.machine()}"
+        f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}, "
+        f"{platform.machine()}"
     )
     importing()
     fitting()

@@ -1,7 +1,8 @@
 """Speed of the online phase against peers: decide and learn one round through the public interface, K = 5.
 
-All contenders play in turns within one run, so that a busy machine slows them alike; each figure is the median over the
-turns, in microseconds per round, and what counts are the ratios. Run with OPENBLAS_NUM_THREADS=1.
+All contenders play in turns within one run, so that a busy machine slows them alike; each figure is the
+median over the turns, in microseconds per round, and what counts are the ratios. Run with
+OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Step = Callable[[int], None]
 
 
 class NumpyLinUCB:
-    """LinUCB as a careful NumPy user writes it: rank-one updates of inverse and estimate, scalars outside NumPy."""
+    """LinUCB as a careful NumPy user writes it: rank-one updates of inverse and estimate, scalars outside
+    NumPy.
+    """
 
     def __init__(self, dim: int, ridge: float = 0.1, confidence: float = 0.01) -> None:
         self.inverse = np.eye(dim) / ridge
@@ -74,7 +77,9 @@ def coba_player(rounds: list[Any], rewards: list[float]) -> Step:
 
 
 def vowpal_player(rounds: list[Any], rewards: list[float]) -> Step:
-    """squarecb on action features; the text of the features is prepared outside the clock, to its advantage."""
+    """squarecb on action features; the text of the features is prepared outside the clock, to its
+    advantage.
+    """
     import vowpalwabbit
 
     workspace = vowpalwabbit.Workspace("--cb_explore_adf --squarecb --quiet")
@@ -167,7 +172,10 @@ def batch(dim: int, turns: int, count: int = 10_000) -> None:
             spent[name].append((time.perf_counter() - start) * 1e3)
     agree = float((policy.select_many(features) == with_numpy()).mean())
     ours, theirs = (float(np.median(spent[name])) for name in ("select_many", "NumPy"))
-    print(f"  p = {dim:3d}: select_many {ours:6.1f} ms, NumPy {theirs:6.1f} ms, {theirs / ours:.2f} × as fast", end="")
+    print(
+        f"  p = {dim:3d}: select_many {ours:6.1f} ms, NumPy {theirs:6.1f} ms, {theirs / ours:.2f} × as fast",
+        end="",
+    )
     print(f", same choice in {agree:.4f} of rounds")
 
 

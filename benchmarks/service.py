@@ -1,7 +1,8 @@
-"""Durable decisions per second and their latency, against the same service without a store and against bare syncs.
+"""Durable decisions per second and their latency, against the same service without a store and against bare
+syncs.
 
-The clients are raw sockets in processes of their own on the same machine. Every ratio is taken within one run, its
-parts in turn, so that whatever else the machine does hits all of them.
+The clients are raw sockets in processes of their own on the same machine. Every ratio is taken within one
+run, its parts in turn, so that whatever else the machine does hits all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ KINDS = ("rows", "labels")
 
 
 def body(kind: str, rng: np.random.Generator) -> bytes:
-    """One request: ten rows of twenty features, or a context of one number and ten labelled arms (21 features)."""
+    """One request: ten rows of twenty features, or a context of one number and ten labelled arms (21
+    features).
+    """
     if kind == "rows":
         arms: list[Any] = rng.normal(size=(ROWS, FEATURES)).round(4).tolist()
         return json.dumps({"arms": arms, "model": "rows"}).encode()
@@ -36,7 +39,8 @@ def body(kind: str, rng: np.random.Generator) -> bytes:
 
 
 def request(content: bytes) -> bytes:
-    head = f"POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    head = "POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content)}"
     return head.encode() + b"\r\n\r\n" + content
 
 

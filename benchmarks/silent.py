@@ -1,4 +1,5 @@
-"""Windows that are silent about some directions: level of the test of constancy, splits, coefficients, false alarms.
+"""Windows that are silent about some directions: level of the test of constancy, splits, coefficients, false
+alarms.
 
 A stable direction is constant in the last of eight windows, a moving one in the fourth.
 
@@ -41,7 +42,10 @@ def logged(
 
 
 def level(logs: int) -> None:
-    print(f"test of constancy at 5 %, {logs} logs: rejected among stable directions told by all windows, by seven")
+    print(
+        f"test of constancy at 5 %, {logs} logs: rejected among stable directions told by all windows, by "
+        f"seven"
+    )
     for rounds in (60, 300):
         for name, draw in (("features", lambda _: np.eye(P)), ("turned", basis_of)):
             rejected = np.zeros(STABLE)
@@ -54,11 +58,17 @@ def level(logs: int) -> None:
                 tests = [constancy_test(paths.along(basis[:, [j]])) for j in range(STABLE)]
                 rejected += [test.log_p < np.log(0.05) for test in tests]
             share = 100 * rejected / logs
-            print(f"  {rounds} rounds, {name:<8}  {np.delete(share, 2).round(1)} %   {share[2]:.1f} %", flush=True)
+            print(
+                f"  {rounds} rounds, {name:<8}  {np.delete(share, 2).round(1)} %   {share[2]:.1f} %",
+                flush=True,
+            )
 
 
 def splits(logs: int) -> None:
-    print(f"splits, {logs} logs: right (dimension, and subspace within 0.5), error of the component, drift variances")
+    print(
+        f"splits, {logs} logs: right (dimension, and subspace within 0.5), error of the component, drift "
+        f"variances"
+    )
     for rounds in (60, 150, 300):
         for name, silent in (("regular", ()), ("silent", SILENT)):
             right, errors, drifts = 0, [], []
@@ -76,7 +86,8 @@ def splits(logs: int) -> None:
             drift = np.mean(drifts, axis=0)
             print(
                 f"  {rounds} rounds, {name:<8} right {right / logs:.3f}  error {np.mean(errors):.4f}"
-                f"  drift: stable {drift[:STABLE].max():.4f}, moving {drift[STABLE:].round(3)} (0.25 planted)",
+                f"  drift: stable {drift[:STABLE].max():.4f}, moving {drift[STABLE:].round(3)} (0.25 "
+                f"planted)",
                 flush=True,
             )
 
@@ -90,7 +101,9 @@ def false_alarms(logs: int) -> None:
             rng = np.random.default_rng(20_000 + seed)
             basis = basis_of(rng)
             features, rewards, coefficients = logged(rng, 300, silent, basis)
-            policy = ib.AutoISD.from_history(ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS))
+            policy = ib.AutoISD.from_history(
+                ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
+            )
             now = coefficients[0].copy()
             now[STABLE:] = coefficients[:, STABLE:].mean(axis=0) + 0.5 * rng.standard_normal(P - STABLE)
             truth, scales = basis @ now, rng.uniform(0.5, 2.0, P)

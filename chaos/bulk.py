@@ -21,7 +21,9 @@ TOGETHER = 500
 
 
 def fill(path: Path, events: int, *, seed: int = 0, closed: bool = True) -> None:
-    """Make a store of at least so many events, the last 2,000 after its newest snapshot; closed, or left by a kill."""
+    """Make a store of at least so many events, the last 2,000 after its newest snapshot; closed, or left
+    by a kill.
+    """
     store = SqlStore(SqliteDatabase(path, synchronous="OFF"))
     state, rng, now = State(store), np.random.default_rng(seed), time.time() - events * 1e-3
 
@@ -61,5 +63,6 @@ if __name__ == "__main__":
     began = time.perf_counter()
     fill(given.store, given.events)
     print(
-        f"{given.events:,} events in {time.perf_counter() - began:.0f} s, {given.store.stat().st_size >> 20} MiB"
+        f"{given.events:,} events in {time.perf_counter() - began:.0f} s, "
+        f"{given.store.stat().st_size >> 20} MiB"
     )

@@ -1,4 +1,6 @@
-"""64 clients at once: the state they leave is that of the events one after the other; a second process is refused."""
+"""64 clients at once: the state they leave is that of the events one after the other; a second process is
+refused.
+"""
 
 from __future__ import annotations
 

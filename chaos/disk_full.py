@@ -1,4 +1,5 @@
-"""Fill the disk under a loaded service: 503 and nothing acknowledged, and it goes on by itself when there is room.
+"""Fill the disk under a loaded service: 503 and nothing acknowledged, and it goes on by itself when there is
+room.
 
 As root the disk is a small tmpfs that a ballast fills; else the size of files is limited for the process.
 """

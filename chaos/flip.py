@@ -1,7 +1,7 @@
 """Flip one bit at many random places of a store: it is refused at start, or nothing that is kept has changed.
 
-A closed store, and one that kill -9 left with its write-ahead log. What opens is compared with the original: every row
-of every table, every decision by its id, and the state.
+A closed store, and one that kill -9 left with its write-ahead log. What opens is compared with the original:
+every row of every table, every decision by its id, and the state.
 """
 
 from __future__ import annotations

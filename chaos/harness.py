@@ -127,7 +127,9 @@ class Acknowledged:
 
 
 def client(port: int, number: int, until: Any, told: Any) -> None:
-    """Ask for decisions and reward them until an event is set; what fails is tried again under the same id."""
+    """Ask for decisions and reward them until an event is set; what fails is tried again under the same
+    id.
+    """
     rng, got, connection = random.Random(number), Acknowledged(), None
     count = 0
     while not until.is_set():

@@ -1,4 +1,6 @@
-"""Kill -9 a service under load, again and again: nothing acknowledged is lost or doubled, the state is the replay."""
+"""Kill -9 a service under load, again and again: nothing acknowledged is lost or doubled, the state is
+the replay.
+"""
 
 from __future__ import annotations
 

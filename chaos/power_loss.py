@@ -1,7 +1,8 @@
 """Cut the power at many moments of a loaded service: what was not synced is dropped, or survives in part.
 
-A preloaded library records every write and sync of the store. For each moment the disk is rebuilt from what was synced
-before it, the rest dropped or, sector by sector, kept by chance. The store must open, and hold what was acknowledged.
+A preloaded library records every write and sync of the store. For each moment the disk is rebuilt from what
+was synced before it, the rest dropped or, sector by sector, kept by chance. The store must open, and hold
+what was acknowledged.
 """
 
 from __future__ import annotations

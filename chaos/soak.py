@@ -1,4 +1,6 @@
-"""Load a service for long: its memory stays flat once its caches are full, and the write-ahead log stays bounded."""
+"""Load a service for long: its memory stays flat once its caches are full, and the write-ahead log stays
+bounded.
+"""
 
 from __future__ import annotations
 

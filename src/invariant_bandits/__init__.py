@@ -1,7 +1,7 @@
 """Contextual bandits that remember what lasts and relearn what changed.
 
-The public names are listed in `__init__.pyi` and imported when first used, so that importing the package costs next to
-nothing.
+The public names are listed in `__init__.pyi` and imported when first used, so that importing the package
+costs next to nothing.
 """
 
 from __future__ import annotations

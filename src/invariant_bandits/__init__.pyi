@@ -1,4 +1,4 @@
-"""The public names, once: type checkers read them here, and the package imports each when it is first used."""
+"""The public names: type checkers read them here, and the package imports each when it is first used."""
 
 from invariant_bandits.checks import InputError as InputError
 from invariant_bandits.client import AsyncClient as AsyncClient
@@ -7,7 +7,9 @@ from invariant_bandits.client import ServedDecision as ServedDecision
 from invariant_bandits.client import ServiceError as ServiceError
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics as ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior as DriftPrior
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition as InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.estimator import (
+    InvariantSubspaceDecomposition as InvariantSubspaceDecomposition,
+)
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning as ConvergenceWarning
 from invariant_bandits.decomposition.joint_diagonalization import joint_diagonalize as joint_diagonalize
 from invariant_bandits.decomposition.split import Split as Split

@@ -100,7 +100,9 @@ LEAST_PROBABILITY = 1e-300
 
 
 def probability(name: str, value: float) -> float:
-    """Return `value` as a float strictly between 0 and 1, and not so small that its inverse is infinite, or raise."""
+    """Return `value` as a float strictly between 0 and 1, and not so small that its inverse is infinite,
+    or raise.
+    """
     number = number_between(name, value, 0.0, 1.0)
     if number < LEAST_PROBABILITY:
         raise InputError(f"{name} must be at least {LEAST_PROBABILITY:g}, got {value!r}")
@@ -149,7 +151,7 @@ def _words(shape: Sequence[int | str]) -> str:
 CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, the beginnings of escape sequences among them
     "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # direction, and zero-width characters
-    "\u2028\u2029\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"  # line ends, annotations, tags, lone surrogates
+    "\u2028\u2029\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"  # line ends, tags, lone surrogates
 )
 LINE_ENDS = re.compile(r"[\t\n]")
 
@@ -164,7 +166,9 @@ def escape_control_chars(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return the text with control characters, newlines and tabs escaped, for names and other single lines."""
+    """Return the text with control characters, newlines and tabs escaped, for names and other single
+    lines.
+    """
     return LINE_ENDS.sub(_escaped, escape_control_chars(text))
 
 

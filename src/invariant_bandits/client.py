@@ -78,7 +78,8 @@ Rewards = Mapping[str, float] | Iterable[tuple[ServedDecision | str, float]]
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a call is retried, and how long to wait in between: up to twice as long every time, drawn at random.
+    """How often a call is retried, and how long to wait in between: up to twice as long every time, drawn at
+    random.
 
     Parameters
     ----------
@@ -143,7 +144,9 @@ class ClientCall(Generic[T]):
 
 
 class ClientMethod(Generic[P, T]):
-    """A method of both clients, from the function that makes its call: `Client` returns T, `AsyncClient` awaits it."""
+    """A method of both clients, from the function that makes its call: `Client` returns T, `AsyncClient`
+    awaits it.
+    """
 
     def __init__(self, make: Callable[P, ClientCall[T]]) -> None:
         self.make = make
@@ -207,7 +210,8 @@ class _Calls:
         context : mapping, optional
             What all offered actions share.
         arms : sequence, optional
-            Labels, rows of features by name or by place, or {"label", "features"}; all registered arms if not given.
+            Labels, rows of features by name or by place, or {"label", "features"}; all registered arms if not
+            given.
         id : str, optional
             The same id again has the same answer.
         model : str
@@ -223,7 +227,9 @@ class _Calls:
     @ClientMethod
     @staticmethod
     def decide_many(questions: Iterable[Mapping[str, Any]]) -> ClientCall[list[ServedDecision]]:
-        """Ask for several decisions at once, all or none; each question holds what `decide` takes, by name."""
+        """Ask for several decisions at once, all or none; each question holds what `decide` takes, by
+        name.
+        """
         body = {"decisions": [_question(**question) for question in questions]}
         return ClientCall(
             "POST", "/v1/decisions", lambda body: [ServedDecision(**each) for each in body["decisions"]], body
@@ -234,10 +240,11 @@ class _Calls:
     def reward(
         decision: ServedDecision | str, value: float, *, key: str | None = None, model: str | None = None
     ) -> ClientCall[str]:
-        """Report the reward of a decision, or of its id, and return its status: "learned", "waiting", "late" and so on.
+        """Report the reward of a decision, or of its id, and return its status: "learned", "waiting", "late"
+        and so on.
 
-        An id alone means the only model that has decided under it, or the one that is named. The same holds for
-        `activate` and `decision`.
+        An id alone means the only model that has decided under it, or the one that is named. The same holds
+        for `activate` and `decision`.
         """
         return ClientCall("POST", "/v1/rewards", _status, _reward(decision, value, key, model))
 
@@ -303,8 +310,8 @@ class _Calls:
 class Client(_Calls):
     """Asks a service for decisions and reports rewards.
 
-    Every decision is asked for under an id, every reward reported under a key, both made here if none is given. So a
-    call that failed half-way is tried again without being done twice.
+    Every decision is asked for under an id, every reward reported under a key, both made here if none is
+    given. So a call that failed half-way is tried again without being done twice.
 
     Parameters
     ----------
@@ -315,8 +322,8 @@ class Client(_Calls):
     timeout : float
         Seconds to wait for one answer.
     retries, backoff : int, float
-        How often a call is tried again if there is no answer or the service is busy (429, 502, 503, 504), and how
-        many seconds are waited at most before the first time; then twice as long every time.
+        How often a call is tried again if there is no answer or the service is busy (429, 502, 503, 504), and
+        how many seconds are waited at most before the first time; then twice as long every time.
     transport : httpx.BaseTransport, optional
         Something else than the network, for tests.
 

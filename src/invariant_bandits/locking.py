@@ -18,14 +18,17 @@ class ThreadSafe:
                 super().update(features, reward)
                 self.total += reward
 
-    Copies and unpickled objects have locks of their own; the original's lock is held while they are made. A lock that
-    another thread holds during a fork stays locked in the child: spawn processes, or load the object in the child.
+    Copies and unpickled objects have locks of their own; the original's lock is held while they are made. A
+    lock that another thread holds during a fork stays locked in the child: spawn processes, or load the
+    object in the child.
     """
 
     _lock: Any
 
     def __new__(cls, *_positional: Any, **_named: Any) -> Self:
-        """Make an object with its lock, even if the constructors of derived classes do not call this class's."""
+        """Make an object with its lock, even if the constructors of derived classes do not call this
+        class's.
+        """
         made = super().__new__(cls)
         made._lock = RLock()
         return made

@@ -34,7 +34,11 @@ def install_line(module: str) -> str:
     pip install 'invariant-bandits[logs]' or pip install s3fs
     """
     package = module.partition(".")[0]
-    return f"pip install 'invariant-bandits[{EXTRAS[package]}]'" if package in EXTRAS else f"pip install {package}"
+    return (
+        f"pip install 'invariant-bandits[{EXTRAS[package]}]'"
+        if package in EXTRAS
+        else f"pip install {package}"
+    )
 
 
 def require(module: str, caller: str) -> Any:
@@ -43,7 +47,9 @@ def require(module: str, caller: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise ImportError(f"{caller} needs {package}, which is not installed: {install_line(package)}") from None
+        raise ImportError(
+            f"{caller} needs {package}, which is not installed: {install_line(package)}"
+        ) from None
 
 
 def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:

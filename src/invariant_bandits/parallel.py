@@ -1,4 +1,6 @@
-"""One function over many items: in this process, in forked ones, or on a Dask cluster, with the same results."""
+"""One function over many items: in this process, in forked ones, or on a Dask cluster, with the same
+results.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ SECONDS_BETWEEN = 0.5
 
 
 def map_unordered(
-    run: Run, items: Sequence[Any], jobs: int = 1, client: Any = None, waiting: Callable[[], None] | None = None
+    run: Run,
+    items: Sequence[Any],
+    jobs: int = 1,
+    client: Any = None,
+    waiting: Callable[[], None] | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """(index, run(item)) of all items, in the order in which they are finished.
 
-    jobs: processes to use; they are forked, so that neither `run` nor the items are pickled, and one is used where
-    forking is missing. client: a `distributed.Client` whose cluster does the work instead; items of a worker that dies
-    are given to another. An error in one item cancels those that have not begun. waiting: called twice a second while
-    processes are waited for.
+    jobs: processes to use; they are forked, so that neither `run` nor the items are pickled, and one is used
+    where forking is missing. client: a `distributed.Client` whose cluster does the work instead; items of a
+    worker that dies are given to another. An error in one item cancels those that have not begun. waiting:
+    called twice a second while processes are waited for.
     """
     if client is not None:
         return _on_cluster(run, items, client)
@@ -40,7 +46,9 @@ def _in_processes(
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)) as pool:
         with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
-            warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+            warnings.filterwarnings(
+                "ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning
+            )
             futures = {pool.submit(_run_in_worker, index): index for index in range(len(items))}
         unfinished = dict.fromkeys(range(len(items)))
         try:
@@ -65,7 +73,9 @@ def _in_processes(
 def _finished(futures: set[Future[Any]], waiting: Callable[[], None] | None) -> Iterator[Future[Any]]:
     """The futures in the order in which they are done."""
     while futures:
-        done, futures = wait(futures, None if waiting is None else SECONDS_BETWEEN, return_when=FIRST_COMPLETED)
+        done, futures = wait(
+            futures, None if waiting is None else SECONDS_BETWEEN, return_when=FIRST_COMPLETED
+        )
         if waiting is not None and not done:
             waiting()
         yield from done

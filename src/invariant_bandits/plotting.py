@@ -1,7 +1,8 @@
-"""Charts of plain numbers in a light and a dark theme; what results draw of themselves, and reports of everything.
+"""Charts of plain numbers in a light and a dark theme; what results draw of themselves, and reports of
+everything.
 
-Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable or gained, orange drifting
-or lost; the pair stays apart for colour-blind readers and in grey print.
+Every figure comes in a light theme (print, bright screens) and a dark one. Blue means stable or gained,
+orange drifting or lost; the pair stays apart for colour-blind readers and in grey print.
 """
 
 from __future__ import annotations
@@ -19,8 +20,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 THEMES: dict[str, dict[str, str]] = {
-    "light": {"paper": "#ffffff", "ink": "#1f2933", "faint": "#d5dbe1", "stable": "#0072b2", "varies": "#d55e00"},
-    "dark": {"paper": "#0d1117", "ink": "#e6edf3", "faint": "#3d444d", "stable": "#56b4e9", "varies": "#ff9e4a"},
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1f2933",
+        "faint": "#d5dbe1",
+        "stable": "#0072b2",
+        "varies": "#d55e00",
+    },
+    "dark": {
+        "paper": "#0d1117",
+        "ink": "#e6edf3",
+        "faint": "#3d444d",
+        "stable": "#56b4e9",
+        "varies": "#ff9e4a",
+    },
 }
 PATH_STYLES = ("-", "--", "-.", ":")
 PATH_COLOURS = {
@@ -68,8 +81,11 @@ def one_line_each(axis: Any, names: Sequence[str], colours: Mapping[str, str]) -
     axis.set_axisbelow(True)
 
 
-def difference_chart(rows: Mapping[str, tuple[float, float, float] | None], *, theme_name: str = "light") -> Figure:
-    """Paired differences with their intervals, one line per name: (value, low, high), or None if nothing is known.
+def difference_chart(
+    rows: Mapping[str, tuple[float, float, float] | None], *, theme_name: str = "light"
+) -> Figure:
+    """Paired differences with their intervals, one line per name: (value, low, high), or None if nothing is
+    known.
 
     Those above zero for certain are blue dots, those below orange squares, the others grey diamonds.
     """
@@ -97,9 +113,15 @@ def difference_chart(rows: Mapping[str, tuple[float, float, float] | None], *, t
 
 
 def regret_paths(
-    rounds: Array, paths: Mapping[str, tuple[Array, Array]], *, theme_name: str = "light", words: str = "regret"
+    rounds: Array,
+    paths: Mapping[str, tuple[Array, Array]],
+    *,
+    theme_name: str = "light",
+    words: str = "regret",
 ) -> Figure:
-    """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds (R,)."""
+    """Means over time with bands of two standard errors: name -> (means (R,), errors (R,)) at the rounds
+    (R,).
+    """
     if not paths:
         raise InputError("paths is empty: there is nothing to draw")
     with theme(theme_name) as colours:

@@ -1,8 +1,8 @@
 """One way for things to make themselves known: a policy, an estimator, a log format, an environment.
 
-Each registers itself where it is defined, with one decorator; commands, grids, files, laws and pages find it here. The
-modules of the rooms that may define such things are imported at the first lookup, and so are the modules that
-installed packages name under the entry point group of the registry.
+Each registers itself where it is defined, with one decorator; commands, grids, files, laws and pages find it
+here. The modules of the rooms that may define such things are imported at the first lookup, and so are the
+modules that installed packages name under the entry point group of the registry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Registry(Generic[Entry]):
     Parameters
     ----------
     what : str
-        What an entry is, in the singular, for messages: "policy". The plural is the entry point group's last word.
+        What an entry is, in the singular, for messages: "policy". The plural is the entry point group's last
+        word.
     room : str
         The package whose modules define the built-in entries.
 

@@ -1,8 +1,9 @@
 """Files written whole or not at all, and the states that they hold.
 
-A state is plain settings and named arrays. A `StateSchema` gives the dtype, shape and range of every array. Saving
-validates the state against its schema and replaces the file atomically. Loading compares the header of the file with
-the schema before it reads an array. The container is safetensors; equal states have equal bytes.
+A state is plain settings and named arrays. A `StateSchema` gives the dtype, shape and range of every array.
+Saving validates the state against its schema and replaces the file atomically. Loading compares the header of
+the file with the schema before it reads an array. The container is safetensors; equal states have equal
+bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a scratch path; when the block ends without an error, its content replaces the file at `path`.
 
-    A reader sees the old file or the new one, never a part. The next writer removes what a killed writer left behind.
-    A link is followed. A device, a pipe or a folder is refused.
+    A reader sees the old file or the new one, never a part. The next writer removes what a killed writer left
+    behind. A link is followed. A device, a pipe or a folder is refused.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp(), "log.csv")
@@ -350,7 +351,8 @@ Arrays: TypeAlias = Mapping[str, Array]
 
 
 def schema_of(kind: Any, names: Collection[str]) -> StateSchema:
-    """Return the schema of a dataclass whose fields carry specs and checks; `names` are those of the arrays present.
+    """Return the schema of a dataclass whose fields carry specs and checks; `names` are those of the arrays
+    present.
 
     Arrays whose field carries no spec may be any finite numbers.
     """
@@ -378,8 +380,8 @@ def _unless_none(check: Check, name: str, value: Any) -> Any:
 def to_state(value: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     """Split a dataclass into plain settings and arrays, which are named by their path: "prior.mean".
 
-    Fields hold arrays, numbers, texts, dates, or lists, mappings and dataclasses of these. A field whose metadata say
-    `stored=False` is left out.
+    Fields hold arrays, numbers, texts, dates, or lists, mappings and dataclasses of these. A field whose
+    metadata say `stored=False` is left out.
     """
     arrays: dict[str, Array] = {}
     return _split(value, "", arrays), arrays
@@ -506,8 +508,8 @@ def decode(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and the settings in the content of a file, or raise FileError.
 
-    The arrays are writable views of a `bytearray`. dtypes and shapes in the header are compared with the schema before
-    an array is looked at. `name` is for messages.
+    The arrays are writable views of a `bytearray`. dtypes and shapes in the header are compared with the
+    schema before an array is looked at. `name` is for messages.
     """
     content = content if isinstance(content, bytearray) else bytearray(content)
     metadata, entries = _header(name, content)
@@ -554,7 +556,9 @@ def _check_origin(name: str, metadata: Mapping[str, str], kind: str) -> None:
 
 
 def kind_of(path: str | PathLike[str]) -> str | None:
-    """Return what a file of this library holds, such as "model"; None for any other file. Only the header is read."""
+    """Return what a file of this library holds, such as "model"; None for any other file. Only the header
+    is read.
+    """
     with Path(path).open("rb") as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")

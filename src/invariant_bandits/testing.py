@@ -38,7 +38,9 @@ Make: TypeAlias = Callable[[], Any]
 
 
 def example_past(seed: int = 3, horizon: int = 300) -> Past:
-    """Logs of 600 rounds whose covariances change over four windows, and one of four coefficients with them."""
+    """Logs of 600 rounds whose covariances change over four windows, and one of four coefficients with
+    them.
+    """
     rng = np.random.default_rng(seed)
     scales = np.repeat(rng.uniform(0.4, 2.0, size=(4, DIM)), 150, axis=0)
     offered = rng.normal(size=(600, ACTIONS, DIM)) * scales[:, None]
@@ -129,7 +131,8 @@ LAWS: dict[str, Law] = {}
 
 
 def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
-    """Raise AssertionError, which names the law, unless the policy obeys every law that it is not exempt from.
+    """Raise AssertionError, which names the law, unless the policy obeys every law that it is not exempt
+    from.
 
     policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
     """
@@ -283,13 +286,17 @@ def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
 
 
 def can_be_found(kind: type) -> bool:
-    """Whether a class can be imported by its name: others, such as one typed into a prompt, cannot be pickled."""
+    """Whether a class can be imported by its name: others, such as one typed into a prompt, cannot be
+    pickled.
+    """
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 @law("a copy goes on by itself")
 def a_copy_goes_on_by_itself(make: Make) -> None:
-    """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that alone."""
+    """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that
+    alone.
+    """
     policy, twin = played(make, 25), played(make, 25)
     wanted = play(twin, 25, seed=5)
     before = bits(policy)
@@ -304,7 +311,9 @@ def a_copy_goes_on_by_itself(make: Make) -> None:
 
 @law("many rounds are learned like one after another")
 def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
-    """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's do."""
+    """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's
+    do.
+    """
     one_by_one, at_once, rng = played(make, 10), played(make, 10), np.random.default_rng(4)
     if not hasattr(at_once, "update_many"):
         return
@@ -320,7 +329,9 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     refused("rewards", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
     refused("rewards", lambda: at_once.update_many(rows, rewards[:-1], offered=offered, actions=actions))
     refused("features", lambda: at_once.update_many(rows[:, :-1], rewards, offered=offered, actions=actions))
-    if "numbers too large to square are refused" not in exemptions(at_once):  # only found out when its turn has come
+    if "numbers too large to square are refused" not in exemptions(
+        at_once
+    ):  # only found out when its turn has come
         spoiled[-1] = 1e180
         refused("squares", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
     assert bits(at_once) == bits(one_by_one)
@@ -349,13 +360,28 @@ def _bad_offered(good: Array) -> Iterator[Any]:
 
 def _no_numbers(good: Array) -> Iterator[Any]:
     """The same in forms that are no numbers, though arrays of numbers could be made of some."""
-    yield from (good.astype(kind) for kind in (complex, str, bytes, object, "datetime64[s]", "timedelta64[s]"))
-    yield from (np.ma.array(good, mask=good < 0.0), np.ma.array(good), np.full(good.shape, 10**400, dtype=object))
+    yield from (
+        good.astype(kind) for kind in (complex, str, bytes, object, "datetime64[s]", "timedelta64[s]")
+    )
+    yield from (
+        np.ma.array(good, mask=good < 0.0),
+        np.ma.array(good),
+        np.full(good.shape, 10**400, dtype=object),
+    )
     yield [10**400, *good.ravel().tolist()[1:]] if good.ndim == 1 else [[10**400] * len(one) for one in good]
 
 
 def _no_number() -> Iterator[Any]:
-    yield from (10**400, -(10**400), "1.0", b"1", np.datetime64(1, "s"), np.timedelta64(1, "s"), 1j, np.ma.masked)
+    yield from (
+        10**400,
+        -(10**400),
+        "1.0",
+        b"1",
+        np.datetime64(1, "s"),
+        np.timedelta64(1, "s"),
+        1j,
+        np.ma.masked,
+    )
 
 
 @law("bad input is refused and changes nothing")
@@ -367,9 +393,24 @@ def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
         for method in (policy.select, policy.scores, policy.propensities):
             refused("features", partial(method, features))
     many = np.stack([good, good])
-    for batch in (good, many[:, :, :-1], many[:0], np.stack([good, _spoiled(good, np.nan)]), "features", None):
+    for batch in (
+        good,
+        many[:, :, :-1],
+        many[:0],
+        np.stack([good, _spoiled(good, np.nan)]),
+        "features",
+        None,
+    ):
         refused("features", partial(policy.select_many, batch))
-    rows = (_spoiled(good, np.nan)[1], _spoiled(good, np.inf)[1], good[0, :-1], good, np.array([]), "row", None)
+    rows = (
+        _spoiled(good, np.nan)[1],
+        _spoiled(good, np.inf)[1],
+        good[0, :-1],
+        good,
+        np.array([]),
+        "row",
+        None,
+    )
     for row in (*rows, *_no_numbers(good[0])):
         refused("features", partial(policy.update, row, 1.0, offered=good, action=0))
     for reward in (np.nan, np.inf, -np.inf, "one", None, np.ones(2), *_no_number()):
@@ -387,7 +428,9 @@ def a_batch_is_refused_like_its_rounds(make: Make) -> None:
     for size in (0.0, 1e-300, 1e3, 1e9, 1e50, 1e90, 3e99, 1e100, 1e101, 1e120, 1e150, 1e180, 1e300):
         alone = _accepts(partial(policy.select, size * good))
         batch = np.stack([good, size * good, good])
-        assert _accepts(partial(policy.select_many, batch)) == alone, f"features times {size:g}, alone: {alone}"
+        assert _accepts(partial(policy.select_many, batch)) == alone, (
+            f"features times {size:g}, alone: {alone}"
+        )
     assert bits(policy) == before
 
 
@@ -429,7 +472,9 @@ THREADS = 4
 SHORTEST_TURN = 1e-6
 """Seconds after which a thread has to let another one go on, 0.005 if nobody says so."""
 LINES, REST = 37, 5e-4
-"""After so many lines of all threads one of them rests for so many seconds: long enough for a round of the others."""
+"""After so many lines of all threads one of them rests for so many seconds: long enough for a round of
+the others.
+"""
 LONGEST_WAIT = 60.0
 """Seconds after which threads are taken to wait for each other for ever."""
 LEARNED_EACH, ANSWERED_EACH, TRIALS = 25, 15, 6
@@ -449,7 +494,8 @@ def shortest_turns() -> Iterator[None]:
 def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -> None:
     """Run every job in a thread of its own, beginning together; raises what the first of them raised.
 
-    code: modules, or packages of such, in whose lines threads rest now and then, so that others overtake them there.
+    code: modules, or packages of such, in whose lines threads rest now and then, so that others overtake them
+    there.
     """
     together, lines, errors = Barrier(len(jobs)), count(), []
 
@@ -500,7 +546,9 @@ def _repeated(job: Callable[[], Any], times: int) -> Callable[[], None]:
 
 @law("threads learn as if one after another")
 def threads_learn_as_if_one_after_another(make: Make) -> None:
-    """The same round many times: its order means nothing. Four rounds once each: one of their orders it must be."""
+    """The same round many times: its order means nothing. Four rounds once each: one of their orders it
+    must be.
+    """
     offered = some_rounds(THREADS, seed=7)
     shared, alone = played(make, 20), played(make, 20)
     at_once(*[_repeated(_learner(shared, offered[0], 1), LEARNED_EACH)] * THREADS, code=_code_of(shared))

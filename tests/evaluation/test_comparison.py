@@ -65,7 +65,9 @@ def test_the_same_comparison_for_any_number_of_processes():
 
 
 def test_the_later_part_never_reaches_the_fit():
-    """Frozen decides with the first part only: new rewards in the second change its value, not its decisions."""
+    """Frozen decides with the first part only: new rewards in the second change its value, not its
+    decisions.
+    """
     feedback = uniform_log(1000)
     rewards = feedback.rewards.copy()
     rewards[500:] = -rewards[500:]

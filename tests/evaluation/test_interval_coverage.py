@@ -158,7 +158,9 @@ def mean_rewards_online(make, world, rounds, episodes):
 
 
 def test_replay_is_unbiased_and_covers_what_a_learning_policy_earns_in_as_many_rounds_of_its_own():
-    """LinUCB under uniform logging: about 250 of 1,000 rounds are accepted; off by 4 standard errors: 1e-4."""
+    """LinUCB under uniform logging: about 250 of 1,000 rounds are accepted; off by 4 standard errors:
+    1e-4.
+    """
     world = World(logging=UNIFORM)
 
     def make():
@@ -192,7 +194,9 @@ def test_paired_differences_cover_the_difference_of_two_policies_and_are_narrowe
 
 
 def test_rounds_that_depend_on_their_neighbours_need_the_blocks():
-    """Autocorrelation 0.8 makes the usual standard error of a mean three times too small; the blocks see it."""
+    """Autocorrelation 0.8 makes the usual standard error of a mean three times too small; the blocks see
+    it.
+    """
     rng, ones = np.random.default_rng(3), np.ones(3000)
     blocks, usual = [], []
     for _ in range(LOGS):

@@ -112,7 +112,9 @@ def open_bandit_dataset():
 )
 @pytest.mark.parametrize("campaign", ["all", "men", "women"])
 def test_the_open_bandit_dataset(campaign):
-    """What the Bernoulli Thompson sampler earned lies in the intervals of DR and SNIPS from the random log."""
+    """What the Bernoulli Thompson sampler earned lies in the intervals of DR and SNIPS from the random
+    log.
+    """
     folder = open_bandit_dataset()
     result = ib.value_of_logged(
         folder / "bts" / campaign / f"{campaign}.csv",

@@ -34,7 +34,20 @@ def test_propensities_by_name_and_values(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["action", "arm", "banner", "variant", "treatment", "offer", "creative", "item_id", "item", "ad", "policy"]
+    "name",
+    [
+        "action",
+        "arm",
+        "banner",
+        "variant",
+        "treatment",
+        "offer",
+        "creative",
+        "item_id",
+        "item",
+        "ad",
+        "policy",
+    ],
 )
 @pytest.mark.parametrize("labels", [["a", "b", "c"], [10, 20, 30]], ids=["text", "numbers"])
 def test_labels_of_arms(name, labels):
@@ -89,4 +102,8 @@ def test_the_open_bandit_dataset_is_taken_for_what_it_is(tmp_path):
     schema = read_schema(tmp_path / "log.csv")
     assert (schema.time, schema.arm, schema.position) == ("timestamp", "item_id", "position")
     assert (schema.reward, schema.propensity) == ("click", "propensity_score")
-    assert schema.features == ("user_feature_0", "user_feature_1", *(f"user-item_affinity_{i}" for i in range(5)))
+    assert schema.features == (
+        "user_feature_0",
+        "user_feature_1",
+        *(f"user-item_affinity_{i}" for i in range(5)),
+    )

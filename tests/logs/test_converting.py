@@ -52,7 +52,8 @@ def test_dsjson_through_vowpal_text_and_tables_keeps_every_feature(tmp_path):
     lines = []
     for n in range(40):
         items = [
-            {"B": {"x": float(rng.normal()), "w": f"word {(n + k) % 3}"}, "_tag": f"t{k}"} for k in range(1 + n % 3)
+            {"B": {"x": float(rng.normal()), "w": f"word {(n + k) % 3}"}, "_tag": f"t{k}"}
+            for k in range(1 + n % 3)
         ]
         context = {"U": {"age": n % 5, "Inner": {"deep": 2.5}}, "top": "here", "_multi": items}
         lines.append(event(n, chosen=0, cost=float(rng.normal()), context=context))
@@ -66,7 +67,12 @@ def test_dsjson_through_vowpal_text_and_tables_keeps_every_feature(tmp_path):
         expected["B.w"] = expected["B.w"].replace(" ", "_")
         assert {name: value for name, value in found.items() if name != "event_id"} == expected
     schema = ib.open_log(tmp_path / "log.parquet").schema
-    assert (schema.reward, schema.chosen, schema.round, schema.time) == ("reward", "chosen", "event_id", "time")
+    assert (schema.reward, schema.chosen, schema.round, schema.time) == (
+        "reward",
+        "chosen",
+        "event_id",
+        "time",
+    )
     assert ib.read_moments(tmp_path / "log.parquet", {"features": ["B.x"]}, windows=1).moments.rounds == 40
 
 
@@ -126,7 +132,8 @@ def test_labels_of_arms_become_events_with_the_active_arms(tmp_path):
 def test_what_seemed_whole_and_is_not_and_what_is_no_number(tmp_path):
     """The first megabyte has whole numbers only."""
     rows = [
-        f"{i % 2},{i if i < 150_000 else i + 0.5},2024-01-01 00:00:{i % 60:02d},{i % 3 == 0}" for i in range(160_000)
+        f"{i % 2},{i if i < 150_000 else i + 0.5},2024-01-01 00:00:{i % 60:02d},{i % 3 == 0}"
+        for i in range(160_000)
     ]
     rows[5], rows[9] = "1,many,2024-01-01 00:00:05,True", "1,2,3"
     (tmp_path / "log.csv").write_text("\n".join(["reward,x,time,flag", *rows]))
@@ -165,7 +172,11 @@ def test_nothing_is_overwritten_by_accident(tmp_path):
         (wide(LOG), "log.xlsx", r"OUT must end as .*Parquet \.parquet, \.pq.*got"),
         (wide(LOG), "nowhere/log.csv", "OUT must be a file in a folder that is there"),
         (wide(LOG), "log.vw", "propensity is missing"),
-        (wide(LOG).append_column("propensity", pa.array([0.5] * 200)), "log.vw", "one row per offered action"),
+        (
+            wide(LOG).append_column("propensity", pa.array([0.5] * 200)),
+            "log.vw",
+            "one row per offered action",
+        ),
         (lists_of_offered(LOG), "log.csv", r"CSV cannot hold lists \(offered, offered_rewards\)"),
     ],
 )

@@ -13,10 +13,14 @@ SEED, COUNT = 7, 220
 
 
 def test_a_damaged_log_is_read_or_refused_and_nothing_else(capfd):
-    """Every kind of damage about twenty times, without the whole command, which the long version runs as well."""
+    """Every kind of damage about twenty times, without the whole command, which the long version runs as
+    well.
+    """
     readers.originals()
     counts, found = running.run(
-        lambda number: running.with_memory(readers.MOST_MEMORY, lambda: readers.judged(SEED, number, command=False)),
+        lambda number: running.with_memory(
+            readers.MOST_MEMORY, lambda: readers.judged(SEED, number, command=False)
+        ),
         lambda number: readers.attempt(SEED, number)[0],
         COUNT,
         patience=120.0,
@@ -32,7 +36,9 @@ def test_a_damaged_log_is_read_or_refused_and_nothing_else(capfd):
 
 
 def test_the_attack_sees_what_it_looks_for():
-    """Attempts that raise, hang, die or allocate are counted as such: the table of zeros is not one by construction."""
+    """Attempts that raise, hang, die or allocate are counted as such: the table of zeros is not one by
+    construction.
+    """
 
     def judged(number):
         if number == 1:

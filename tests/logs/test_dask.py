@@ -1,4 +1,6 @@
-"""A real Dask cluster, a scheduler and two worker processes on loopback: same bits as here, even if one is killed."""
+"""A real Dask cluster, a scheduler and two worker processes on loopback: same bits as here, even if one
+is killed.
+"""
 
 import os
 import signal

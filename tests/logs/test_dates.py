@@ -10,7 +10,9 @@ from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)
 N = 600
-TIMES = np.datetime64("2024-02-27T03:00:00", "us") + np.sort(RNG.integers(0, 40 * 86400, N)).astype("timedelta64[s]")
+TIMES = np.datetime64("2024-02-27T03:00:00", "us") + np.sort(RNG.integers(0, 40 * 86400, N)).astype(
+    "timedelta64[s]"
+)
 FRAME = pd.DataFrame({"ts": TIMES, "reward": RNG.normal(size=N), "x": RNG.normal(size=N)})
 WEEKS = ib.read_moments(FRAME, every="1w").moments
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0.001}
@@ -30,7 +32,10 @@ def assert_weeks(source, schema=None):
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("kind", ["int", "float", "csv"])
 def test_numbers_since_1970_are_times(unit, kind, tmp_path):
-    numbers = TIMES.astype("datetime64[ns]").astype(np.int64) // {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit]
+    numbers = (
+        TIMES.astype("datetime64[ns]").astype(np.int64)
+        // {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}[unit]
+    )
     frame = FRAME.assign(ts=numbers.astype(float) if kind == "float" else numbers)
     assert_weeks(text_log(tmp_path / "log.csv", numbers) if kind == "csv" else frame)
 
@@ -67,7 +72,9 @@ def span_of(log):
 def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
     """The first thousand rows are of days that may be months."""
     times = np.concatenate([np.repeat(np.datetime64("2024-01-03"), 3000), [np.datetime64("2024-01-25")]])
-    log = pd.DataFrame({"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0)})
+    log = pd.DataFrame(
+        {"date": pd.Series(times).dt.strftime("%d/%m/%Y"), "reward": 1.0, "x": np.arange(3001.0)}
+    )
     log.to_csv(tmp_path / "log.csv", index=False)
     assert span_of(ib.open_log(tmp_path / "log.csv")) == (times[0], times[-1])
 
@@ -75,7 +82,9 @@ def test_a_day_above_twelve_is_found_far_behind_the_sample(tmp_path):
 def test_ambiguous_dates_are_asked_for_and_not_guessed(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("date,reward,x\n" + "".join(f"0{1 + i % 9}/04/2024,{i % 2},{i % 5}\n" for i in range(60)))
-    with pytest.raises(ib.InputError, match=r"such as 01/04/2024 may begin with the day or the month.*--day-first"):
+    with pytest.raises(
+        ib.InputError, match=r"such as 01/04/2024 may begin with the day or the month.*--day-first"
+    ):
         ib.open_log(path)
     spans = [span_of(ib.open_log(path, {"day_first": first})) for first in (True, False)]
     assert spans[0] == (np.datetime64("2024-04-01"), np.datetime64("2024-04-09"))

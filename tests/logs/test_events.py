@@ -1,4 +1,6 @@
-"""dsjson and Vowpal's text: what is read is what Vowpal itself reads, and nothing strange is passed over in silence."""
+"""dsjson and Vowpal's text: what is read is what Vowpal itself reads, and nothing strange is passed over
+in silence.
+"""
 
 from pathlib import Path
 
@@ -48,9 +50,13 @@ def test_features_of_every_kind_are_those_of_vowpal(vowpal, tmp_path):
 
     lines = []
     for number in range(60):
-        actions = [{"B": namespace(1), **({"_tag": f"tag{place}"} if number % 2 else {})} for place in range(3)]
+        actions = [
+            {"B": namespace(1), **({"_tag": f"tag{place}"} if number % 2 else {})} for place in range(3)
+        ]
         context = {"U": namespace(2), "top": 2.5, "word": "here", "_multi": actions}
-        lines.append(event(number, chosen=int(rng.integers(3)), cost=float(rng.normal()), context=context, actions=3))
+        lines.append(
+            event(number, chosen=int(rng.integers(3)), cost=float(rng.normal()), context=context, actions=3)
+        )
     assert assert_agrees(vowpal, written(tmp_path / "log.json", lines)) == 60
 
 
@@ -65,11 +71,20 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
             "score": rng.integers(0, 3, 2).tolist(),
         }
         items = [
-            {"B": [{"w": f"word {(n + k) % 5}", "x": float(rng.normal())}], **({"_tag": f"t{k}"} if n % 3 else {})}
+            {
+                "B": [{"w": f"word {(n + k) % 5}", "x": float(rng.normal())}],
+                **({"_tag": f"t{k}"} if n % 3 else {}),
+            }
             for k in range(1 + n % 4)
         ]
         context = {"U": {**user, "Inner": {"deep": bool(n % 2), "day": None}}, "only": n % 9, "_multi": items}
-        more = [{}, {"_skipLearn": n % 2 == 0}, {"pdrop": 0.5}, {"pdrop": 1.0}, {"_original_label_cost": -1.0}]
+        more = [
+            {},
+            {"_skipLearn": n % 2 == 0},
+            {"pdrop": 0.5},
+            {"pdrop": 1.0},
+            {"_original_label_cost": -1.0},
+        ]
         line = event(n, chosen=int(rng.integers(5)), cost=float(rng.normal()), context=context, **more[n % 5])
         lines.append(line if n % 7 else {"EventId": f"d{n}", "RewardValue": 1.0})
         if n % 11 == 0:
@@ -82,7 +97,9 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
     def read(block_bytes):
         source = dsjson.DsjsonSource((str(path),), block_bytes=block_bytes)
         (task,) = source.tasks
-        rows = [row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()]
+        rows = [
+            row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()
+        ]
         return source.arrow_schema, source.schema, rows, dict(source.skipped_by_reason(task))
 
     whole = read(dsjson.BLOCK_BYTES)
@@ -161,7 +178,10 @@ def test_the_reward_that_was_observed_can_be_asked_for(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [{"_outcomes": [{"_label_cost": 0}], "c": {}, "EventId": "x"}, event(context={"_multi": [], "_slots": [{}]})],
+    [
+        {"_outcomes": [{"_label_cost": 0}], "c": {}, "EventId": "x"},
+        event(context={"_multi": [], "_slots": [{}]}),
+    ],
 )
 def test_decisions_for_several_slots_are_refused_with_the_reason(line, tmp_path):
     path = written(tmp_path / "log.json", [line])
@@ -185,7 +205,8 @@ def test_rounds_times_and_offered_actions_are_the_planted_ones(tmp_path):
 
 def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_path):
     context = [
-        {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]} for n in range(30)
+        {"U": {"id": f"user {n}", f"rare{n}": 1, "age": n}, "_multi": [{"A": {"x": 1.5}}, {}]}
+        for n in range(30)
     ]
     path = written(tmp_path / "log.json", [event(n, context=one) for n, one in enumerate(context)])
     source = dsjson.DsjsonSource((str(path),), most_features=6, many_words=10)
@@ -196,8 +217,13 @@ def test_only_the_most_frequent_features_are_columns_and_the_rest_is_said(tmp_pa
 
 
 def drinks(n, **changed):
-    items = [{"_tag": tag, "item": {"id": tag, "hot": tag != "juice", **changed}} for tag in ("tea", "mocha", "juice")]
-    return event(n, chosen=n % 3, context={"user": {"age": float(n % 7)}, "_multi": items[: 2 + n % 5 % 2 if n else 3]})
+    items = [
+        {"_tag": tag, "item": {"id": tag, "hot": tag != "juice", **changed}}
+        for tag in ("tea", "mocha", "juice")
+    ]
+    return event(
+        n, chosen=n % 3, context={"user": {"age": float(n % 7)}, "_multi": items[: 2 + n % 5 % 2 if n else 3]}
+    )
 
 
 def test_actions_whose_features_depend_on_their_label_only_are_arms(tmp_path):
@@ -216,7 +242,9 @@ def test_actions_whose_features_depend_on_their_label_only_are_arms(tmp_path):
 
 def test_rare_names_among_very_many_are_forgotten_and_counted(tmp_path):
     users = [{f"key {n} {k}": 1 for k in range(15)} for n in range(600)]
-    lines = [event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)]
+    lines = [
+        event(n, context={"U": user, "_multi": [{"A": {"x": n % 5}}, {}]}) for n, user in enumerate(users)
+    ]
     source = dsjson.DsjsonSource((str(written(tmp_path / "log.json", lines)),), most_names=2000)
     assert "A.x" in source.schema.features
     assert len(source.columns) == 500
@@ -261,7 +289,9 @@ def test_vowpal_text_is_one_row_per_action(tmp_path):
     assert [row["item.price"] for row in rows] == [2.5, 1.5, 2.5, 1.5]
     assert [row["user.country"] for row in rows] == ["DE", "DE", "FR", "FR"]
     assert [row["other.x"] for row in rows] == [0.0, 6.0, 0.0, 0.0]
-    quality = ib.read_moments(tmp_path / "log.vw", {"features": ["item.price"]}, windows=1, keep_going=True).quality
+    quality = ib.read_moments(
+        tmp_path / "log.vw", {"features": ["item.price"]}, windows=1, keep_going=True
+    ).quality
     assert {reason: problem.count for reason, problem in quality.problems.items()} == {
         "event without a label": 1,
         "damaged event": 1,

@@ -1,4 +1,6 @@
-"""FeatureMap: what columns become, the same from logs and when serving; collinear features are found and explained."""
+"""FeatureMap: what columns become, the same from logs and when serving; collinear features are found and
+explained.
+"""
 
 import json
 
@@ -8,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InputError, WindowedMoments, storage
-from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions, centre_rounds, collinear_features
+from invariant_bandits.logs.features import (
+    Column,
+    FeatureMap,
+    FeatureOptions,
+    centre_rounds,
+    collinear_features,
+)
 from worlds import assert_same_moments
 
 COLUMNS = (Column("price"), Column("country", ("DE", "FR")), Column("size", width=2))

@@ -1,4 +1,6 @@
-"""Feedback: ragged rounds mean what their arrays say, parts are parts, moments do not depend on how rounds are kept."""
+"""Feedback: ragged rounds mean what their arrays say, parts are parts, moments do not depend on how
+rounds are kept.
+"""
 
 import numpy as np
 import pytest

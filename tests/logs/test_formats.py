@@ -70,7 +70,11 @@ def test_a_format_is_one_file_of_at_most_thirty_lines():
 
 @pytest.mark.parametrize("given", ["folder", "pattern", "list of files"])
 def test_a_format_of_somebody_else_is_read_like_ours(given, pairs):
-    source = {"folder": pairs, "pattern": f"{pairs}/*.pairs", "list of files": [pairs / "0.pairs", pairs / "1.pairs"]}
+    source = {
+        "folder": pairs,
+        "pattern": f"{pairs}/*.pairs",
+        "list of files": [pairs / "0.pairs", pairs / "1.pairs"],
+    }
     read = ib.read_moments(source[given], windows=4)
     assert_same_moments(read.moments, ib.read_moments(wide(LOG), windows=4).moments)
     assert read_schema(source[given]) == ib.Schema("reward", ("x0", "x1", "x2"))
@@ -82,7 +86,9 @@ def test_messages_name_every_format(pairs, tmp_path):
     with pytest.raises(ib.FileError, match=r"no Arrow, CSV, .* or pairs file is there"):
         ib.read_moments(tmp_path / "nothing")
     (tmp_path / "log.csv").write_text("reward,x\n1,2\n")
-    with pytest.raises(ib.FileError, match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)"):
+    with pytest.raises(
+        ib.FileError, match=r"all CSV \(.csv, .tsv; also .gz, .*\), .* or all pairs \(.pairs\)"
+    ):
         ib.read_moments([tmp_path / "log.csv", pairs / "0.pairs"])
 
 
@@ -124,7 +130,11 @@ def test_what_is_open_stays_open():
         ("mine", {}, "needs either suffixes"),
         ("mine", {"suffixes": ".mine"}, "needs either suffixes"),
         ("mine", {"suffixes": (".mine",), "accepts": callable}, "needs either suffixes"),
-        ("csv", {"suffixes": (".mine",)}, "'csv' is registered already, by invariant_bandits.logs.formats.delimited"),
+        (
+            "csv",
+            {"suffixes": (".mine",)},
+            "'csv' is registered already, by invariant_bandits.logs.formats.delimited",
+        ),
         ("mine", {"suffixes": (".mine", ".pq")}, "'.pq' is registered already"),
     ],
 )

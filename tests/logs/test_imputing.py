@@ -16,12 +16,19 @@ EFFECT = 2.0
 
 
 def gappy(seed=0, rounds=ROUNDS, first_gap=0):
-    """(table, truth): 30 % missing in each of three columns from `first_gap` on; a missing price raises the reward."""
+    """(table, truth): 30 % missing in each of three columns from `first_gap` on; a missing price raises
+    the reward.
+    """
     rng = np.random.default_rng(seed)
     price, age = rng.normal(50.0, 10.0, rounds), rng.normal(40.0, 5.0, rounds)
     country = rng.choice(["DE", "FR"], rounds)
-    gone = {name: (rng.random(rounds) < share) & (np.arange(rounds) >= first_gap) for name, share in MISSING.items()}
-    reward = 0.1 * price - 0.2 * age + 1.0 * (country == "FR") + EFFECT * gone["price"] + rng.normal(size=rounds)
+    gone = {
+        name: (rng.random(rounds) < share) & (np.arange(rounds) >= first_gap)
+        for name, share in MISSING.items()
+    }
+    reward = (
+        0.1 * price - 0.2 * age + 1.0 * (country == "FR") + EFFECT * gone["price"] + rng.normal(size=rounds)
+    )
     columns = {
         "reward": pa.array(reward),
         "price": pa.array(price, mask=gone["price"]),
@@ -47,7 +54,9 @@ def test_no_round_is_lost_and_what_was_planted_is_found():
     covariance = np.linalg.inv(moments.gram.sum(axis=0)) * 1.7  # noise and what the gaps hide
     for name, value in truth.items():
         place = names.index(name)
-        assert abs(estimate[place] - value) < 4.0 * np.sqrt(covariance[place, place])  # fails for 1 seed in 4,000
+        assert abs(estimate[place] - value) < 4.0 * np.sqrt(
+            covariance[place, place]
+        )  # fails for 1 seed in 4,000
 
 
 def test_rounds_are_left_out_where_filling_in_is_not_wanted():
@@ -115,7 +124,9 @@ def test_gaps_among_offered_actions_are_filled_in_both_forms():
     assert read.quality.imputed == {"x1": int(gaps.sum())}
     vectors = [[None if np.isnan(v) else v for v in row] for row in np.column_stack([log.offered[:, 0], x1])]
     offered = [vectors[start : start + count] for start, count in zip(log.starts, log.counts, strict=True)]
-    lists = lists_of_offered(log).drop_columns(["offered", "offered_rewards"]).append_column("offered", [offered])
+    lists = (
+        lists_of_offered(log).drop_columns(["offered", "offered_rewards"]).append_column("offered", [offered])
+    )
     again = ib.read_moments(lists, windows=1)
     of_round = np.logical_or.reduceat(gaps, log.starts)
     assert again.quality.rounds == 400

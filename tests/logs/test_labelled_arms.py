@@ -125,7 +125,10 @@ def test_the_sample_is_spread_over_the_log_and_always_the_same():
     assert 800 < len(sample.rewards) < 1200  # 1000 ± 27 in a random draw
     assert sample.share == 0.25
     z = contexts()
-    places = [np.flatnonzero(np.isclose(z[:, 1], row[1]) & np.isclose(z[:, 2], row[2]))[0] for row in sample.contexts]
+    places = [
+        np.flatnonzero(np.isclose(z[:, 1], row[1]) & np.isclose(z[:, 2], row[2]))[0]
+        for row in sample.contexts
+    ]
     assert [np.sum((np.array(places) // 1000) == part) > 180 for part in range(4)] == [True] * 4
     np.testing.assert_array_equal(sample.arms, LOG.arms[places])
     np.testing.assert_array_equal(sample.rewards, LOG.rewards[places])
@@ -153,7 +156,9 @@ def test_without_anything_else_an_arm_is_offered_from_its_first_to_its_last_use(
 
 
 def assert_offered_sets(log, active, most_wrong=20):
-    """What is offered differs from the truth only between an arm's launch and its first use, and after its last."""
+    """What is offered differs from the truth only between an arm's launch and its first use, and after
+    its last.
+    """
     batches = list(read_rounds(log))
     counts = np.concatenate([batch.offered_counts for batch in batches])
     arms = np.concatenate([batch.offered_arms for batch in batches])
@@ -233,7 +238,9 @@ def test_a_log_without_times_bounds_arms_by_rows(tmp_path):
 
 
 def test_one_row_per_arm_with_one_context_per_round_is_a_labelled_log():
-    """Taken for features of actions, all rows of a round would be the same, and every policy would pick the first."""
+    """Taken for features of actions, all rows of a round would be the same, and every policy would pick
+    the first.
+    """
     counts = LOG.active.sum(axis=1)
     arms = np.nonzero(LOG.active)[1]
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -306,13 +313,19 @@ def test_a_column_with_too_many_labels_is_no_arm():
 def test_a_label_with_too_many_values_is_named_as_what_it_could_be():
     table = LOG.table("item_id").set_column(1, "item_id", pa.array(np.arange(4000)))
     shown = read_schema(table).describe()
-    assert "could be the arm, but 1000 different in the first 1000 rows; --arm item_id says that it is" in shown
+    assert (
+        "could be the arm, but 1000 different in the first 1000 rows; --arm item_id says that it is" in shown
+    )
 
 
 def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered():
-    """Rows sorted by the label, and no time: their order would pass for time, one arm for all that was offered."""
+    """Rows sorted by the label, and no time: their order would pass for time, one arm for all that was
+    offered.
+    """
     table = TABLE.drop(["ts"]).sort_by("banner")
-    with pytest.raises(InputError, match=r"'banner': no two arms were in use in the same range of rows \(is a time"):
+    with pytest.raises(
+        InputError, match=r"'banner': no two arms were in use in the same range of rows \(is a time"
+    ):
         read_arm_moments(table)
     assert read_arm_moments(open_log(table, arms=LABELS)).moments.rounds.sum() == 4000
     assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms

@@ -1,4 +1,6 @@
-"""Log: opened and surveyed once, whatever is asked of it and in which order; the answers are those of the source."""
+"""Log: opened and surveyed once, whatever is asked of it and in which order; the answers are those of the
+source.
+"""
 
 from collections import Counter
 from itertools import permutations
@@ -26,7 +28,9 @@ WITH_TIMES = ("round_id", "chosen", "time", "kind")
 
 @pytest.fixture(params=[ParquetSource, CsvSource], ids=["Parquet", "CSV"])
 def counted(request, tmp_path):
-    """Files of one row per action in a format that counts what is done: "opened", and the columns of every pass."""
+    """Files of one row per action in a format that counts what is done: "opened", and the columns of
+    every pass.
+    """
     done = Counter()
 
     @log_format("counted", suffixes=(".counted",))

@@ -23,7 +23,10 @@ def write_parts(folder, write, suffix):
     """The log in folders of a day and an hour each, without its times; the hours have one digit or two."""
     for part in range(24):
         place = (
-            folder / f"date=2024-01-0{1 + part // 12}" / f"hour={part % 12}" / f"country={'DE' if part % 2 else 'FR'}"
+            folder
+            / f"date=2024-01-0{1 + part // 12}"
+            / f"hour={part % 12}"
+            / f"country={'DE' if part % 2 else 'FR'}"
         )
         place.mkdir(parents=True)
         write(TABLE.drop(["time"]).slice(10 * part, 10), place / f"part{suffix}")
@@ -36,7 +39,11 @@ def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(write, suffi
     source = open_source(tmp_path)
     kinds = {name: source.arrow_schema.field(name).type for name in ("date", "hour", "country")}
     assert kinds == {"date": pa.date32(), "hour": pa.int64(), "country": pa.string()}
-    hours = [batch.column("hour")[0].as_py() for task in source.tasks for _, batch in source.batches(task, ["hour"])]
+    hours = [
+        batch.column("hour")[0].as_py()
+        for task in source.tasks
+        for _, batch in source.batches(task, ["hour"])
+    ]
     assert hours == [*range(12), *range(12)]
     log = ib.open_log(source)
     assert log.schema.time == "date"
@@ -52,7 +59,10 @@ def test_keys_of_folders_are_typed_columns_in_the_order_of_the_keys(write, suffi
 def test_a_pattern_finds_keys_behind_its_first_wildcard_only(tmp_path):
     outer = tmp_path / "run=5"
     write_parts(outer, pq.write_table, ".parquet")
-    assert open_source(f"{outer}/date=2024-01-01/*/*/*.parquet").arrow_schema.names[-2:] == ["hour", "country"]
+    assert open_source(f"{outer}/date=2024-01-01/*/*/*.parquet").arrow_schema.names[-2:] == [
+        "hour",
+        "country",
+    ]
     assert "run" not in open_source(outer).arrow_schema.names
     assert open_source(next(outer.rglob("*.parquet"))).arrow_schema == TABLE.drop(["time"]).schema
 
@@ -62,14 +72,20 @@ def test_missing_keys_and_escaped_ones(tmp_path):
         (tmp_path / name).mkdir()
         pq.write_table(TABLE.slice(0, 10), tmp_path / name / "a.parquet")
     source = open_source(tmp_path)
-    cities = [batch.column("city")[0].as_py() for task in source.tasks for _, batch in source.batches(task, ["city"])]
+    cities = [
+        batch.column("city")[0].as_py()
+        for task in source.tasks
+        for _, batch in source.batches(task, ["city"])
+    ]
     assert cities == ["Köln Süd", None]
 
 
 def test_a_column_of_the_files_goes_before_the_key(tmp_path):
     (tmp_path / "x0=7").mkdir()
     pq.write_table(TABLE, tmp_path / "x0=7" / "a.parquet")
-    assert_same_moments(ib.read_moments(tmp_path, windows=2).moments, ib.read_moments(TABLE, windows=2).moments)
+    assert_same_moments(
+        ib.read_moments(tmp_path, windows=2).moments, ib.read_moments(TABLE, windows=2).moments
+    )
 
 
 def test_folders_with_different_keys_are_refused(tmp_path):
@@ -124,7 +140,9 @@ def test_addresses_are_read_like_paths(store, tmp_path):
         store.pipe(place, (tmp_path / name).read_bytes())
         store.pipe(f"/logs-{name}/_SUCCESS", b"")
         for given in (f"memory://{place}", f"memory://logs-{name}/*/{name}"):
-            assert_same_moments(ib.read_moments(given, {"features": ["x0", "x1", "x2"]}, windows=3).moments, expected)
+            assert_same_moments(
+                ib.read_moments(given, {"features": ["x0", "x1", "x2"]}, windows=3).moments, expected
+            )
         folder = open_source(f"memory://logs-{name}")
         assert "year" in folder.arrow_schema.names
         assert folder.tasks[0].file.startswith("memory://")

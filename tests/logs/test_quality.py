@@ -23,7 +23,9 @@ def with_values(table, column, changes):
     values = table[column].to_pylist()
     for row, value in changes.items():
         values[row] = value
-    return table.set_column(table.schema.get_field_index(column), column, pa.array(values, table[column].type))
+    return table.set_column(
+        table.schema.get_field_index(column), column, pa.array(values, table[column].type)
+    )
 
 
 def damaged():
@@ -74,7 +76,9 @@ def test_every_bad_row_is_counted_under_its_reason_and_the_others_are_used(make,
 
 
 def test_strict_refuses_and_says_what_was_found():
-    with pytest.raises(InputError, match=r"(?s)strict was asked for.*194 rounds used, 6 left out.*2  missing x1"):
+    with pytest.raises(
+        InputError, match=r"(?s)strict was asked for.*194 rounds used, 6 left out.*2  missing x1"
+    ):
         read_moments(damaged(), windows=1, strict=True, features=WHOLE)
     assert read_moments(wide(LOG), windows=1, strict=True).quality.clean
 
@@ -101,12 +105,15 @@ def test_values_of_csv_files_that_are_no_numbers_cost_one_row_each(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "written", ["2024-01-01T06:00:00Z", "2024-01-01 08:00:00+02:00", "2024-01-01T06:00:00.000000", "2024-01-01 06:00"]
+    "written",
+    ["2024-01-01T06:00:00Z", "2024-01-01 08:00:00+02:00", "2024-01-01T06:00:00.000000", "2024-01-01 06:00"],
 )
 def test_iso_times_of_csv_files_are_utc(written, tmp_path):
     (tmp_path / "log.csv").write_text(f"time,reward,x\n{written},1.0,2.0\n2024-01-02T00:00:00,2,3\n")
     (rounds,) = read_rounds(tmp_path / "log.csv")
-    np.testing.assert_array_equal(rounds.times, np.array(["2024-01-01T06", "2024-01-02T00"], "datetime64[us]"))
+    np.testing.assert_array_equal(
+        rounds.times, np.array(["2024-01-01T06", "2024-01-02T00"], "datetime64[us]")
+    )
 
 
 def test_zones_become_utc_and_dates_midnights():
@@ -167,7 +174,11 @@ def test_actions_and_propensities_are_checked():
     good = np.setdiff1d(np.arange(200), [2, 5, 7, 8, 9, 11, 12, 13, 14])
     rows = np.isin(np.repeat(np.arange(200), LOG.counts), good)
     direct = WindowedMoments.empty(3, 1, offered=True).update(
-        LOG.features[good], LOG.rewards[good], window=0, offered=LOG.offered[rows], offered_counts=LOG.counts[good]
+        LOG.features[good],
+        LOG.rewards[good],
+        window=0,
+        offered=LOG.offered[rows],
+        offered_counts=LOG.counts[good],
     )
     assert_same_moments(read.moments, direct)
 
@@ -178,7 +189,9 @@ def test_rounds_need_exactly_one_chosen_row_and_whole_features():
     start = int(LOG.starts[several])
     none_at, twice_at = int(LOG.starts[80] + LOG.actions[80]), start + (1 if LOG.actions[several] == 0 else 0)
     bad_feature = int(LOG.starts[120] + LOG.counts[120] - 1)
-    table = with_values(with_values(table, "chosen", {none_at: False, twice_at: True}), "x2", {bad_feature: None})
+    table = with_values(
+        with_values(table, "chosen", {none_at: False, twice_at: True}), "x2", {bad_feature: None}
+    )
     read = read_moments(table, windows=1, features=WHOLE)
     assert found(read.quality) == {
         "chosen action outside the offered": [int(LOG.starts[80])],
@@ -189,7 +202,9 @@ def test_rounds_need_exactly_one_chosen_row_and_whole_features():
 
 
 def test_rewards_of_all_actions_must_be_complete():
-    table = with_values(lists_of_offered(LOG), "offered_rewards", {4: [1.0] * 9, 6: [None] * int(LOG.counts[6])})
+    table = with_values(
+        lists_of_offered(LOG), "offered_rewards", {4: [1.0] * 9, 6: [None] * int(LOG.counts[6])}
+    )
     report = QualityReport()
     rounds = list(read_rounds(table, report=report))
     assert found(report) == {
@@ -197,7 +212,9 @@ def test_rewards_of_all_actions_must_be_complete():
         "offered_rewards missing or not finite": [6],
     }
     good = ~np.isin(np.repeat(np.arange(200), LOG.counts), [4, 6])
-    np.testing.assert_array_equal(np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards[good])
+    np.testing.assert_array_equal(
+        np.concatenate([batch.all_rewards for batch in rounds]), LOG.all_rewards[good]
+    )
 
 
 def test_only_the_first_examples_are_kept_and_parts_add_up():

@@ -24,7 +24,9 @@ def expected(log, windows=4, offered=False):
     place = np.arange(len(log.rewards)) * windows // len(log.rewards)
     if not offered:
         return moments.update(log.features, log.rewards, window=place)
-    return moments.update(log.features, log.rewards, window=place, offered=log.offered, offered_counts=log.counts)
+    return moments.update(
+        log.features, log.rewards, window=place, offered=log.offered, offered_counts=log.counts
+    )
 
 
 def as_parquet(table, folder):
@@ -103,7 +105,9 @@ def test_a_chosen_column_may_hold_the_label_of_the_chosen_action():
     chosen_rows = np.flatnonzero(table["chosen"].to_numpy())
     chosen_labels = pa.array([f"action {row}" for row in np.repeat(chosen_rows, LOG.counts)])
     table = table.drop(["chosen"]).append_column("action", labels).append_column("chosen", chosen_labels)
-    schema = Schema("reward", ("x*",), round="round_id", action="action", chosen="chosen", propensity="propensity")
+    schema = Schema(
+        "reward", ("x*",), round="round_id", action="action", chosen="chosen", propensity="propensity"
+    )
     assert_same_moments(read_moments(table, schema, windows=1).moments, expected(LOG, 1, offered=True))
 
 
@@ -192,7 +196,9 @@ def test_an_obp_feedback_dictionary_is_a_log():
     }
     (rounds,) = read_rounds(feedback)
     offered = rounds.offered.reshape(50, 4, 9)
-    np.testing.assert_array_equal(offered[7, 2], np.concatenate([kinds[2], np.outer(context[7], kinds[2]).ravel()]))
+    np.testing.assert_array_equal(
+        offered[7, 2], np.concatenate([kinds[2], np.outer(context[7], kinds[2]).ravel()])
+    )
     np.testing.assert_array_equal(rounds.features, offered[np.arange(50), feedback["action"]])
     np.testing.assert_array_equal(rounds.propensity, 0.25)
     assert read_moments(feedback, windows=2).moments.rounds == 50

@@ -18,7 +18,12 @@ def test_roles_are_found_by_names_and_types():
         "reward", ("x0", "x1", "x2"), time="time", round="round_id", chosen="chosen", propensity="propensity"
     )
     assert read_schema(lists_of_offered(LOG)) == Schema(
-        "reward", time="time", action="action", propensity="propensity", offered="offered", rewards="offered_rewards"
+        "reward",
+        time="time",
+        action="action",
+        propensity="propensity",
+        offered="offered",
+        rewards="offered_rewards",
     )
 
 
@@ -35,7 +40,9 @@ def test_a_log_of_somebody_else_is_understood():
         }
     )
     schema = read_schema(table)
-    assert schema == Schema("Clicked", ("day", "carrier", "price"), time="time_hour", categorical=("carrier",))
+    assert schema == Schema(
+        "Clicked", ("day", "carrier", "price"), time="time_hour", categorical=("carrier",)
+    )
     shown = schema.describe()
     assert "categories  carrier    string, 2 different in the first 200 rows" in shown
     assert "ignored     user_id    its name says that it only identifies" in shown

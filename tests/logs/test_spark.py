@@ -1,4 +1,6 @@
-"""A real Spark standalone master with two workers on loopback: the moments of here, even if a worker is killed."""
+"""A real Spark standalone master with two workers on loopback: the moments of here, even if a worker is
+killed.
+"""
 
 import os
 import shutil
@@ -28,7 +30,9 @@ pytestmark = [
         shutil.which("java") is None and "JAVA_HOME" not in os.environ,
         reason="Spark needs Java 17, and there is no java on the PATH and no JAVA_HOME",
     ),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+    ),
 ]
 
 
@@ -68,7 +72,9 @@ class Standalone:
         command = [str(self.home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments]
         log = (self.folder / f"{role}{len(self.processes)}.log").open("w")
         with log:
-            process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
         self.processes.append(process)
         return process
 
@@ -148,7 +154,9 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     assert there.moments == here.moments
     assert there.quality == here.quality
     after = cluster_tasks.running(folder)
-    ran_twice = [part for pid in held for part in held[pid] if sum(part in parts for parts in after.values()) > 1]
+    ran_twice = [
+        part for pid in held for part in held[pid] if sum(part in parts for parts in after.values()) > 1
+    ]
     assert len(ran_twice) == 1
 
 
@@ -156,7 +164,8 @@ def test_a_session_of_its_own_is_started_and_ended(tmp_path):
     path = many_row_groups(tmp_path)
     code = (
         "from invariant_bandits.logs.read import read_moments; "
-        f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', 'local')); "
+        f"there, here = (read_moments({str(path)!r}, windows=3, engine=engine) for engine in ('spark', "
+        f"'local')); "
         "print(there.moments == here.moments)"
     )
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}

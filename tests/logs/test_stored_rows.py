@@ -58,7 +58,12 @@ def test_rows_that_are_dropped_are_the_first_ones(little_memory, after):
 
 def test_changes_follow_each_other_as_rows_are_read(little_memory):
     rows = np.random.default_rng(1).normal(size=(100, 3))
-    changed = collect_rows([rows]).mapped(lambda part: part[:, [2, 0]]).between(10, 90).mapped(lambda part: 2.0 * part)
+    changed = (
+        collect_rows([rows])
+        .mapped(lambda part: part[:, [2, 0]])
+        .between(10, 90)
+        .mapped(lambda part: 2.0 * part)
+    )
     assert changed.shape == (80, 2)
     np.testing.assert_array_equal(changed[20:30], 2.0 * rows[30:40, [2, 0]])
 
@@ -79,7 +84,9 @@ def test_stretches_are_taken_in_any_order(little_memory, many):
 def test_forked_processes_read_side_by_side(little_memory):
     rows = np.random.default_rng(3).normal(size=(400, 2))
     stored = collect_rows([rows])
-    sums = dict(map_unordered(lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)), [0, 1, 2, 3], jobs=2))
+    sums = dict(
+        map_unordered(lambda k: sum(stored[i : i + 3].sum() for i in range(k, 400, 3)), [0, 1, 2, 3], jobs=2)
+    )
     for k in range(4):
         assert sums[k] == sum(rows[i : i + 3].sum() for i in range(k, 400, 3))
 

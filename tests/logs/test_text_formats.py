@@ -1,4 +1,6 @@
-"""Text as people write it: delimiters, decimals, encodings, compression, JSON lines; each gives the planted moments."""
+"""Text as people write it: delimiters, decimals, encodings, compression, JSON lines; each gives the
+planted moments.
+"""
 
 import json
 import subprocess
@@ -73,7 +75,9 @@ def test_delimiters_and_decimals_are_recognised(delimiter, decimal, tmp_path):
 
 
 def test_thousands_in_a_table_with_decimal_commas():
-    column = Dialect(";", ",").with_points(pa.array(["1.234,5", "1.234", "0,25", "-12.345.678,75", "3", None]))
+    column = Dialect(";", ",").with_points(
+        pa.array(["1.234,5", "1.234", "0,25", "-12.345.678,75", "3", None])
+    )
     assert column.cast(pa.float64()).to_pylist() == [1234.5, 1234.0, 0.25, -12345678.75, 3.0, None]
 
 
@@ -91,9 +95,13 @@ def test_line_ends_and_what_stands_before_the_header(text, tmp_path):
     same_as_planted(tmp_path / "log.csv")
 
 
-@pytest.mark.parametrize(("delimiter", "between", "decimal"), [(",", ",", "."), (";", ".", ","), ("\t", ",", ".")])
+@pytest.mark.parametrize(
+    ("delimiter", "between", "decimal"), [(",", ",", "."), (";", ".", ","), ("\t", ",", ".")]
+)
 def test_signs_between_thousands(delimiter, between, decimal, tmp_path):
-    """In a table with decimal commas 1.234 is a thousand and more; its rewards say that commas are decimal."""
+    """In a table with decimal commas 1.234 is a thousand and more; its rewards say that commas are
+    decimal.
+    """
     numbers = [1234 + 1000 * i for i in range(60)]
     words = [f"{number:,}".replace(",", between) for number in numbers]
     rows = [delimiter.join([f'"{i % 7}{decimal}5"', f'"{word}"']) for i, word in enumerate(words)]
@@ -108,7 +116,9 @@ def test_a_comma_table_with_semicolons_in_its_values_is_a_comma_table():
     assert Dialect.of(b"reward\n1\n2\n") == Dialect(",", ".")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]
+)
 def test_encodings_are_recognised(encoding, tmp_path):
     cities = ["Zürich", "Málaga", "Çeşme" if encoding.startswith("utf") else "Orléans"] * 100
     text = as_text().splitlines()
@@ -133,12 +143,17 @@ def test_characters_and_quoted_line_ends_survive_any_cut_into_blocks(tmp_path):
 def test_quoted_line_ends_across_blocks_cost_no_row(tmp_path, monkeypatch):
     rows = [f'{i % 7},"line one of {i}\nline two",{i % 3}' for i in range(500)]
     (tmp_path / "log.csv").write_text("\n".join(["reward,note,x", *rows]))
-    monkeypatch.setattr(csv_format, "text_blocks", lambda path, quoted: text_blocks(path, quoted=quoted, size=512))
+    monkeypatch.setattr(
+        csv_format, "text_blocks", lambda path, quoted: text_blocks(path, quoted=quoted, size=512)
+    )
     source = open_source(tmp_path / "log.csv")
     read = [(row, batch) for row, batch in source.batches(source.tasks[0], ["reward", "note"])]
     assert len(read) > 10
     assert [row for row, _ in read] == np.cumsum([0, *(len(batch) for _, batch in read)])[:-1].tolist()
-    assert pa.concat_arrays([batch.column("note") for _, batch in read]).to_pylist()[-1] == "line one of 499\nline two"
+    assert (
+        pa.concat_arrays([batch.column("note") for _, batch in read]).to_pylist()[-1]
+        == "line one of 499\nline two"
+    )
     assert sum(len(batch) for _, batch in read) == 500
 
 
@@ -168,7 +183,11 @@ def test_truth_values_in_words_are_numbers(words, tmp_path):
 def test_polars_frames_with_text(kind, tmp_path):
     rng = np.random.default_rng(5)
     frame = pl.DataFrame(
-        {"reward": rng.normal(size=90), "country": rng.choice(["DE", "FR"], 90), "device": rng.choice(["a", "b"], 90)}
+        {
+            "reward": rng.normal(size=90),
+            "country": rng.choice(["DE", "FR"], 90),
+            "device": rng.choice(["a", "b"], 90),
+        }
     ).with_columns(pl.col("device").cast(pl.Categorical))
     writers = {
         "arrow": frame.write_ipc,
@@ -195,7 +214,10 @@ def test_arrow_files_and_streams_and_feather(tmp_path):
 
 
 def test_objects_within_json_become_columns(tmp_path):
-    rows = [{"user": {"age": 20 + i % 9, "home": {"rooms": i % 4}}, "reward": i % 2, "tags": ["a"]} for i in range(50)]
+    rows = [
+        {"user": {"age": 20 + i % 9, "home": {"rooms": i % 4}}, "reward": i % 2, "tags": ["a"]}
+        for i in range(50)
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     log = ib.open_log(tmp_path / "log.jsonl")
     assert log.schema.features == ("user.age", "user.home.rooms")
@@ -204,7 +226,11 @@ def test_objects_within_json_become_columns(tmp_path):
 
 def test_a_damaged_line_or_a_value_of_another_type_costs_its_row_only(tmp_path):
     lines = [json.dumps({"reward": i / 2, "x": i % 5, "late": i if i < 60 else i + 0.5}) for i in range(100)]
-    lines[10], lines[20], lines[30] = '{"reward": 1, "x"', "[1, 2]", '{"reward": 1, "x": "unknown", "late": 2}'
+    lines[10], lines[20], lines[30] = (
+        '{"reward": 1, "x"',
+        "[1, 2]",
+        '{"reward": 1, "x": "unknown", "late": 2}',
+    )
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
     quality = ib.read_moments(tmp_path / "log.jsonl", windows=1).quality
     assert quality.rows == 100
@@ -222,7 +248,9 @@ def test_files_of_json_lines_may_lack_columns_but_not_all(tmp_path):
     read = ib.read_moments(tmp_path, {"features": ["x"]}, windows=1)
     assert read.moments.rounds == 40
     (tmp_path / "2.jsonl").write_text('{"other": 1}')
-    with pytest.raises(ib.FileError, match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon"):
+    with pytest.raises(
+        ib.FileError, match=r"2\.jsonl has none of the columns of the files before: reward, x, coupon"
+    ):
         ib.read_moments(tmp_path)
 
 
@@ -243,7 +271,9 @@ def test_rounds_go_on_where_a_block_of_json_turns_to_text(tmp_path, monkeypatch)
 
 def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
     filler = "x" * 1000
-    lines = [json.dumps({"reward": i if i < 2000 else i + 0.5, "x": i % 5, "filler": filler}) for i in range(4000)]
+    lines = [
+        json.dumps({"reward": i if i < 2000 else i + 0.5, "x": i % 5, "filler": filler}) for i in range(4000)
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
     read = ib.read_moments(tmp_path / "log.jsonl", {"features": ["x"]}, windows=1)
     assert read.moments.rounds == 4000
@@ -259,7 +289,11 @@ def test_whole_numbers_that_become_fractions_later_are_read(tmp_path):
         ("log.json", b"reward,x\n1,2", "does not begin with a JSON object"),
         ("log.json", b" \n", "it is empty"),
         ("log.json", b'{"a":' * 2000 + b"1" + b"}" * 2000, "has objects within objects, deeper than 16"),
-        ("log.csv", b"a report\nreward,x\n1,2\n3,4\n", r"none of its first rows has as many values as its header"),
+        (
+            "log.csv",
+            b"a report\nreward,x\n1,2\n3,4\n",
+            r"none of its first rows has as many values as its header",
+        ),
         ("log.csv", b"x,reward,x,y,y\n1,2,3,4,5\n", "several columns of the same name: x, y"),
         ("log.csv", b"x,reward,,\n1,2,,\n", r"several columns of the same name: \(no name\)"),
         (

@@ -47,7 +47,9 @@ def test_a_drift_is_found_in_a_warehouse_export_as_in_the_log_itself():
     reward = x[:, 0] + slope * x[:, 2] + rng.normal(size=4000)
     times = np.datetime64("2024-01-01", "us") + np.arange(4000) * np.timedelta64(3600, "s")
     table = pa.table({"when": times, "reward": reward, **{f"x{j}": x[:, j] for j in range(3)}})
-    fits = [ib.InvariantSubspaceDecomposition().fit(read_moments(one).moments) for one in (table, shuffled(table))]
+    fits = [
+        ib.InvariantSubspaceDecomposition().fit(read_moments(one).moments) for one in (table, shuffled(table))
+    ]
     assert [fit.split_.residual.shape[1] for fit in fits] == [1, 1]
     assert fits[0].split_.distance(fits[1].split_) < 1e-6
 
@@ -66,7 +68,9 @@ def test_equal_shares_of_very_many_times_come_from_a_sample():
     probe = TimeProbe("t", dates=False)
     times = np.random.default_rng(3).permutation(3 * MOST_TIMES)
     for row in range(0, len(times), 65_536):
-        probe.add(Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"]))
+        probe.add(
+            Task("f", 0, 0, 0), row, pa.RecordBatch.from_arrays([pa.array(times[row : row + 65_536])], ["t"])
+        )
     seen = probe.results(())["times"]
     assert MOST_TIMES / 3 < len(seen.sample) <= MOST_TIMES
     assert not seen.in_order

@@ -1,4 +1,6 @@
-"""Decisions and their rewards: in any order, late, twice, never, across a crash; forms in which a round is offered."""
+"""Decisions and their rewards: in any order, late, twice, never, across a crash; forms in which a round
+is offered.
+"""
 
 import numpy as np
 import pandas as pd
@@ -97,7 +99,9 @@ def test_too_many_that_wait_are_forgotten_and_said(model, monkeypatch):
 
 
 def test_a_policy_that_randomises_draws_for_every_decision_anew():
-    """Frequencies of 2,000 draws with no reward in between; four standard errors: one false alarm in 10^4 per arm."""
+    """Frequencies of 2,000 draws with no reward in between; four standard errors: one false alarm in 10^4
+    per arm.
+    """
     model = ib.fit_logs(shop_log(), policy="epsilon-greedy")
     made = [model.decide({"hour": 9.0}, [{"price": one} for one in (1.0, 2.0, 3.0)]) for _ in range(2000)]
     counts = np.bincount([one.action for one in made], minlength=3) / 2000

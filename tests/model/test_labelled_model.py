@@ -32,7 +32,9 @@ def best_arm(log, age, among):
 
 
 def test_a_raw_log_becomes_a_model_that_decides_by_label(model, log):
-    """Ages 20 to 60, away from where two arms are equally good; the gap there is at least 0.4 in the log-odds."""
+    """Ages 20 to 60, away from where two arms are equally good; the gap there is at least 0.4 in the
+    log-odds.
+    """
     assert model.arms.active == ("banner_A", "banner_B", "banner_D")
     for age in (20.0, 25.0, 52.0, 60.0):
         decision = model.decide({"age": age, "hour": 12.0, "country": "FR"})
@@ -140,7 +142,9 @@ def test_a_new_arm_begins_from_what_its_features_say():
     size = np.linspace(-1.0, 1.0, 20)
     arms = rng.integers(20, size=n)
     click = rng.random(n) < 1.0 / (1.0 + np.exp(1.0 - 1.5 * size[arms]))
-    table = pa.table({"banner": np.array(labels)[arms], "age": rng.normal(size=n), "click": click.astype(int)})
+    table = pa.table(
+        {"banner": np.array(labels)[arms], "age": rng.normal(size=n), "click": click.astype(int)}
+    )
     catalogue = pa.table({"banner": labels, "size": 10.0 * size + 50.0})
     model = ib.fit_logs(table, catalogue=catalogue)
     model.add_arm("large", {"size": 60.0})
@@ -189,7 +193,9 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     slope[:, 1] += rng.normal(size=months)
     chance = 1.0 / (1.0 + np.exp(0.8 - slope[month, arm] * age))
     click = (rng.random(n) < chance).astype(int)
-    table = pa.table({"ad": np.array(["a<b", "b$", "c"])[arm], "age": age, "hour": rng.normal(size=n), "click": click})
+    table = pa.table(
+        {"ad": np.array(["a<b", "b$", "c"])[arm], "age": age, "hour": rng.normal(size=n), "click": click}
+    )
     model = ib.fit_logs(table, windows=months)
     words = model_page.text(model)
     assert "1 of 9 effects drift (b$ × age)" in words
@@ -227,14 +233,18 @@ def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
     decision = model.decide(CONTEXT)
     assert set(decision.scores) == {*model.arms.active} >= {"banner_Z"}
     assert decision.propensity in (pytest.approx(0.05), pytest.approx(0.85))
-    drawn = {model.decide(CONTEXT).action for _ in range(400)}  # one arm is missed with probability 4 · 0.95^400 = 5e-9
+    drawn = {
+        model.decide(CONTEXT).action for _ in range(400)
+    }  # one arm is missed with probability 4 · 0.95^400 = 5e-9
     assert drawn == set(model.arms.active)
     model.learn(decision, 1.0)
     assert (type(model.policy), model.policy.floor, model.policy.rounds) == (ib.Randomised, 0.2, 1)
 
 
 def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp_path):
-    """The same features and the same point of expansion: the same statistics, policy and decisions, bit for bit."""
+    """The same features and the same point of expansion: the same statistics, policy and decisions, bit
+    for bit.
+    """
     table, every = log.table(), "30d"
     cut = int(np.searchsorted(log.times, log.times[0] + np.timedelta64(300, "D")))
     earlier, later = table.slice(0, cut), table.slice(cut)
@@ -245,7 +255,9 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     whole = ib.read_moments(table, edges=after.moments.edges, features=before.feature_map).moments
     np.testing.assert_allclose(after.moments.gram, whole.gram, rtol=1e-9, atol=1e-7)
     np.testing.assert_array_equal(after.moments.counts, whole.counts)
-    odds = read_log_odds(open_log(table), before.feature_map, before.log_odds.theta, edges=after.moments.edges)
+    odds = read_log_odds(
+        open_log(table), before.feature_map, before.log_odds.theta, edges=after.moments.edges
+    )
     np.testing.assert_allclose(after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7)
     assert sum(arm.plays for arm in after.arms.arms) == len(log.times)
     assert after.arms.active == before.arms.active
@@ -253,7 +265,9 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
 
 
 def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):
-    cut = int(np.searchsorted(log.times, log.times[0] + np.timedelta64(210, "D")))  # before banner_D was launched
+    cut = int(
+        np.searchsorted(log.times, log.times[0] + np.timedelta64(210, "D"))
+    )  # before banner_D was launched
     table = log.table()
     before = ib.fit_logs(table.slice(0, cut), every="30d")
     assert "banner_D" not in before.arms.labels

@@ -13,7 +13,9 @@ NEED_MORE = ("bob-linucb", "disjoint-linucb")  # a horizon, and how many actions
 
 
 def shop_log(rounds=4000, seed=0):
-    """Rewards follow price for good; what a country is worth changes from quarter to quarter; "age" is never used."""
+    """Rewards follow price for good; what a country is worth changes from quarter to quarter; "age" is
+    never used.
+    """
     rng = np.random.default_rng(seed)
     price, country = rng.gamma(3.0, size=rounds), rng.choice(["DE", "FR", "IT"], size=rounds)
     worth = np.repeat(rng.normal(size=(8, 3)), rounds // 8, axis=0)[
@@ -58,7 +60,11 @@ def test_a_loaded_model_decides_and_learns_like_the_saved_one(name, tmp_path):
     rng = np.random.default_rng(1)
     for _ in range(50):
         price = rng.gamma(3.0, size=4)
-        offered = {"price": price, "price_in_cents": 100 * price, "country": rng.choice(["DE", "FR", "XX"], size=4)}
+        offered = {
+            "price": price,
+            "price_in_cents": 100 * price,
+            "country": rng.choice(["DE", "FR", "XX"], size=4),
+        }
         action = model.select(offered)
         assert again.select(offered) == action
         reward = float(10.0 + 2.0 * price[action] + rng.normal())
@@ -81,7 +87,9 @@ def test_expected_rewards_are_in_the_units_of_the_log(name):
     for price in rng.gamma(3.0, size=300):
         offered = {"price": [price], "price_in_cents": [100 * price], "country": ["DE"]}
         model.update(offered, 0, 10.0 + 2.0 * price + rng.normal())
-    low, high = model.scores({"price": [2.0, 4.0], "price_in_cents": [200.0, 400.0], "country": ["DE", "DE"]}).mean
+    low, high = model.scores(
+        {"price": [2.0, 4.0], "price_in_cents": [200.0, 400.0], "country": ["DE", "DE"]}
+    ).mean
     assert high - low == pytest.approx(4.0, abs=0.3)
     assert (low + high) / 2 == pytest.approx(16.0, abs=2.0)
 
@@ -127,7 +135,9 @@ def test_windows_with_hardly_any_rounds_join_and_what_no_window_tells_is_left_ou
     assert usable.moments.edges.tolist() == [0, 500, 1000, 1500, 2000, 2022]
     assert usable.feature_map.names == ("a", "b", "c")
     assert [str(one) for one in usable.dropped] == ["d is constant within every window"]
-    assert usable.notes == ("2 of 7 windows had fewer than 10 rounds and were joined to a neighbour: 5 windows remain",)
+    assert usable.notes == (
+        "2 of 7 windows had fewer than 10 rounds and were joined to a neighbour: 5 windows remain",
+    )
     fit = ib.InvariantSubspaceDecomposition(feature_names=usable.feature_map.names).fit(usable.moments)
     assert "window 2 does not tell the coefficients of b; the others do" in fit.findings_
 
@@ -156,13 +166,17 @@ def test_a_feature_that_is_constant_in_the_last_short_week_stays_in_the_model():
     model = ib.fit_logs(table, {"time": "day"}, edges=[0, 10, 20, 30, 40, 41])
     assert model.names == ("price", "promoted")
     assert model.moments.counts.tolist() == [1000, 1000, 1000, 1000, 40]
-    assert "window 5 does not tell the coefficients of promoted; the others do" in model.decomposition.findings_
+    assert (
+        "window 5 does not tell the coefficients of promoted; the others do" in model.decomposition.findings_
+    )
     assert model.decomposition.split_.residual_dim == 1
     assert model.select({"price": [0.0, 0.0], "promoted": [1.0, -1.0]}) == 0
 
 
 def test_labels_of_actions_may_be_features():
-    """Action "b" is right for the old, "a" for the young: without the label the features of both are the same."""
+    """Action "b" is right for the old, "a" for the young: without the label the features of both are the
+    same.
+    """
     rng = np.random.default_rng(7)
     age, action = rng.normal(size=2000), rng.choice(["a", "b"], size=2000)
     reward = np.where(action == "b", age, -age) + rng.normal(size=2000)
@@ -245,7 +259,9 @@ def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):
     rounds = []
     for size in rng.integers(1, 5, size=40):
         price = rng.gamma(3.0, size=size)
-        rounds.append({"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)})
+        rounds.append(
+            {"price": price, "price_in_cents": 100 * price, "country": rng.choice(_COUNTRIES, size=size)}
+        )
     assert model.select_many(rounds).tolist() == [model.select(offered) for offered in rounds]
     with pytest.raises(ib.InputError, match="rounds is empty"):
         model.select_many([])

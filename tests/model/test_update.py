@@ -1,4 +1,6 @@
-"""New rounds for a model: as if all logs had been fitted at once, nothing counted twice, and what changed is said."""
+"""New rounds for a model: as if all logs had been fitted at once, nothing counted twice, and what changed
+is said.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -31,18 +33,24 @@ def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, poli
     earlier, later = parts(table, 3)
     before = ib.fit_logs(earlier, policy=policy, every="12h", exploration=0.3)
     after = ib.update_model(before, later).model
-    whole = ib.fit_logs(table, policy=policy, edges=after.moments.edges, features=before.feature_map, exploration=0.3)
+    whole = ib.fit_logs(
+        table, policy=policy, edges=after.moments.edges, features=before.feature_map, exploration=0.3
+    )
     assert after.moments.rounds == 3000
     assert_same_moments(after.moments, whole.moments)
     assert after.names == whole.names
     assert after.baseline == pytest.approx(whole.baseline, rel=1e-12)
     assert after.quality.rounds == whole.quality.rounds
-    np.testing.assert_allclose(after.decomposition.coefficients_, whole.decomposition.coefficients_, rtol=1e-9)
+    np.testing.assert_allclose(
+        after.decomposition.coefficients_, whole.decomposition.coefficients_, rtol=1e-9
+    )
     rng = np.random.default_rng(0)
     for _ in range(20):
         shape = (4, 3) if form == "lists" else 4
         offered = {column.name: rng.normal(size=shape) for column in after.feature_map.columns}
-        np.testing.assert_allclose(after.scores(offered).mean, whole.scores(offered).mean, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(
+            after.scores(offered).mean, whole.scores(offered).mean, rtol=1e-8, atol=1e-8
+        )
 
 
 def test_options_in_the_name_of_a_policy_are_kept():
@@ -58,9 +66,12 @@ def test_windows_go_on_as_they_were_and_rounds_of_an_unfinished_one_are_added_to
     before = ib.fit_logs(earlier, every="1d", policy="linucb")
     after = ib.update_model(before, later).model
     assert before.moments.edges[-1] == np.datetime64("2024-01-04")
-    np.testing.assert_array_equal(after.moments.edges, np.arange("2024-01-01", "2024-01-08", dtype="datetime64[D]")[:7])
+    np.testing.assert_array_equal(
+        after.moments.edges, np.arange("2024-01-01", "2024-01-08", dtype="datetime64[D]")[:7]
+    )
     assert_same_moments(
-        after.moments, ib.fit_logs(wide(LOG), every="1d", features=before.feature_map, policy="linucb").moments
+        after.moments,
+        ib.fit_logs(wide(LOG), every="1d", features=before.feature_map, policy="linucb").moments,
     )
 
 
@@ -72,7 +83,9 @@ def test_windows_that_are_shares_of_rows_go_on_with_as_many_rows():
     assert ib.update_model(before, table.slice(2000), windows=2).model.moments.windows == 10
 
 
-@pytest.mark.parametrize("table", [wide(LOG), wide(LOG).drop_columns(["time"])], ids=["with times", "without"])
+@pytest.mark.parametrize(
+    "table", [wide(LOG), wide(LOG).drop_columns(["time"])], ids=["with times", "without"]
+)
 def test_no_round_is_counted_twice(table):
     before = ib.fit_logs(table, windows=8, policy="linucb")
     with pytest.raises(ib.InputError, match="counted twice"):
@@ -140,7 +153,9 @@ def test_decisions_that_wait_for_their_rewards_still_do():
 
 
 def labelled(seed, shift, clicks, rounds=6000):
-    """Three arms, one context column; the slope of b drifts, that of a moves by `shift` in the last quarter."""
+    """Three arms, one context column; the slope of b drifts, that of a moves by `shift` in the last
+    quarter.
+    """
     rng = np.random.default_rng(seed)
     x, arm = rng.normal(size=rounds), rng.integers(3, size=rounds)
     slopes = np.tile([0.6, 0.0, -0.6], (rounds, 1))

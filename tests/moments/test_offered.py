@@ -25,7 +25,9 @@ def ragged_log(seed, rounds=60):
 def test_equal_counts_give_the_moments_of_the_rectangle():
     features, rewards, offered = draw_log(0, 80)
     place = np.random.default_rng(1).integers(3, size=80)
-    rectangle = WindowedMoments.empty(P, 3, offered=True).update(features, rewards, window=place, offered=offered)
+    rectangle = WindowedMoments.empty(P, 3, offered=True).update(
+        features, rewards, window=place, offered=offered
+    )
     flat = WindowedMoments.empty(P, 3, offered=True).update(
         features, rewards, window=place, offered=offered.reshape(-1, P), offered_counts=np.full(80, 4)
     )
@@ -73,7 +75,10 @@ def test_ragged_batches_stream():
 BAD_COUNTS = {
     "too few": (r"offered_counts must be whole numbers of shape \(60,\)", lambda counts: counts[:-1]),
     "fractional": ("offered_counts must be whole numbers", lambda counts: counts + 0.5),
-    "an empty round": ("offered_counts must be at least 1, got 0", lambda counts: counts * (np.arange(60) > 0)),
+    "an empty round": (
+        "offered_counts must be at least 1, got 0",
+        lambda counts: counts * (np.arange(60) > 0),
+    ),
     "another total": ("offered_counts must add up to", lambda counts: counts + 1),
 }
 
@@ -97,7 +102,9 @@ def test_counts_without_offered_actions_are_refused():
 def test_rescaled_moments_are_those_of_the_rescaled_features():
     features, rewards, offered = draw_log(6, 200)
     kept, shift, scale = np.array([2, 0]), np.array([-3.0, 0.5]), np.array([0.1, 4.0])
-    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered).rescaled(kept, shift, scale)
+    moments = WindowedMoments.from_arrays(features, rewards, windows=2, offered=offered).rescaled(
+        kept, shift, scale
+    )
     direct = WindowedMoments.from_arrays(
         (features[:, kept] - shift) / scale, rewards, windows=2, offered=(offered[..., kept] - shift) / scale
     )
@@ -121,15 +128,21 @@ def test_a_rescaling_that_does_not_fit_is_named(message, arguments):
 
 def test_bytes_carry_the_moments_to_the_last_bit():
     features, rewards, offered = draw_log(8, 40)
-    moments = WindowedMoments.from_arrays(features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40])
+    moments = WindowedMoments.from_arrays(
+        features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40]
+    )
     assert WindowedMoments.from_bytes(moments.to_bytes()) == moments
 
 
 def test_the_names_inside_a_file_are_those_of_the_fields():
     features, rewards, offered = draw_log(9, 40)
-    moments = WindowedMoments.from_arrays(features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40])
+    moments = WindowedMoments.from_arrays(
+        features, rewards, offered=offered, times=np.arange(40), edges=[0, 20, 40]
+    )
     arrays, about = storage.decode(moments.to_bytes(), "windowed-moments", "content")
     fields = ("count", "mean", "scatter", "cubes", "quartics", "between")
-    assert set(arrays) == {"edges"} | {f"{part}.{field}" for part in ("chosen", "offered") for field in fields}
+    assert set(arrays) == {"edges"} | {
+        f"{part}.{field}" for part in ("chosen", "offered") for field in fields
+    }
     assert about == {"chosen": {}, "offered": {}}
     np.testing.assert_array_equal(arrays["chosen.mean"][:, -1], moments.reward_mean)

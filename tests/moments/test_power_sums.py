@@ -10,7 +10,9 @@ from invariant_bandits.moments.power_sums import PowerSums, power_sums_of_rows
 
 def skewed_rows(rng, rounds, dim=4):
     """Rows with skewed, heavy-tailed columns about distant means."""
-    return rng.exponential(size=(rounds, dim)) ** 1.5 * rng.uniform(0.1, 10.0, dim) + rng.normal(0.0, 30.0, dim)
+    return rng.exponential(size=(rounds, dim)) ** 1.5 * rng.uniform(0.1, 10.0, dim) + rng.normal(
+        0.0, 30.0, dim
+    )
 
 
 def centred_powers(rows):
@@ -30,7 +32,9 @@ def test_third_and_fourth_powers_survive_merging(seed, rounds, cut):
     scatter, cubes, quartics = centred_powers(rows)
     size = np.sqrt(np.diagonal(scatter)) + 1e-6
     np.testing.assert_allclose(merged.mean[0], rows.mean(axis=0), rtol=1e-12, atol=1e-10)
-    np.testing.assert_allclose(merged.scatter[0] / np.outer(size, size), scatter / np.outer(size, size), atol=1e-9)
+    np.testing.assert_allclose(
+        merged.scatter[0] / np.outer(size, size), scatter / np.outer(size, size), atol=1e-9
+    )
     np.testing.assert_allclose(merged.cubes[0] / size**3, cubes / size**3, atol=1e-9)
     np.testing.assert_allclose(merged.quartics[0] / size**4, quartics / size**4, atol=1e-9)
 
@@ -47,7 +51,8 @@ def test_fourth_powers_keep_their_digits_at_a_distant_mean():
 def test_tail_weight_is_one_for_gaussian_rows_and_the_kurtosis_ratio_for_student_rows():
     rng = np.random.default_rng(1)
     normal = power_sums_of_rows(rng.standard_normal((200_000, 5)), None, 1)
-    # The sample kurtosis has standard deviation √(24/n): the mean of five thirds of it is within 5 deviations.
+    # The sample kurtosis has standard deviation √(24/n): the mean of five thirds of it is within 5
+    # deviations.
     assert abs(normal.tail_weight(5)[0] - 1.0) < 5 * np.sqrt(24 / 200_000 / 5) / 3
     student = power_sums_of_rows(rng.standard_t(12, size=(200_000, 5)), None, 1)
     assert student.tail_weight(5)[0] == pytest.approx((12 - 2) / (12 - 4), rel=0.05)
@@ -66,7 +71,9 @@ def test_a_variable_that_never_changes_counts_as_gaussian_and_as_shared_by_its_r
 
 
 def offered_rows(rng, rounds, actions, correlation):
-    """Rounds of `actions` Gaussian rows (rounds·actions, 3) whose rows share a context with this correlation."""
+    """Rounds of `actions` Gaussian rows (rounds·actions, 3) whose rows share a context with this
+    correlation.
+    """
     shared = rng.standard_normal((rounds, 1, 3))
     own = rng.standard_normal((rounds, actions, 3))
     return (np.sqrt(correlation) * shared + np.sqrt(1.0 - correlation) * own).reshape(-1, 3)
@@ -85,7 +92,8 @@ def test_rows_that_share_a_context_are_worth_what_the_variance_of_their_products
     rows = offered_rows(rng, rounds, actions, correlation)
     sums = power_sums_of_rows(rows, None, actions)
     worth = float(sums.independent_rows(np.array([float(rounds)]))[0])
-    # A sample covariance of n independent rows with correlation 0 has variance 1/n: measure it over the rounds.
+    # A sample covariance of n independent rows with correlation 0 has variance 1/n: measure it over the
+    # rounds.
     products = (rows[:, 0] * rows[:, 1]).reshape(rounds, actions).mean(axis=1)
     assert worth == pytest.approx(rounds / products.var(), rel=0.06)
 

@@ -59,7 +59,10 @@ def test_updating_batch_by_batch_gives_the_moments_of_the_whole(case):
     for rows in shards:
         if len(rows):
             given_offered = None if offered is None else offered[rows]
-            assert moments.update(features[rows], rewards[rows], window=place[rows], offered=given_offered) is moments
+            assert (
+                moments.update(features[rows], rewards[rows], window=place[rows], offered=given_offered)
+                is moments
+            )
     assert_same_moments(moments, moments_of((features, rewards, offered), windows, place))
 
 
@@ -142,7 +145,9 @@ def test_coarsening_merges_neighbours_and_loses_no_round(windows, seed):
     assert coarse.windows == windows
     assert coarse.rounds == 120
     if 12 % windows == 0:
-        assert_same_moments(coarse, WindowedMoments.from_arrays(features, rewards, windows=windows, offered=offered))
+        assert_same_moments(
+            coarse, WindowedMoments.from_arrays(features, rewards, windows=windows, offered=offered)
+        )
     assert fine.coarsen(12) == fine
 
 
@@ -174,7 +179,9 @@ def test_no_round_of_ordered_batches_is_lost(sizes, windows):
     batches = zip(np.split(features, cuts), np.split(rewards, cuts), strict=True)
     moments = WindowedMoments.from_batches(batches, windows=windows)
     assert moments.rounds == rounds
-    assert_same_moments(moments.coarsen(1), WindowedMoments.from_arrays(features, rewards, windows=1), rtol=1e-9)
+    assert_same_moments(
+        moments.coarsen(1), WindowedMoments.from_arrays(features, rewards, windows=1), rtol=1e-9
+    )
 
 
 def test_as_many_rounds_as_windows_are_enough():
@@ -196,7 +203,10 @@ def test_timed_batches_need_no_order():
     features, rewards, offered = draw_log(6, 100)
     times = np.arange(100.0)
     cut = [slice(70, 100), slice(0, 30), slice(30, 70)]
-    batches = ({"features": features[s], "rewards": rewards[s], "offered": offered[s], "times": times[s]} for s in cut)
+    batches = (
+        {"features": features[s], "rewards": rewards[s], "offered": offered[s], "times": times[s]}
+        for s in cut
+    )
     moments = WindowedMoments.from_batches(batches, edges=[0, 50, 100])
     whole = WindowedMoments.from_arrays(features, rewards, offered=offered, times=times, edges=[0, 50, 100])
     assert_same_moments(moments, whole)

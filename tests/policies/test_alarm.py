@@ -1,4 +1,6 @@
-"""The alarm: what it computes, that it keeps its level where other things change, what the logs must tell for it."""
+"""The alarm: what it computes, that it keeps its level where other things change, what the logs must tell
+for it.
+"""
 
 import numpy as np
 import pytest
@@ -40,8 +42,12 @@ def test_the_sums_are_those_of_the_rounds():
     np.testing.assert_allclose(np.tril(online[0, :11, :11]), np.tril(z.T @ z), rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(online[0, 11, :11], z.T @ (rewards - expected), rtol=1e-8, atol=1e-8)
     assert online[0, 11, 11] == 150
-    # Squares are about the noise variance, here 1: a mean of 150 lies within 0.4 of 1 (3.5 sd). Then the leverages.
-    covariance, leverage = ib.AutoISD(policy.prior).mixture.filters.covariances[policy.mixture.reference].copy(), 0.0
+    # Squares are about the noise variance, here 1: a mean of 150 lies within 0.4 of 1 (3.5 sd). Then the
+    # leverages.
+    covariance, leverage = (
+        ib.AutoISD(policy.prior).mixture.filters.covariances[policy.mixture.reference].copy(),
+        0.0,
+    )
     for row in z:
         gain = covariance @ row / (1.0 + row @ covariance @ row)
         leverage += row @ gain
@@ -86,7 +92,11 @@ def test_looks_are_a_quarter_apart_and_do_not_depend_on_the_way_there():
 
 
 def paths(rng, m, drift, sampling):
-    g = 1.0 + rng.normal(size=(m, len(drift))) * np.sqrt(drift) + rng.normal(size=(m, len(drift))) * np.sqrt(sampling)
+    g = (
+        1.0
+        + rng.normal(size=(m, len(drift))) * np.sqrt(drift)
+        + rng.normal(size=(m, len(drift))) * np.sqrt(sampling)
+    )
     return CoefficientPaths(g, np.tile(np.diag(sampling), (m, 1, 1)))
 
 
@@ -100,8 +110,9 @@ def test_the_limit_of_drift_is_above_it_as_often_as_promised(m):
 
 
 def test_windows_that_drift_along_other_directions_are_found_out():
-    # Nearly standard normal if the basis is right, so the mean of 20 beyond 0.9 has p < 1e-4. If ten of thirty
-    # directions drift and others are looked at, the mean over 20 logs is above 3.1, where one log in a thousand is.
+    # Nearly standard normal if the basis is right, so the mean of 20 beyond 0.9 has p < 1e-4. If ten of
+    # thirty directions drift and others are looked at, the mean over 20 logs is above 3.1, where one log in a
+    # thousand is.
     rng = np.random.default_rng(5)
     drift, sampling = np.repeat([0.5, 0.0], [10, 20]), np.full(30, 0.01)
     turn = np.linalg.qr(rng.normal(size=(30, 30)))[0]
@@ -182,7 +193,9 @@ def test_sums_of_another_shape_are_refused():
 
 
 def test_a_few_tests_of_fixed_arms_are_no_evidence():
-    """Nothing changed: at 3 % false alarms more than 4 of 40 have probability below 1 %; without leverages half do."""
+    """Nothing changed: at 3 % false alarms more than 4 of 40 have probability below 1 %; without
+    leverages half do.
+    """
     assert alarms(FixedArms(arms=5, changed=0.0), 40, 83, rounds=1000) <= 4
 
 

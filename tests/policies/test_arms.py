@@ -124,7 +124,9 @@ def test_the_unit_of_rewards_means_nothing():
     log = arm_log(6, rounds=4000, clicks=False)
     policies = []
     for unit in (1.0, 1000.0):
-        log_in_units = ArmStatistics.from_rounds(log.contexts, log.arms, unit * log.rewards, windows=log.windows)
+        log_in_units = ArmStatistics.from_rounds(
+            log.contexts, log.arms, unit * log.rewards, windows=log.windows
+        )
         policies.append((unit, ib.AutoISD.from_arms(log_in_units)))
     rng = np.random.default_rng(1)
     for _ in range(200):

@@ -1,4 +1,6 @@
-"""AutoISD: what it computes, what it believes, when it raises the alarm, and that it beats what it hedges against."""
+"""AutoISD: what it computes, what it believes, when it raises the alarm, and that it beats what it hedges
+against.
+"""
 
 from dataclasses import replace
 
@@ -68,7 +70,9 @@ def test_one_still_hypothesis_is_bayesian_linear_regression(intercept):
     scores = policy.scores(probe)
     np.testing.assert_allclose(scores.mean, at @ mean, rtol=1e-9, atol=1e-9)
     variance = np.einsum("kd,de,ke->k", at, covariance, at)
-    np.testing.assert_allclose(np.diagonal(policy.mixture.filters.covariances[0]), np.diagonal(covariance), rtol=1e-9)
+    np.testing.assert_allclose(
+        np.diagonal(policy.mixture.filters.covariances[0]), np.diagonal(covariance), rtol=1e-9
+    )
     behind = 10_000 * variance / (0.49 * (P + intercept))
     lag = np.clip(np.sqrt(behind / 3.0), 1.0, 1.0 / policy.exploration**2)
     np.testing.assert_allclose(scores.width, WIDTH * np.sqrt(variance * lag), rtol=1e-8)
@@ -86,14 +90,17 @@ def test_a_wandering_hypothesis_is_the_kalman_filter():
         C = keep @ C @ keep.T + 0.49 * np.outer(gain, gain) + 0.03 * np.eye(P)
         policy.update(row, reward)
     np.testing.assert_allclose(policy.mixture.filters.means[0], m, rtol=1e-9)
-    np.testing.assert_allclose(np.tril(policy.mixture.filters.covariances[0]), np.tril(C), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        np.tril(policy.mixture.filters.covariances[0]), np.tril(C), rtol=1e-8, atol=1e-12
+    )
 
 
 def test_the_mixture_follows_bayes_and_the_law_of_total_variance():
     policy = ib.AutoISD(prior(), share=0.0, noise="known")
     features, rewards = rounds(50)
     filters = [
-        (one.mean.copy(), one.covariance.copy(), one.process) for one in default_members(prior(), intercept=True)
+        (one.mean.copy(), one.covariance.copy(), one.process)
+        for one in default_members(prior(), intercept=True)
     ]
     weights = np.array([one.weight for one in default_members(prior(), intercept=True)])
     for row, reward in zip(features, rewards, strict=True):
@@ -127,7 +134,9 @@ def _whole(lower):
 def test_hypotheses_start_with_their_prior_weights():
     for moves in (True, False):
         shares = ib.AutoISD(prior(moves)).explain().hypotheses
-        np.testing.assert_allclose(list(shares.values()), [0.1, 0.6, 0.2, 0.1])  # drift as in the logs is the default
+        np.testing.assert_allclose(
+            list(shares.values()), [0.1, 0.6, 0.2, 0.1]
+        )  # drift as in the logs is the default
 
 
 def test_a_share_of_the_weights_returns_to_the_prior():
@@ -164,9 +173,12 @@ def episodes(count, seed=70, **settings):
     return [PaperEpisodes(**settings).draw(300, np.random.default_rng((seed, i))) for i in range(count)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"violation": 2.0}, {"logged": 1000}], ids=["paper", "broken", "short logs"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"violation": 2.0}, {"logged": 1000}], ids=["paper", "broken", "short logs"]
+)
 def test_it_beats_a_cold_start_and_survives_broken_invariance(settings):
-    # Measured over 200 episodes AutoISD's regret is below a third of LinUCB's; the mean of 8 exceeding it: < 1e-6.
+    # Measured over 200 episodes AutoISD's regret is below a third of LinUCB's; the mean of 8 exceeding it: <
+    # 1e-6.
     auto = linear = 0.0
     for episode in episodes(8, **settings):
         auto += play(ib.AutoISD.from_history(episode.moments, confidence=1 / 300), episode)
@@ -194,7 +206,9 @@ def test_it_says_what_happened():
 
 
 def test_a_broken_invariance_raises_the_alarm():
-    """A break of 0.5 in 2,000 rounds is found in 98 % of logs: fewer than 9 of 10 has probability below 2 %."""
+    """A break of 0.5 in 2,000 rounds is found in 98 % of logs: fewer than 9 of 10 has probability below 2
+    %.
+    """
     alarms = 0
     for seed in range(10):
         episode = ib.StressEpisodes(broken=0.5).draw(2000, np.random.default_rng((71, seed)))
@@ -261,7 +275,17 @@ def plain_width(policy, offered):
 
 def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
     wanted = sorted(
-        [0.0, 0.0, 0.0, 0.0, 1e-3, 1e-2, 4e-2, 0.2, 0.8]  # (factor, rate), then going on from where the logs ended
+        [
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            1e-3,
+            1e-2,
+            4e-2,
+            0.2,
+            0.8,
+        ]  # (factor, rate), then going on from where the logs ended
     )
     for moves in (True, False):
         found = default_members(prior(moves), intercept=True)
@@ -270,7 +294,8 @@ def test_drift_wanders_at_its_rates_and_a_moving_baseline_at_its_own():
         drifting = [one for one in found if one.hypothesis == HYPOTHESES[1]]
         speeds = sorted({round(one.process[P - 1] / prior().drift[-1], 9) for one in drifting})
         np.testing.assert_allclose(speeds, sorted(set(wanted)))
-    # A baseline that stood still in the logs moves in a fiftieth of the likeliest members: 0.1 and 2/9 of 0.6.
+    # A baseline that stood still in the logs moves in a fiftieth of the likeliest members: 0.1 and 2/9 of
+    # 0.6.
     assert sum(one.weight for one in moving) == pytest.approx(0.02 * (0.1 + 0.6 * 2 / 9))
 
 
@@ -285,12 +310,17 @@ def test_the_filter_that_knows_online_rounds_alone_is_flat_and_still():
 
 
 def test_doubt_is_as_wide_as_the_noise_where_the_logs_have_no_signal():
-    """Signal a hundredth of the noise: broken and useless have members a hundred times as wide, others do not."""
-    plain, weak = (default_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049))
+    """Signal a hundredth of the noise: broken and useless have members a hundred times as wide, others do
+    not.
+    """
+    plain, weak = (
+        default_members(replace(prior(), signal_variance=s), intercept=True) for s in (1.0, 0.0049)
+    )
     assert len(weak) == len(plain) + 3
     for name, more in (("invariance broken", 2), ("logs useless", 1)):
         widths = [
-            sorted(one.covariance[0, 0] for one in members if one.hypothesis == name) for members in (plain, weak)
+            sorted(one.covariance[0, 0] for one in members if one.hypothesis == name)
+            for members in (plain, weak)
         ]
         assert len(widths[1]) == len(widths[0]) + more
         assert widths[1][-1] > 20 * widths[0][-1]
@@ -384,7 +414,9 @@ def test_actions_unlike_anything_in_the_logs_are_refused_and_change_nothing(size
 
 
 def test_variances_stay_positive_whatever_is_learned():
-    """Actions up to 10^5 times as large as in the logs, every second round, 2,000 of them; and rewards as wild."""
+    """Actions up to 10^5 times as large as in the logs, every second round, 2,000 of them; and rewards as
+    wild.
+    """
     rng = np.random.default_rng(7)
     policy = ib.AutoISD.from_history(episodes(1, logged=2000)[0].moments)
     for t in range(2000):
@@ -402,7 +434,9 @@ def test_variances_stay_positive_whatever_is_learned():
 
 
 def test_even_where_nothing_is_refused_no_round_makes_a_variance_negative():
-    """A prior that does not know the logs' features refuses none: ten rounds 10^10 times as large as any of them."""
+    """A prior that does not know the logs' features refuses none: ten rounds 10^10 times as large as any
+    of them.
+    """
     policy, rng = ib.AutoISD(prior()), np.random.default_rng(9)
     for _ in range(10):
         policy.update(1e10 * rng.normal(size=P), float(rng.normal()))

@@ -1,8 +1,9 @@
 """Confidence sets contain the truth at least as often as promised, and not because they are infinite.
 
-Each test counts failures in 2,000 runs with fixed seeds. The sets are conservative: failure rates between 0.0005 and
-0.011 are seen where 0.1 is promised, so a false alarm (more than 200 failures) has no chance. The shrunken sets beside
-them fail more often than promised, so the counts can tell a wrong radius from a right one.
+Each test counts failures in 2,000 runs with fixed seeds. The sets are conservative: failure rates between
+0.0005 and 0.011 are seen where 0.1 is promised, so a false alarm (more than 200 failures) has no chance. The
+shrunken sets beside them fail more often than promised, so the counts can tell a wrong radius from a right
+one.
 """
 
 import numpy as np
@@ -19,7 +20,8 @@ lemma1_radius, lemma1_trace_bound = njit(bounds.lemma1_radius), njit(bounds.lemm
 
 @njit
 def largest_excess(offered, noise, gamma, target, lift, norm_bound, feature_bound):
-    """Largest ratio over all rounds of ‖estimate − target‖_A to the radius, with the determinant and the trace bound.
+    """Largest ratio over all rounds of ‖estimate − target‖_A to the radius, with the determinant and the
+    trace bound.
 
     A is the policy's own Gram matrix, made by its own optimistic choices: the data depend on the noise.
     """

@@ -22,7 +22,9 @@ def random_split(residual_dim, seed=1):
     return ib.Split(basis[:, residual_dim:], basis[:, :residual_dim])
 
 
-def assert_same_scores(left, right, right_features=lambda features: features, extra_mean=lambda features: 0.0):
+def assert_same_scores(
+    left, right, right_features=lambda features: features, extra_mean=lambda features: 0.0
+):
     for features in np.random.default_rng(9).normal(size=(5, K, P)):
         a, b = left.scores(features), right.scores(right_features(features))
         np.testing.assert_allclose(a.mean, b.mean + extra_mean(features), **EXACT)
@@ -109,7 +111,9 @@ def brute_force(memory, rows, rewards, features, ridge):
 
 
 @pytest.mark.parametrize("split", [None, random_split(3)], ids=["plain", "lifted"])
-@pytest.mark.parametrize("memory", [ib.Forever(), ib.SlidingWindow(333), ib.Discount(0.99), ib.Restart(700)], ids=repr)
+@pytest.mark.parametrize(
+    "memory", [ib.Forever(), ib.SlidingWindow(333), ib.Discount(0.99), ib.Restart(700)], ids=repr
+)
 def test_ten_thousand_rounds_later_scores_are_those_of_the_raw_history_solved_afresh(memory, split):
     ridge = 0.2
     component = np.zeros(P) if split is None else split.invariant @ np.array([1.0, -1.0, 0.5])
@@ -142,7 +146,9 @@ def test_invariant_width_is_the_norm_in_the_covariance_of_the_component(residual
     np.testing.assert_allclose(more, radius * norm, **EXACT)
 
 
-@pytest.mark.parametrize(("memory", "kept"), [(ib.Forever(), 100), (ib.SlidingWindow(30), 30), (ib.Restart(40), 20)])
+@pytest.mark.parametrize(
+    ("memory", "kept"), [(ib.Forever(), 100), (ib.SlidingWindow(30), 30), (ib.Restart(40), 20)]
+)
 def test_the_published_scale_of_thompson_sampling_counts_the_rounds_in_memory(memory, kept):
     sampling, optimistic = ib.LinTS(P, memory=memory), ib.LinUCB(P, memory=memory)
     offered, actions, rewards = rounds_of(100)
@@ -150,7 +156,9 @@ def test_the_published_scale_of_thompson_sampling_counts_the_rounds_in_memory(me
         sampling.update(features[action], reward)
         optimistic.update(features[action], reward)
     rows = offered[np.arange(100), actions][-kept:]
-    norms = np.sqrt(np.einsum("kp,pk->k", offered[0], np.linalg.solve(rows.T @ rows + 0.1 * np.eye(P), offered[0].T)))
+    norms = np.sqrt(
+        np.einsum("kp,pk->k", offered[0], np.linalg.solve(rows.T @ rows + 0.1 * np.eye(P), offered[0].T))
+    )
     expected = bounds.thompson_scale(kept, P, 0.01, 1.0) * norms
     np.testing.assert_allclose(sampling.scores(offered[0]).width, expected, **EXACT)
     np.testing.assert_allclose(sampling.scores(offered[0]).mean, optimistic.scores(offered[0]).mean, **EXACT)
@@ -173,6 +181,8 @@ def test_the_disjoint_policy_is_one_ridge_regression_per_action():
     for arm in range(K):
         rows, own = offered[actions == arm, arm], rewards[actions == arm]
         gram = rows.T @ rows + 0.5 * np.eye(P)
-        np.testing.assert_allclose(scores.mean[arm], offered[0, arm] @ np.linalg.solve(gram, rows.T @ own), **EXACT)
+        np.testing.assert_allclose(
+            scores.mean[arm], offered[0, arm] @ np.linalg.solve(gram, rows.T @ own), **EXACT
+        )
         norm = np.sqrt(offered[0, arm] @ np.linalg.solve(gram, offered[0, arm]))
         np.testing.assert_allclose(scores.width[arm], bounds.disjoint_radius(0.01) * norm, **EXACT)

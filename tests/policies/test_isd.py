@@ -79,7 +79,8 @@ def test_a_known_component_leaves_only_the_residual_width():
     np.testing.assert_allclose(scores.mean, split.invariant.T @ policy_laws.COMPONENT)
 
 
-# -- recomputing ------------------------------------------------------------------------------------------------------
+# -- recomputing
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory", policy_laws.MEMORIES.values(), ids=repr)
@@ -121,7 +122,9 @@ def test_without_offered_features_the_chosen_ones_stand_in():
 
 
 def test_a_window_that_tells_nothing_changes_next_to_nothing():
-    """The same action over and over: such a window is silent about every direction; only the noise it pools moves."""
+    """The same action over and over: such a window is silent about every direction; only the noise it
+    pools moves.
+    """
     policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=10)
     before, split = policy.component.copy(), policy.split
     for _ in range(10):
@@ -163,7 +166,11 @@ def test_the_history_is_the_policys_own():
 def test_rounds_too_large_to_be_recorded_are_refused_unchanged():
     policy = ib.ISDLinUCB.from_history(policy_laws.history(), recompute_every=30)
     good, before = np.ones((3, 4)), policy_laws.bits(policy)
-    for row, reward, offered in ((good[0] * 1e70, 1.0, good), (good[0], 1e70, good), (good[0], 1.0, good * 1e70)):
+    for row, reward, offered in (
+        (good[0] * 1e70, 1.0, good),
+        (good[0], 1e70, good),
+        (good[0], 1.0, good * 1e70),
+    ):
         with pytest.raises(ib.InputError, match="below 1e\\+60"):
             policy.update(row, reward, offered=offered)
     with pytest.raises(ib.InputError, match="features"):
@@ -181,7 +188,8 @@ def test_many_recomputed_windows_are_merged():
     assert policy.history.rounds == 600 + 900
 
 
-# -- input ------------------------------------------------------------------------------------------------------------
+# -- input
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

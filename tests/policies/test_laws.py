@@ -1,4 +1,6 @@
-"""Every registered policy, with every memory, and many a special case obey every law of `invariant_bandits.testing`."""
+"""Every registered policy, with every memory, and many a special case obey every law of
+`invariant_bandits.testing`.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import policy_laws
 from invariant_bandits import testing
 
 MAKERS = testing.registered_makers() | policy_laws.MAKERS
-ELSEWHERE = {words for words, law in testing.LAWS.items() if law.__module__.endswith(".threads")}  # test_threads.py
+ELSEWHERE = {
+    words for words, law in testing.LAWS.items() if law.__module__.endswith(".threads")
+}  # test_threads.py
 CASES = [
     (words, name)
     for name, make in MAKERS.items()

@@ -21,8 +21,8 @@ def regret_with_fixed_arms(policy, rounds, seed):
 
 
 def test_with_fixed_arms_greedy_loses_linearly_and_linucb_does_not():
-    """40 runs of 1,000 rounds. Greedy is stuck on the worse arm in about half of them (chance of fewer than 10: 1e-3,
-    and the seeds are fixed): what it loses in the second half is as much as in the first.
+    """40 runs of 1,000 rounds. Greedy is stuck on the worse arm in about half of them (chance of fewer than
+    10: 1e-3, and the seeds are fixed): what it loses in the second half is as much as in the first.
     """
     greedy = np.mean([regret_with_fixed_arms(ib.Greedy(2), 1000, seed) for seed in range(40)], axis=0)
     linucb = np.mean([regret_with_fixed_arms(ib.LinUCB(2), 1000, seed) for seed in range(40)], axis=0)
@@ -115,6 +115,12 @@ def test_the_message_names_the_argument_what_was_given_and_what_is_needed():
 
 
 def test_every_policy_is_a_policy():
-    for policy in (ib.LinUCB(2), ib.LinTS(2), ib.Uniform(2), ib.DisjointLinUCB(2, 2), ib.BOBLinUCB(2, horizon=50)):
+    for policy in (
+        ib.LinUCB(2),
+        ib.LinTS(2),
+        ib.Uniform(2),
+        ib.DisjointLinUCB(2, 2),
+        ib.BOBLinUCB(2, horizon=50),
+    ):
         assert isinstance(policy, ib.Policy)
     assert not isinstance(object(), ib.Policy)

@@ -1,4 +1,6 @@
-"""A million rounds, outliers and near-collinear features leave the state where a fresh computation puts it."""
+"""A million rounds, outliers and near-collinear features leave the state where a fresh computation puts
+it.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""What a past works out when it is asked: bounds, noise, confidence, windows; and what it refuses to invent."""
+"""What a past works out when it is asked: bounds, noise, confidence, windows; and what it refuses to
+invent.
+"""
 
 import numpy as np
 import pytest
@@ -52,7 +54,11 @@ def test_what_the_caller_knows_comes_first():
 def test_other_windows_come_from_the_rows_and_everything_else_stays():
     past = ib.Past.from_feedback(feedback(), 100, windows=8)
     other = past.in_windows(4)
-    assert (other.moments.windows, other.baseline, other.feature_bound) == (4, past.baseline, past.feature_bound)
+    assert (other.moments.windows, other.baseline, other.feature_bound) == (
+        4,
+        past.baseline,
+        past.feature_bound,
+    )
     assert past.moments.windows == 8
     with pytest.raises(ib.InputError, match="only their moments"):
         ib.Past(moments=past.moments).in_windows(4)
@@ -100,9 +106,15 @@ def test_what_forgets_takes_the_callers_rounds_then_those_of_the_past_then_the_h
 def test_what_discounts_remembers_as_many_rounds_as_the_past_says():
     moments = feedback().moments(4)
     assert (
-        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).settings()["discount"] == 0.5
+        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50), discount=0.5).settings()[
+            "discount"
+        ]
+        == 0.5
     )
-    assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).settings()["discount"] == 1.0 - 1.0 / 50
+    assert (
+        ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=50)).settings()["discount"]
+        == 1.0 - 1.0 / 50
+    )
     assert ib.DLinUCB.from_past(ib.Past(moments=moments, suggested_window=1)).settings()["discount"] == 0.5
     assert ib.DLinUCB.from_past(ib.Past(moments=moments)).settings()["discount"] == 0.999
 

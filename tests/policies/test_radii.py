@@ -22,7 +22,9 @@ def test_lemma_1_with_the_trace_bound_is_never_smaller_than_with_the_determinant
 
 def test_radii_are_the_published_formulas():
     given = bounds.Assumptions(confidence=0.1, noise_scale=2.0, ridge=0.25, norm_bound=4.0, feature_bound=3.0)
-    assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(2 * sqrt(2 * log(10) + 3) + 0.5 * 4)
+    assert bounds.lemma1_radius(3.0, 0.1, 2.0, 0.25, 4.0) == pytest.approx(
+        2 * sqrt(2 * log(10) + 3) + 0.5 * 4
+    )
     sliding = 2 * sqrt(5 * log((1 + 100 * 9 / 0.25) / 0.1)) + 0.5 * 4
     assert bounds.sliding_window_radius(5, 100, given) == pytest.approx(sliding)
     weight = (1 - 0.9**14) / (1 - 0.81)
@@ -66,7 +68,9 @@ def test_bounds_of_theorems_2_and_3_fall_to_that_of_theorem_1_as_logs_grow():
     common = {"confidence": 0.01, "feature_bound": 2.0}
     least = bounds.theorem1_regret_bound(300, 3, **common)
     second = [bounds.theorem2_regret_bound(300, 3, 7, 10**k, 0.1, **common) for k in range(3, 19, 3)]
-    third = [bounds.theorem3_regret_bound(300, 3, 7, 10**k, 0.1, 10 ** (-k / 2), **common) for k in range(3, 19, 3)]
+    third = [
+        bounds.theorem3_regret_bound(300, 3, 7, 10**k, 0.1, 10 ** (-k / 2), **common) for k in range(3, 19, 3)
+    ]
     for sequence in (second, third):
         assert all(np.diff(sequence) < 0)
         assert sequence[-1] > least

@@ -1,4 +1,6 @@
-"""Randomised policies: their draws have the distribution they state, and bandit over bandit finds a good window."""
+"""Randomised policies: their draws have the distribution they state, and bandit over bandit finds a good
+window.
+"""
 
 import numpy as np
 import pytest
@@ -45,7 +47,9 @@ def test_propensities_are_the_frequencies_of_the_choices(make):
 
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=repr)
 def test_thompson_draws_have_the_stated_mean_and_spread(memory):
-    """Along one direction: mean, and standard deviation = scale × norm. 4,000 draws, tolerances of four errors."""
+    """Along one direction: mean, and standard deviation = scale × norm. 4,000 draws, tolerances of four
+    errors.
+    """
     policy = ib.ISDLinTS(
         policy_laws.SPLIT,
         policy_laws.COMPONENT,
@@ -64,7 +68,8 @@ def test_thompson_draws_have_the_stated_mean_and_spread(memory):
         coefficients = lift[:, 0] + lift[:, 1:3] @ estimate
         draws.append(float(features[0] @ coefficients))
     spread = np.hypot(
-        policy._spread * np.linalg.norm(panel[0, 1:3]), policy._invariant_spread * np.linalg.norm(panel[0, 3:])
+        policy._spread * np.linalg.norm(panel[0, 1:3]),
+        policy._invariant_spread * np.linalg.norm(panel[0, 3:]),
     )
     assert np.mean(draws) == pytest.approx(policy.scores(features).mean[0], abs=4 * spread / np.sqrt(4000))
     assert np.std(draws) == pytest.approx(spread, rel=4 / np.sqrt(2 * 4000))
@@ -99,7 +104,8 @@ def test_epsilon_must_be_a_probability(epsilon):
         ib.EpsilonGreedy(4, epsilon=epsilon)
 
 
-# -- bandit over bandit -----------------------------------------------------------------------------------------------
+# -- bandit over bandit
+# -----------------------------------------------------------------------------------------------
 
 
 def test_windows_are_powers_from_one_to_the_block():
@@ -124,7 +130,9 @@ def test_inside_a_block_it_is_sliding_window_linucb():
 
 
 def test_exp3_moves_towards_the_window_that_earns_more():
-    """Blocks with a long window earn 1 per round, the others nothing: its probability rises above its share."""
+    """Blocks with a long window earn 1 per round, the others nothing: its probability rises above its
+    share.
+    """
     policy = ib.BOBLinUCB(2, horizon=4000, block=20, seed=0)
     longest = max(policy.windows)
     share = policy.window_probabilities()[-1]

@@ -63,7 +63,9 @@ def test_inverse_gap_weighting_is_what_it_says_in_any_unit_of_the_reward(scale):
     policy = ib.Randomised(inner, kind="inverse-gap", sharpness=7.0)
     np.testing.assert_allclose(policy.propensities(FEATURES), expected, rtol=1e-12)
     floored = ib.Randomised(inner, floor=0.4, kind="inverse-gap", sharpness=7.0).propensities(FEATURES)
-    np.testing.assert_allclose(np.delete(floored, best), np.maximum(np.delete(expected, best), 0.08), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.delete(floored, best), np.maximum(np.delete(expected, best), 0.08), rtol=1e-12
+    )
 
 
 def test_the_choice_of_a_policy_that_explores_keeps_the_rest():
@@ -78,7 +80,9 @@ def test_the_choice_of_a_policy_that_explores_keeps_the_rest():
 
 
 def test_draws_differ_between_contexts_and_numbers_although_nothing_is_learned():
-    """Rewards may come late: 2,000 decisions of one state are drawn independently, 5.6 standard errors are allowed."""
+    """Rewards may come late: 2,000 decisions of one state are drawn independently, 5.6 standard errors
+    are allowed.
+    """
     policy = ib.Randomised(ib.LinUCB(DIM), floor=1.0, seed=0)
     rng = np.random.default_rng(1)
     contexts = [policy.select(rng.normal(size=(2, DIM))) for _ in range(2000)]
@@ -166,7 +170,12 @@ def test_names_of_wrappers_take_the_options_of_both():
     assert not entry.takes("warm")
     assert not entry.takes("policy")
     policy = entry.build(policy_laws.example_past(), exploration=0.3, sharpness=9.0)
-    assert (policy.kind, policy.sharpness, policy.policy.exploration, policy.rounds) == ("inverse-gap", 9.0, 0.3, 600)
+    assert (policy.kind, policy.sharpness, policy.policy.exploration, policy.rounds) == (
+        "inverse-gap",
+        9.0,
+        0.3,
+        600,
+    )
     with pytest.raises(ib.InputError, match=r"policy must be one of auto-isd, .*, got 'linucbb'"):
         find_policy("randomised-linucbb")
     with pytest.raises(ib.InputError, match="'randomised-linucb' has no option 'share'"):
@@ -181,7 +190,10 @@ def test_a_name_may_carry_options():
     assert not entry.takes("floor")
     policy = entry.build(policy_laws.example_past(), sharpness=3.0)
     assert (policy.floor, policy.policy.exploration, policy.rounds) == (0.1, 0.3, 600)
-    assert find_policy("auto-isd,noise=known,intercept=false").options == {"noise": "known", "intercept": False}
+    assert find_policy("auto-isd,noise=known,intercept=false").options == {
+        "noise": "known",
+        "intercept": False,
+    }
     assert ib.Contender("lints,seed=3")(policy_laws.example_past()).settings()["seed"] == 3
     for name, words in {
         "linucb,fast": "options of a policy must be like 'linucb,exploration=0.3', got 'fast'",
@@ -197,7 +209,12 @@ def test_a_cell_knows_the_code_of_the_wrapped_policy():
     from invariant_bandits.experiments.grid import grid_of
 
     grid = grid_of(
-        {"policies": {"randomised": {"policy": "linucb", "floor": 0.1}, "randomised-epsilon-greedy": {"epsilon": 0.3}}}
+        {
+            "policies": {
+                "randomised": {"policy": "linucb", "floor": 0.1},
+                "randomised-epsilon-greedy": {"epsilon": 0.3},
+            }
+        }
     )
     modules = grid.cells[0].modules()
     for module in ("randomised", "linear", "baselines"):

@@ -1,4 +1,6 @@
-"""Rehearsal and tests of neglected actions: what they choose, what they cost, that they are the same every time."""
+"""Rehearsal and tests of neglected actions: what they choose, what they cost, that they are the same
+every time.
+"""
 
 import numpy as np
 import pytest
@@ -52,7 +54,9 @@ def test_offered_sets_that_cannot_be_are_named():
 
 def test_a_rehearsal_is_the_same_every_time_and_travels_with_the_policy(tmp_path):
     episode = ib.PaperEpisodes(logged=2000).draw(200, np.random.default_rng(1))
-    one, other = (ib.AutoISD.from_history(episode.moments, offered=episode.logs.offered, horizon=100) for _ in range(2))
+    one, other = (
+        ib.AutoISD.from_history(episode.moments, offered=episode.logs.offered, horizon=100) for _ in range(2)
+    )
     assert one.rehearsal is not None
     assert one.rehearsal == other.rehearsal
     assert one.exploration == one.rehearsal.exploration
@@ -78,7 +82,10 @@ def test_tests_cost_more_in_varied_contexts_than_among_a_few_actions_that_never_
 
 def test_a_number_is_taken_as_it_is_and_a_rehearsal_needs_offered_sets():
     episode = arms(logged=800)
-    assert ib.AutoISD.from_history(episode.moments, exploration=0.3, offered=episode.offered[0]).rehearsal is None
+    assert (
+        ib.AutoISD.from_history(episode.moments, exploration=0.3, offered=episode.offered[0]).rehearsal
+        is None
+    )
     assert ib.AutoISD.from_history(episode.moments).exploration == 0.25
     with pytest.raises(ib.InputError, match="needs offered sets"):
         ib.AutoISD.from_history(episode.moments, exploration="rehearsed")
@@ -125,7 +132,9 @@ def test_no_arm_stays_untested_after_the_rewards_have_changed():
 
 def test_tests_cost_little_where_the_logs_are_right():
     # Gaps are of size 1: a handful of tests costs about 7 (measured over 200 logs: mean 9, worst 107).
-    costs = [play(ib.AutoISD.from_past(one.past, exploration=0.25), one)[1] for one in map(calm_arms, range(10))]
+    costs = [
+        play(ib.AutoISD.from_past(one.past, exploration=0.25), one)[1] for one in map(calm_arms, range(10))
+    ]
     assert np.mean(costs) < 25
 
 

@@ -11,7 +11,14 @@ import policy_laws
 from invariant_bandits import storage
 from invariant_bandits.policies.state import from_bytes
 
-FUZZED = ["LinUCB, forever", "SWLinUCB", "ISDLinTS, discount", "BOBLinUCB", "ISDLinUCB recomputing, forever", "AutoISD"]
+FUZZED = [
+    "LinUCB, forever",
+    "SWLinUCB",
+    "ISDLinTS, discount",
+    "BOBLinUCB",
+    "ISDLinUCB recomputing, forever",
+    "AutoISD",
+]
 MUTATIONS = 100_000
 
 
@@ -69,7 +76,9 @@ def test_a_header_that_means_the_same_in_other_bytes_is_refused(tmp_path):
     content = content_of("Uniform", tmp_path)
     end = 8 + int.from_bytes(content[:8], "little")
     padded = content[8:end].rstrip(b" ")[:-1] + b" }"
-    other = (len(padded) + (-len(padded)) % 8).to_bytes(8, "little") + padded.ljust(len(padded) + (-len(padded)) % 8)
+    other = (len(padded) + (-len(padded)) % 8).to_bytes(8, "little") + padded.ljust(
+        len(padded) + (-len(padded)) % 8
+    )
     with pytest.raises(ib.FileError, match="rearranged"):
         from_bytes(other + content[end:], "rearranged")
 

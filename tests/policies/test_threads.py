@@ -101,7 +101,11 @@ def test_a_batch_that_fails_in_the_middle_is_never_seen():
 
 
 def test_spawned_processes_continue_every_policy_bit_for_bit():
-    makers = {words: make for words, make in sharing_trials.MAKERS.items() if not words.endswith((", restart", "cold"))}
+    makers = {
+        words: make
+        for words, make in sharing_trials.MAKERS.items()
+        if not words.endswith((", restart", "cold"))
+    }
     policies = {words: make() for words, make in makers.items()}
     for policy in policies.values():
         testing.play(policy, 25, seed=0)

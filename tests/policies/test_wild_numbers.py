@@ -1,4 +1,6 @@
-"""Whatever rounds AutoISD is told, its state stays one to decide by; what had to be cut short is counted and said."""
+"""Whatever rounds AutoISD is told, its state stays one to decide by; what had to be cut short is counted
+and said.
+"""
 
 import warnings
 
@@ -75,7 +77,9 @@ def test_rounds_cut_short_are_counted_stored_and_warned_of_once():
 
 
 def test_ordinary_rounds_and_a_rare_outlier_are_not_warned_of():
-    """Warnings are errors here. Of 300 normal errors none is ten standard deviations, at odds of 10²⁰ to 1."""
+    """Warnings are errors here. Of 300 normal errors none is ten standard deviations, at odds of 10²⁰ to
+    1.
+    """
     policy = ib.AutoISD.from_history(policy_laws.history())
     policy_laws.play(policy, 300, seed=1)
     assert policy.winsorised == 0
@@ -118,7 +122,9 @@ def test_logs_without_noise_have_a_floor_relative_to_their_rewards_and_a_finding
     row = np.array([0.5, -1.0, 2.0])
     policy.update(row, level + float(row @ [1.0, 2.0, 3.0]))
     assert is_whole(policy)
-    assert not any("exact function" in one for one in ib.InvariantSubspaceDecomposition().fit(logs()).findings_)
+    assert not any(
+        "exact function" in one for one in ib.InvariantSubspaceDecomposition().fit(logs()).findings_
+    )
 
 
 @pytest.mark.parametrize("level", [0.0, 3.0, 0.1])
@@ -138,7 +144,8 @@ def test_labelled_arms_whose_rewards_are_exact_are_a_note_of_the_model(tmp_path)
     for noise, told in ((0.0, True), (0.1, False)):
         rewards = 3.0 + np.where(banner == 0, 1.0, -1.0) * age + noise * rng.normal(size=1200)
         lines = [
-            f"{'ab'[k]},{x},{r!r}" for k, x, r in zip(banner.tolist(), age.tolist(), rewards.tolist(), strict=True)
+            f"{'ab'[k]},{x},{r!r}"
+            for k, x, r in zip(banner.tolist(), age.tolist(), rewards.tolist(), strict=True)
         ]
         (tmp_path / "log.csv").write_text("\n".join(["banner,age,reward", *lines]))
         model = ib.fit_logs(tmp_path / "log.csv", schema={"arm": "banner"})

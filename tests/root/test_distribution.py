@@ -1,4 +1,6 @@
-"""What is given away: nothing is missing, nothing is in it by accident, and everything in it has a licence."""
+"""What is given away: nothing is missing, nothing is in it by accident, and everything in it has a
+licence.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Files whose checksum is right and whose shapes, ranges or settings are not: refused before anything large is made."""
+"""Files whose checksum is right and whose shapes, ranges or settings are not: refused before anything
+large is made.
+"""
 
 import tracemalloc
 

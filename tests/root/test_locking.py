@@ -41,7 +41,9 @@ def bits(model):
 
 
 def test_every_reward_is_learned_once_whoever_reports_it():
-    """All threads report all rewards, in orders of their own: the same round every time, so no order matters."""
+    """All threads report all rewards, in orders of their own: the same round every time, so no order
+    matters.
+    """
     model, alone = shop_model(), shop_model()
     made = [model.decide({"hour": 9.0}, ARMS, id=f"d{number}") for number in range(15)]
     assert [alone.decide({"hour": 9.0}, ARMS, id=one.id) for one in made] == made

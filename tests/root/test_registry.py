@@ -1,4 +1,6 @@
-"""A new policy, estimator, log format or environment is one file; everything else knows it without being touched."""
+"""A new policy, estimator, log format or environment is one file; everything else knows it without being
+touched.
+"""
 
 import importlib
 import os

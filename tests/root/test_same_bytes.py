@@ -1,4 +1,6 @@
-"""The same state has the same bytes: in another process, with other hashes, stored again, loaded and stored."""
+"""The same state has the same bytes: in another process, with other hashes, stored again, loaded and
+stored.
+"""
 
 import os
 import subprocess

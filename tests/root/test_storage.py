@@ -182,7 +182,9 @@ def test_a_missing_file_is_simply_missing(tmp_path):
 
 
 def test_the_same_content_has_the_same_bytes():
-    """The container's own writer orders metadata at random: twenty equal files by chance have probability 5!⁻¹⁹."""
+    """The container's own writer orders metadata at random: twenty equal files by chance have probability
+    5!⁻¹⁹.
+    """
     moments = drawn_moments("days", offered=True)
     assert len({moments.to_bytes() for _ in range(20)}) == 1
 
@@ -213,7 +215,9 @@ write(sys.argv[1])
 
 
 def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_is_left_alone(tmp_path):
-    """A living writer holds a lock on its scratch file: its number says nothing, every container has a process 1."""
+    """A living writer holds a lock on its scratch file: its number says nothing, every container has a
+    process 1.
+    """
     target = tmp_path / "model"
     writers = [
         subprocess.Popen([sys.executable, "-c", KILLED, target], stdout=subprocess.PIPE, text=True)
@@ -242,7 +246,9 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path):
-    """Killed at a time drawn from the length of a save, five times: the file is one of those that were saved."""
+    """Killed at a time drawn from the length of a save, five times: the file is one of those that were
+    saved.
+    """
     target, rng = tmp_path / "model", np.random.default_rng(0)
     storage.replace_file(target, b"0" * 1_000_000)
     program = "import sys; from invariant_bandits import storage\nprint('ready', flush=True)\nfor n in range(10**6):"

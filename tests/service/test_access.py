@@ -1,4 +1,6 @@
-"""Who may do what: every route with every kind of token, token files that are refused, tokens that are exchanged."""
+"""Who may do what: every route with every kind of token, token files that are refused, tokens that are
+exchanged.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,12 @@ NEEDED = {
 }
 """The role that each route needs, by hand."""
 ROLES = {call: role for role, calls in NEEDED.items() for call in calls}
-ENDPOINTS = ("personalizer/v1.0", "personalizer/v1.1-preview.3", "personalizer", "models/default/personalizer/v1.0")
+ENDPOINTS = (
+    "personalizer/v1.0",
+    "personalizer/v1.1-preview.3",
+    "personalizer",
+    "models/default/personalizer/v1.0",
+)
 
 
 def token_file(folder: Path, text: str) -> None:
@@ -118,7 +125,9 @@ def addresses(path: str) -> list[str]:
     for name in ("id:path", "key:path", "label:path", "model", "version", "name"):
         path = path.replace(f"{{{name}}}", {"model": "default", "name": "page.js"}.get(name, "x"))
     return (
-        [path.replace("{endpoint:personalizer}", endpoint) for endpoint in ENDPOINTS] if "{endpoint" in path else [path]
+        [path.replace("{endpoint:personalizer}", endpoint) for endpoint in ENDPOINTS]
+        if "{endpoint" in path
+        else [path]
     )
 
 
@@ -126,7 +135,9 @@ def addresses(path: str) -> list[str]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guarded")
     token_file(folder, "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
-    settings = ServiceSettings(store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens"))
+    settings = ServiceSettings(
+        store=str(folder / "d.db"), host="0.0.0.0", tokens=read_tokens(folder / "tokens")
+    )
     with TestClient(application(open_service(settings)), raise_server_exceptions=False) as client:
         yield client
 
@@ -142,7 +153,9 @@ def test_every_address_of_the_table_leads_to_its_route(guarded: TestClient) -> N
     for method, path in calls_of(guarded.app):  # type: ignore[arg-type]
         for address in addresses(path):
             scope = {"type": "http", "method": method, "path": address, "root_path": "", "headers": []}
-            assert next(route.path for route in routes if route.matches(scope)[0] is Match.FULL) == path, address
+            assert next(route.path for route in routes if route.matches(scope)[0] is Match.FULL) == path, (
+                address
+            )
 
 
 @pytest.mark.parametrize("caller", ["no token", "wrong token", "read", "decide", "admin"])
@@ -187,7 +200,9 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_malformed_token_file_is_refused_by_its_line_and_without_the_token(tmp_path: Path, kind: str) -> None:
+def test_a_malformed_token_file_is_refused_by_its_line_and_without_the_token(
+    tmp_path: Path, kind: str
+) -> None:
     text, message = MALFORMED[kind]
     token_file(tmp_path, text)
     with pytest.raises(InputError, match=message) as refused:

@@ -33,13 +33,22 @@ def hash_of(client: TestClient, model: str = "default") -> str:
 
 
 def test_a_decision_its_reward_and_what_is_told_of_it(client: TestClient) -> None:
-    asked = {"context": {"age": 0.3}, "arms": ["arm_0", "arm_1"], "id": "d/1", "model": "shop", "scores": True}
+    asked = {
+        "context": {"age": 0.3},
+        "arms": ["arm_0", "arm_1"],
+        "id": "d/1",
+        "model": "shop",
+        "scores": True,
+    }
     decided = client.post("/v1/decisions", json=asked).json()
     assert set(decided) == {"id", "action", "propensity", "version", "model", "scores"}
     assert decided["action"] in ("arm_0", "arm_1")
     assert set(decided["scores"]) == {"arm_0", "arm_1"}
     assert client.post("/v1/decisions", json=asked).json() == decided
-    assert client.post("/v1/rewards", json={"id": "d/1", "value": 1}).json() == {"id": "d/1", "status": "learned"}
+    assert client.post("/v1/rewards", json={"id": "d/1", "value": 1}).json() == {
+        "id": "d/1",
+        "status": "learned",
+    }
     told = client.get("/v1/decisions/d%2F1").json()
     assert [one["value"] for one in told["rewards"]] == [1.0]
     assert sum(told["propensities"]) == pytest.approx(1.0)
@@ -75,7 +84,19 @@ def test_rows_of_features_can_be_offered(client: TestClient) -> None:
     assert client.post("/v1/decisions", json={"arms": named, "model": "rows"}).json()["action"] in ("x", "y")
 
 
-BAD_REWARDS = ["NaN", "Infinity", '"nan"', "true", "1e400", "1e308", "null", "[1]", '{"a": 1}', "-1e308", '"1"']
+BAD_REWARDS = [
+    "NaN",
+    "Infinity",
+    '"nan"',
+    "true",
+    "1e400",
+    "1e308",
+    "null",
+    "[1]",
+    '{"a": 1}',
+    "-1e308",
+    '"1"',
+]
 
 
 @pytest.mark.parametrize("value", BAD_REWARDS)

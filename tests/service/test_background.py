@@ -73,7 +73,9 @@ class World:
         return play_together(engine, self.asked[self.now : self.now + rounds], self, size)
 
     def earned_by(self, learner: Learner, rounds: int) -> float:
-        """Mean of what a learner expects to earn over the next rounds, learning as it goes; the world stays."""
+        """Mean of what a learner expects to earn over the next rounds, learning as it goes; the world
+        stays.
+        """
         rng, total = np.random.default_rng(5), 0.0
         own = type(learner).from_bytes(learner.to_bytes(), "a copy")
         for now in range(self.now, self.now + rounds):
@@ -98,7 +100,9 @@ def learning_of(
         learning.stop()
 
 
-def waited(learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None) -> dict[str, Any]:
+def waited(
+    learning: Learning, model: str = "default", meanwhile: Callable[[], Any] = lambda: None
+) -> dict[str, Any]:
     """What became of learning, at the latest after two minutes."""
     for _ in range(12_000):
         if learning.outcome(model)["status"] != "running":
@@ -123,7 +127,9 @@ def learned(path: Path | str) -> RefitResult:
 
 
 def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_path: Path) -> None:
-    """The running LinUCB never forgets and loses 0.15 per round, known within ± 0.06: missed less than once in 10^3."""
+    """The running LinUCB never forgets and loses 0.15 per round, known within ± 0.06: missed less than
+    once in 10^3.
+    """
     world, path = World(6_000), tmp_path / "d.db"
     with running(path) as engine:
         first = serve(engine)
@@ -183,7 +189,9 @@ class Watching(Judge):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -> None:
-    """Of a learner that was taught the truth, and of one that was taught its contrary; 95 % intervals, fixed seeds."""
+    """Of a learner that was taught the truth, and of one that was taught its contrary; 95 % intervals,
+    fixed seeds.
+    """
     world, path = World(2_000, seed=1), tmp_path / "d.db"
     with running(path) as engine:
         running_version = serve(engine)
@@ -323,7 +331,9 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         schema: Any = {"features": ["time", "x"], "time": None}
     elif form == "row per action":
         rows = {"time": x[:, :, 0].ravel(), "x": x[:, :, 1].ravel(), "event": np.repeat(np.arange(2_000), 3)}
-        log = pa.table({**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)})
+        log = pa.table(
+            {**rows, "reward": np.repeat(reward, 3), "shown": np.tile([True, False, False], 2_000)}
+        )
         schema = {"features": ["time", "x"], "time": None, "round": "event", "chosen": "shown"}
     else:
         log = pa.table({"reward": reward, "offered": x.tolist(), "action": np.zeros(2_000, dtype=int)})
@@ -334,7 +344,8 @@ def test_rows_of_features_become_windows_whatever_the_log_was_like(tmp_path: Pat
         rows = rng.normal(size=(3, 2)).tolist()
         return DecisionCommand(
             actions=[
-                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True)) for row in rows
+                {"offered": row} if form == "lists" else dict(zip(["time", "x"], row, strict=True))
+                for row in rows
             ]
         )
 
@@ -434,7 +445,10 @@ def test_a_model_is_fitted_to_a_log_once(tmp_path: Path, monkeypatch: pytest.Mon
     settings = serving.ServiceSettings(str(tmp_path / "d.db"), logs={"shop": str(tmp_path / "clicks.csv")})
     service = serving.open_service(settings)
     assert list(service.engine.state.models) == ["shop"]
-    assert service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin == "logs"
+    assert (
+        service.engine.state.models["shop"].versions[service.engine.state.models["shop"].version].origin
+        == "logs"
+    )
     assert service.engine.call(DecisionCommand("shop", {"age": 0.0})).labels == ["a", "b"]
     stopped(service)
     (tmp_path / "clicks.csv").unlink()  # it is not needed again

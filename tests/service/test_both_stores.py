@@ -134,7 +134,9 @@ def used(address: str) -> None:
         store.close()
 
 
-@pytest.mark.parametrize("removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"])
+@pytest.mark.parametrize(
+    "removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"]
+)
 def test_a_tail_and_what_is_kept_beside_events_cannot_vanish(address: str, removed: str) -> None:
     with running(address) as engine:
         serve(engine)

@@ -1,4 +1,6 @@
-"""The short forms of the scripts under chaos/: a service that is killed, cut off from power, full, and crowded."""
+"""The short forms of the scripts under chaos/: a service that is killed, cut off from power, full, and
+crowded.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_nothing_acknowledged_is_lost_when_the_power_goes(monkeypatch: pytest.Mo
 
     def without_syncs(path: Path) -> list[tuple[float, int, str, int, bytes]]:
         found = list(whole(path))
-        first = next(place for place, one in enumerate(found) if one[1] == power_loss.SYNC and "-wal" in one[2])
+        first = next(
+            place for place, one in enumerate(found) if one[1] == power_loss.SYNC and "-wal" in one[2]
+        )
         return [
             one
             for place, one in enumerate(found)

@@ -1,8 +1,8 @@
 """Clients that others wrote, unchanged, against a service of its own process; what they drive is learned.
 
-The planted world: three times of day, four actions; the one that belongs to the time pays with probability 0.8, the
-others with 0.1, so that uniform choices earn 0.275. A model that has learned earns 0.77 and misses 1.5 times as much
-as uniform in the last 60 of 300 rounds less than once in 10^6.
+The planted world: three times of day, four actions; the one that belongs to the time pays with probability
+0.8, the others with 0.1, so that uniform choices earn 0.275. A model that has learned earns 0.77 and misses
+1.5 times as much as uniform in the last 60 of 300 rounds less than once in 10^6.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
 
 
 def learned(choose: Choose, seed: int = 3) -> float:
-    """Mean reward in the last fifth of a planted world; `choose` gives an action, and what takes its reward."""
+    """Mean reward in the last fifth of a planted world; `choose` gives an action, and what takes its
+    reward.
+    """
     rng, rewards = np.random.default_rng(seed), []
     for _ in range(ROUNDS):
         time = int(rng.integers(len(TIMES)))
@@ -67,7 +69,9 @@ def test_the_first_python_client(started: Started) -> None:
         return told.reward_action_id, lambda value: client.events.reward(told.event_id, value)
 
     assert learned(choose) >= 1.5 * UNIFORM
-    asked = models.RankRequest(actions=actions, excluded_actions=["News"], event_id="a/b ü", defer_activation=True)
+    asked = models.RankRequest(
+        actions=actions, excluded_actions=["News"], event_id="a/b ü", defer_activation=True
+    )
     told = client.rank(asked)
     assert told.event_id == "a/b ü"
     assert [one.id for one in told.ranking] == list(ACTIONS)
@@ -97,7 +101,10 @@ def test_the_second_python_client(started: Started) -> None:
         return told["rewardActionId"], lambda value: client.reward(told["eventId"], {"value": value})
 
     assert learned(choose) >= 1.5 * UNIFORM
-    slots = [{"id": "top", "baselineAction": "Film", "features": []}, {"id": "side", "baselineAction": "News"}]
+    slots = [
+        {"id": "top", "baselineAction": "Film", "features": []},
+        {"id": "side", "baselineAction": "News"},
+    ]
     asked = {"actions": actions, "slots": slots, "eventId": "m/1", "deferActivation": True}
     told = client.rank_multi_slot(asked)
     assert len({one["rewardActionId"] for one in told["slots"]}) == 2
@@ -148,11 +155,15 @@ def test_the_python_client_of_openfeature(started: Started) -> None:
     client = api.get_client()
 
     def choose(time: str) -> tuple[str, Callable[[float], Any]]:
-        details = client.get_string_details("flag", "none", contexts.EvaluationContext("someone", {"time": time}))
+        details = client.get_string_details(
+            "flag", "none", contexts.EvaluationContext("someone", {"time": time})
+        )
         assert details.error_code is None, details
         assert 0.0 < details.flag_metadata["probability"] <= 1.0
         body = {"id": details.flag_metadata["id"]}
-        return details.value, lambda value: started.ask("POST", "/v1/rewards", body | {"value": value}, headers)
+        return details.value, lambda value: started.ask(
+            "POST", "/v1/rewards", body | {"value": value}, headers
+        )
 
     assert learned(choose) >= 1.5 * UNIFORM
     missing = client.get_string_details("no such flag", "otherwise")
@@ -173,7 +184,9 @@ def installed() -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("client", "model"), [("first", "third"), ("second", "default"), ("openfeature", "switch")])
+@pytest.mark.parametrize(
+    ("client", "model"), [("first", "third"), ("second", "default"), ("openfeature", "switch")]
+)
 def test_the_clients_for_node(started: Started, installed: Path, client: str, model: str) -> None:
     script = Path(__file__).parent / "node_clients" / "world.cjs"
     command = ["node", str(script), str(installed), client, started.url, TOKEN, model]

@@ -35,7 +35,9 @@ def play(path: Path, rounds: int, clock: Clock | None = None) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A file with a log of 40 transactions beside it, as a killed process leaves it; and its number of rows."""
+    """A file with a log of 40 transactions beside it, as a killed process leaves it; and its number of
+    rows.
+    """
     folder = tmp_path_factory.mktemp("journal")
     connection = sqlite3.connect(folder / "live.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -43,7 +45,9 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for n in range(40):
         connection.execute("BEGIN")
-        connection.executemany("INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)])
+        connection.executemany(
+            "INSERT INTO t VALUES (?)", [(np.random.default_rng(n).bytes(1_500),) for _ in range(3)]
+        )
         connection.execute("COMMIT")
     for end in ("", "-wal"):
         shutil.copy(folder / f"live.db{end}", folder / f"left.db{end}")
@@ -65,7 +69,9 @@ def rows_with(left: Path, folder: Path, log: bytes) -> int:
         connection.close()
 
 
-def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(journal: tuple[Path, int], tmp_path: Path) -> None:
+def test_every_flipped_bit_in_the_log_of_a_killed_process_is_found(
+    journal: tuple[Path, int], tmp_path: Path
+) -> None:
     """SQLite takes each of these for the end of the log, and would forget the transactions after it."""
     left, count = journal
     whole = left.with_name("left.db-wal").read_bytes()
@@ -97,7 +103,9 @@ def test_a_torn_last_transaction_is_no_damage_but_a_torn_earlier_one_is(
 
 
 def test_flipped_bits_are_refused_or_without_effect() -> None:
-    """The short form of chaos/flip.py: no flip may go unnoticed, and most must be noticed by the event they hit."""
+    """The short form of chaos/flip.py: no flip may go unnoticed, and most must be noticed by the event
+    they hit.
+    """
     from flip import run
 
     results = run(12, 4_600, seed=3)
@@ -155,7 +163,9 @@ def test_decisions_that_wait_for_rewards_are_never_removed(tmp_path: Path) -> No
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
         engine.call(DecisionCommand(id="gone"))
-        engine.call(commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(reward_wait=1e6, default_reward=0.0)), alone=True
+        )
         engine.call(DecisionCommand(id="waits"))
         engine.call(DecisionCommand(id="later"))
     store = open_store(tmp_path / "d.db")

@@ -62,7 +62,9 @@ def test_the_container_is_built_from_what_is_there() -> None:
     assert all(re.search(rf"^{one} = \[", declared, re.MULTILINE) for one in extras[1].split(","))
 
 
-def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_learner_before_its_deciders() -> None:
+def test_the_fleet_has_one_store_that_is_healthy_before_its_learner_and_the_learner_before_its_deciders() -> (
+    None
+):
     services = compose()["services"]
     given = {name: options(one["command"]) for name, one in services.items() if "command" in one}
     assert {name: one["role"] for name, one in given.items()} == {
@@ -102,7 +104,10 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     here = Path(sys.executable).with_name("invariant-bandits")
     (tmp_path / UNIT).write_text(unit().replace("/opt/invariant-bandits/bin/invariant-bandits", str(here)))
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT)], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if "Failed to" in done.stderr and UNIT not in done.stderr:
         pytest.skip(f"systemd-analyze cannot work here: {done.stderr.strip()[:200]}")

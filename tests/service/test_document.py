@@ -1,4 +1,6 @@
-"""The served document driven by schemathesis, the figures read by Prometheus' own tool, and how a process ends."""
+"""The served document driven by schemathesis, the figures read by Prometheus' own tool, and how a process
+ends.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 def test_no_request_that_the_document_allows_or_forbids_is_answered_with_500(tmp_path: Path) -> None:
     with service(tmp_path) as started:
-        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{started.url}/openapi.json", "--seed", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "run",
+            f"{started.url}/openapi.json",
+            "--seed",
+            "1",
+        ]
         command += ["--checks", CHECKS, "--max-examples", "15", "--no-color", "--generation-database", "none"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
@@ -32,7 +42,9 @@ def test_the_figures_please_promtool(tmp_path: Path) -> None:
         decided = started.ask("POST", "/v1/decisions", {"arms": ["a", "b"], "id": 'a"b'})[1]
         started.ask("POST", "/v1/rewards", {"id": decided["id"], "value": 1})
         text = started.ask("GET", "/metrics")[1]
-    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -50,7 +62,9 @@ def test_a_damaged_store_is_refused_and_the_event_named(tmp_path: Path) -> None:
     with service(tmp_path) as started:
         for n in range(20):
             started.ask(
-                "POST", "/v1/decisions", {"arms": ["a", "b"], "id": f"decision-{n}", "context": {"t": "needle"}}
+                "POST",
+                "/v1/decisions",
+                {"arms": ["a", "b"], "id": f"decision-{n}", "context": {"t": "needle"}},
             )
     path = tmp_path / "decisions.db"
     content = bytearray(path.read_bytes())

@@ -1,4 +1,6 @@
-"""The engine: what was acknowledged is in the store, of either kind, and the state is a function of the store."""
+"""The engine: what was acknowledged is in the store, of either kind, and the state is a function of the
+store.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def play(engine: Engine, rounds: int, model: str = "default", seed: int = 0) -> 
 
 
 def test_an_empty_model_learns_a_planted_world(tmp_path: Path) -> None:
-    """Uniform play earns 0.4; a model that has learned misses 0.6 in the last 200 rounds less than once in 10^6."""
+    """Uniform play earns 0.4; a model that has learned misses 0.6 in the last 200 rounds less than once
+    in 10^6.
+    """
     with running(tmp_path / "d.db") as engine:
         serve(engine)
         assert np.mean(play(engine, 1_000)[-200:]) >= 1.5 * 0.4

@@ -1,4 +1,6 @@
-"""Logged propensities are the probabilities of what is done, and what chance costs is what it was planted to cost."""
+"""Logged propensities are the probabilities of what is done, and what chance costs is what it was planted
+to cost.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def taught(engine: Engine, rounds: int = 40) -> None:
 def stored() -> dict[str, tuple[type[Learner], bytes]]:
     """Learners of all kinds, as they are stored."""
     model = labelled_model()
-    by_itself = replace(model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13))
+    by_itself = replace(
+        model, policy=ib.Randomised(model.policy, kind="inverse-gap", sharpness=20.0, seed=13)
+    )
     made: dict[str, Learner] = {
         "empty": OpenLearner(dict.fromkeys("abc", True), seed=11),
         "fitted": FittedLearner(model, 12),
@@ -83,9 +87,12 @@ def test_actions_are_played_as_often_as_their_logged_propensities_say(
         assert freedom >= 2
         assert chi2.sf(total, freedom) > RARELY
         swapped = [
-            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1]) for one in decided
+            msgspec.structs.replace(one, propensities=one.propensities[1:] + one.propensities[:1])
+            for one in decided
         ]
-        assert chi2.sf(*misfit(swapped)) < RARELY, "the test could not tell wrong propensities from right ones"
+        assert chi2.sf(*misfit(swapped)) < RARELY, (
+            "the test could not tell wrong propensities from right ones"
+        )
 
 
 def test_the_default_floor_is_kept_and_told(tmp_path: Path) -> None:

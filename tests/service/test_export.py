@@ -1,4 +1,6 @@
-"""The loop closes: what a service logged is read by `fit_logs`, `compare`, `update_model` and by Vowpal, as it is."""
+"""The loop closes: what a service logged is read by `fit_logs`, `compare`, `update_model` and by Vowpal,
+as it is.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def vowpal() -> Iterator[Any]:
         yield workspace
 
 
-def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
+def test_labelled_arms_are_fitted_with_no_schema_by_hand(
+    tmp_path: Path, served: tuple[Path, list[Decided]]
+) -> None:
     path, decided = served
     told = CliRunner().invoke(app, ["store", "export", str(path), str(tmp_path / "log.parquet")])
     assert told.exit_code == 0, told.output
@@ -98,7 +102,9 @@ def test_labelled_arms_are_fitted_with_no_schema_by_hand(tmp_path: Path, served:
 def test_evaluation_finds_what_the_best_arms_would_have_earned(
     tmp_path: Path, served: tuple[Path, list[Decided]]
 ) -> None:
-    """E|age| = 0.798 with the better arm every time; an interval of 99.9 % misses 0.7 to 0.9 less than once in 10^3."""
+    """E|age| = 0.798 with the better arm every time; an interval of 99.9 % misses 0.7 to 0.9 less than
+    once in 10^3.
+    """
     export(served[0], tmp_path / "log.parquet")
     read = ib.read_feedback(tmp_path / "log.parquet")
     compared = ib.compare(read.feedback, ["auto-isd"], jobs=1)
@@ -153,7 +159,9 @@ def test_vowpal_finds_the_same_in_dsjson(vowpal: Any, tmp_path: Path) -> None:
     assert assert_agrees(vowpal, tmp_path / "log.dsjson") == 60
 
 
-def test_our_reader_fits_dsjson_as_it_fits_parquet(tmp_path: Path, served: tuple[Path, list[Decided]]) -> None:
+def test_our_reader_fits_dsjson_as_it_fits_parquet(
+    tmp_path: Path, served: tuple[Path, list[Decided]]
+) -> None:
     for suffix in ("parquet", "jsonl"):
         export(served[0], tmp_path / f"log.{suffix}")
     one, other = ib.fit_logs(tmp_path / "log.parquet"), ib.fit_logs(tmp_path / "log.jsonl")
@@ -189,7 +197,9 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
         clock.now += 3_600.0
         engine.call(DecisionCommand(id="later"))
         engine.call(RewardCommand("later", 0.5))
-        engine.call(commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True)
+        engine.call(
+            commands.configure("default", Configuration(mode="logging", aggregation="sum")), alone=True
+        )
         engine.call(DecisionCommand(id="logged"))
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:

@@ -43,7 +43,9 @@ def until(true: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def fleet(address: str, deciders: int = 2, clock: Clock | None = None) -> Iterator[tuple[Engine, list[Decider]]]:
+def fleet(
+    address: str, deciders: int = 2, clock: Clock | None = None
+) -> Iterator[tuple[Engine, list[Decider]]]:
     """A learner with an empty model of three arms, and processes that decide."""
     more = {} if clock is None else {"clock": clock}
     learner = Engine(open_store(address), publish_every=0.1, **more)
@@ -82,7 +84,9 @@ def events_of(address: str) -> list[object]:
 
 
 def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: PostgresServer) -> None:
-    """Uniform play earns 0.4; the last 300 of 1,200 rounds miss 0.5 less than once in 10^4 once it is learned."""
+    """Uniform play earns 0.4; the last 300 of 1,200 rounds miss 0.5 less than once in 10^4 once it is
+    learned.
+    """
     address = postgres.fresh()
     with fleet(address) as (learner, deciders):
         with ThreadPoolExecutor(8) as pool:
@@ -212,7 +216,9 @@ def test_roles_need_a_shared_store(tmp_path: Path) -> None:
 
 
 def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when replay_all."""
+    """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when
+    replay_all.
+    """
     address = postgres.fresh()
     first = start(tmp_path, "--role", "learner", store=address)
     acknowledged: list[str] = []

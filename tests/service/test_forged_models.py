@@ -1,4 +1,6 @@
-"""Forged models are refused, and a store with an event that cannot be applied starts, names it and sets it aside."""
+"""Forged models are refused, and a store with an event that cannot be applied starts, names it and sets
+it aside.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def nested(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def wrong_size(content: bytes, rng: np.random.Generator) -> bytes:
-    """A policy of another size than the names, cut short, of another kind, or of a learner that does not exist."""
+    """A policy of another size than the names, cut short, of another kind, or of a learner that does not
+    exist.
+    """
     how = rng.integers(4)
     if how == 0:
         kind, arrays, _ = taken_apart(content)
@@ -159,7 +163,9 @@ def test_forged_uploads_are_refused_and_the_service_goes_on(tmp_path: Path) -> N
             forge = FORGERIES[number % len(FORGERIES)]
             content = forge(path.read_bytes() if forge is missing_part else exported, rng)
             put = client.put("/personalizer/v1.0/model", content=content).status_code
-            posted = client.post("/v1/models/shop/versions?activate=true&allow_differences=true", content=content)
+            posted = client.post(
+                "/v1/models/shop/versions?activate=true&allow_differences=true", content=content
+            )
             named = client.post("/v1/models", params={"model": f"new-{number}"}, content=content).status_code
             statuses += [(number, forge.__name__, put, posted.status_code, named)]
             if number % 20 == 0:
@@ -180,12 +186,15 @@ def test_every_setting_of_an_open_model_has_a_type_and_a_range(name: str) -> Non
     content = OpenLearner({"a": True}, ["age"], seed=3).to_bytes()
     assert OpenLearner.from_bytes(with_settings(content, lambda settings: None), "it").to_bytes() == content
     for value in WRONG_SETTINGS[name]:
+        forged = with_settings(content, lambda settings, value=value: settings.update({name: value}))
         with pytest.raises(FileError, match="it does not hold a whole"):
-            OpenLearner.from_bytes(with_settings(content, lambda settings: settings.update({name: value})), "it")  # noqa: B023
+            OpenLearner.from_bytes(forged, "it")
 
 
 def poisoned(address: str) -> tuple[dict[str, str], int]:
-    """A store into which an open model with a limit of −40 came, and decided; the state before, and its event."""
+    """A store into which an open model with a limit of −40 came, and decided; the state before, and its
+    event.
+    """
     with running(address) as engine:
         serve(engine)
         for n in range(6):
@@ -200,7 +209,9 @@ def poisoned(address: str) -> tuple[dict[str, str], int]:
     events = [
         VersionAdded(now, "default", f"2-{digest[:8]}", "open", digest, "given"),
         VersionActivated(now, "default", f"2-{digest[:8]}"),
-        Decided(now, "by the bad one", "default", f"2-{digest[:8]}", 6, None, ["a", "b"], None, 0, [0.5, 0.5]),
+        Decided(
+            now, "by the bad one", "default", f"2-{digest[:8]}", 6, None, ["a", "b"], None, 0, [0.5, 0.5]
+        ),
     ]
     store.append([(key_of(event), encode_event(event)) for event in events], [bad])
     store.close()
@@ -219,8 +230,13 @@ def test_a_poisoned_store_starts_names_the_event_and_is_repaired(address: str) -
         assert [one["event"] for one in listed] == [seq, seq + 1]
         assert "limit" in listed[0]["why"]
         decided = client.post("/v1/decisions", json={"context": {"x": 1.0}}).json()
-        assert client.post("/v1/rewards", json={"id": decided["id"], "value": 1.0}).json()["status"] == "learned"
-        assert client.post("/v1/rewards", json={"id": "by the bad one", "value": 1.0}).json()["status"] == "learned"
+        assert (
+            client.post("/v1/rewards", json={"id": decided["id"], "value": 1.0}).json()["status"] == "learned"
+        )
+        assert (
+            client.post("/v1/rewards", json={"id": "by the bad one", "value": 1.0}).json()["status"]
+            == "learned"
+        )
         live = service.engine.state.hashes()
     told = json.loads(run("repair", address, "--json").stdout)
     assert sorted(map(int, told["set_aside"])) == [seq, seq + 1]
@@ -261,7 +277,9 @@ class Fault:
         monkeypatch.setattr(OpenLearner, "learn", learn)
 
 
-def test_a_learner_that_fails_costs_its_own_request_only(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_that_fails_costs_its_own_request_only(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Fault(monkeypatch)
     with running(address) as engine:
         serve(engine)

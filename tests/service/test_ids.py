@@ -34,7 +34,9 @@ MODELS = {"default": "ab", "shop": "cd", "teaser": "ef"}
 @pytest.fixture
 def client(address: str) -> Iterator[TestClient]:
     """A service with three models, whose arms tell them apart."""
-    with TestClient(application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False) as client:
+    with TestClient(
+        application(open_service(ServiceSettings(store=address))), raise_server_exceptions=False
+    ) as client:
         for name, arms in MODELS.items():
             if name != "default":
                 assert client.post("/v1/models", json={"name": name, "arms": list(arms)}).status_code == 201
@@ -270,7 +272,9 @@ def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> No
 
         with ThreadPoolExecutor(12) as pool:
             list(pool.map(play, range(12)))
-        each = 2 * rounds + 4 * rounds  # ids are shared by the four clients of a model; flags are new every time
+        each = (
+            2 * rounds + 4 * rounds
+        )  # ids are shared by the four clients of a model; flags are new every time
         assert {name: learned(client, name) for name in MODELS} == {
             name: (each, each * value) for name, value in values.items()
         }
@@ -283,7 +287,9 @@ def test_waits_exports_and_compaction_follow_the_model(address: str, tmp_path: P
     with running(address, clock) as engine:
         for name, arms in MODELS.items():
             serve(engine, OpenLearner(dict.fromkeys(arms, True), seed=7), name)
-        engine.call(commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True)
+        engine.call(
+            commands.configure("shop", Configuration(reward_wait=60.0, default_reward=0.0)), alone=True
+        )
         for n in range(20):
             for name in MODELS:
                 engine.call(DecisionCommand(name, {"n": str(n)}, id=str(n)))

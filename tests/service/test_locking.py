@@ -42,7 +42,9 @@ def missing(path: Path, ids: list[str]) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    return subprocess.run(
+        arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
 
 
 def hard_link(folder: Path) -> str:
@@ -163,7 +165,9 @@ FileLock(Path({str(tmp_path / "b")!r}))
 
 
 def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path: Path) -> None:
-    """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the log."""
+    """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the
+    log.
+    """
     path = tmp_path / "d.db"
     with running(path) as engine:
         serve(engine)

@@ -6,7 +6,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 OWN = {
-    *("requests", "request_duration_seconds", "decisions", "explored", "rewards", "late", "unknown", "learned"),
+    *(
+        "requests",
+        "request_duration_seconds",
+        "decisions",
+        "explored",
+        "rewards",
+        "late",
+        "unknown",
+        "learned",
+    ),
     *("defaulted", "unlearned", "refused", "waiting_decisions", "alarm", "store_available", "events"),
 }
 
@@ -31,7 +40,9 @@ def test_metrics_have_their_names_and_count_what_happened(loops: TestClient) -> 
     assert requests["decisions.decide", "400"] == 1.0
     assert requests["none", "404"] == 1.0
     durations = families["invariant_bandits_request_duration_seconds"].samples
-    counted = [one for one in durations if one.name.endswith("_count") and one.labels["route"] == "decisions.decide"]
+    counted = [
+        one for one in durations if one.name.endswith("_count") and one.labels["route"] == "decisions.decide"
+    ]
     assert [one.value for one in counted] == [4.0]
 
 

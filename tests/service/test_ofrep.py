@@ -17,9 +17,12 @@ CONTEXT = {"targetingKey": "user 7", "hour": "morning", "cart": {"items": 2}}
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    """A service with a flag of texts, one of truth values, one of numbers, and the empty model, which is no flag."""
+    """A service with a flag of texts, one of truth values, one of numbers, and the empty model, which is
+    no flag.
+    """
     with TestClient(
-        application(open_service(ServiceSettings(store=str(tmp_path / "d.db")))), raise_server_exceptions=False
+        application(open_service(ServiceSettings(store=str(tmp_path / "d.db")))),
+        raise_server_exceptions=False,
     ) as client:
         for name, arms in (("banner", ["red", "blue"]), ("beta", ["true", "false"]), ("size", ["1", "2"])):
             assert client.post("/v1/models", json={"name": name, "arms": arms}).status_code == 201
@@ -61,7 +64,9 @@ FAILURES: list[tuple[str, Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("key", "body", "status", "code"), FAILURES, ids=range(len(FAILURES)))
-def test_failures_have_the_protocols_body(client: TestClient, key: str, body: bytes, status: int, code: str) -> None:
+def test_failures_have_the_protocols_body(
+    client: TestClient, key: str, body: bytes, status: int, code: str
+) -> None:
     answered = client.post(f"{FLAGS}/{key}", content=body)
     assert answered.status_code == status
     assert set(answered.json()) == {"key", "errorCode", "errorDetails"}

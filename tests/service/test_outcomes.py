@@ -26,7 +26,9 @@ def played(rounds: int, rng: np.random.Generator) -> Segments:
 
 
 def test_intervals_hold_what_uniform_play_and_no_exploration_would_have_earned() -> None:
-    """At 95 % each; of 200 intervals fewer than 180 hold the truth once in 400 if they do what they promise."""
+    """At 95 % each; of 200 intervals fewer than 180 hold the truth once in 400 if they do what they
+    promise.
+    """
     rng, hits = np.random.default_rng(0), np.zeros(3)
     mean = 0.7 * 4.0 + FLOOR * WORTH.mean()
     for _ in range(200):
@@ -61,11 +63,16 @@ def test_segments_stay_few_and_cover_everything() -> None:
 
 
 def test_the_interval_of_the_logs_policy_comes_from_its_windows() -> None:
-    """Windows differ by more than their noise; the interval holds the mean over windows of both worlds in 95 %."""
+    """Windows differ by more than their noise; the interval holds the mean over windows of both worlds in
+    95 %.
+    """
     rng, hits = np.random.default_rng(2), 0
     for _ in range(400):
         told = logged_reward(np.full(8, 500.0), 1.0 + rng.normal(scale=0.2, size=8))
         low, high = told["logged_reward_interval"]
         hits += low < 1.0 < high
     assert 360 <= hits <= 396  # 380 expected; outside once in 10^4
-    assert logged_reward(np.array([10.0]), np.array([0.5])) == {"logged_reward": 0.5, "logged_reward_interval": None}
+    assert logged_reward(np.array([10.0]), np.array([0.5])) == {
+        "logged_reward": 0.5,
+        "logged_reward_interval": None,
+    }

@@ -36,9 +36,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Visit
 
 def serious(watched: Watched) -> list[str]:
     """What axe finds serious or critical."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
     found = axe.Axe().run(watched.page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")
+    ]
 
 
 def calm(watched: Watched, url: str) -> None:
@@ -73,7 +77,9 @@ def test_decisions_appear_and_everything_can_be_reached_by_keyboard(browser: Any
 
 def controls(watched: Watched) -> set[str]:
     """What can be operated, by its words."""
-    found = "[...document.querySelectorAll('a, button, select')].filter(e => e.checkVisibility() && !e.disabled)"
+    found = (
+        "[...document.querySelectorAll('a, button, select')].filter(e => e.checkVisibility() && !e.disabled)"
+    )
     return set(watched.page.evaluate(f"{found}.map(e => e.id || e.innerText)"))
 
 
@@ -96,7 +102,9 @@ def test_the_alarm_shows_when_the_world_breaks(browser: Any, shown: Any) -> None
             visitors.visit()
         assert visitors.alarmed_at is not None
         assert visitors.alarmed_at > visitors.plan.break_after
-        watched.expect("document.querySelector('#alarm').innerText.includes('stable in the logs has changed')")
+        watched.expect(
+            "document.querySelector('#alarm').innerText.includes('stable in the logs has changed')"
+        )
         watched.expect("document.title.startsWith('Alarm')")
         watched.expect("document.querySelector('#reward .mark.alarm') !== null")
         assert "price" in watched.text("#drift")
@@ -140,7 +148,9 @@ def test_a_token_is_asked_for_and_a_service_that_went_away_is_told_of(browser: A
         watched.page.get_by_role("button", name="Enter a token").click()
         watched.page.keyboard.type(TOKEN)
         watched.page.keyboard.press("Enter")
-        watched.expect("document.querySelector('#versions').innerText.includes('This token may look, not change')")
+        watched.expect(
+            "document.querySelector('#versions').innerText.includes('This token may look, not change')"
+        )
         assert watched.page.evaluate("[Object.values(localStorage).length, document.cookie]") == [0, ""]
     watched.expect("document.querySelector('#notice').innerText.includes('does not answer')")
     assert watched.page.is_visible("#figures")  # what was last seen

@@ -1,4 +1,6 @@
-"""Personalizer's protocol over HTTP: rank, reward, activate, slots; every body that is refused has its form."""
+"""Personalizer's protocol over HTTP: rank, reward, activate, slots; every body that is refused has its
+form.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from invariant_bandits.service.store.open_store import open_store
 from personalizer_calls import ACTIONS, CONTEXT, NEW, RULES, SLOTS, SPAN, V1, decision, rank, refused, reward
 
 
-@pytest.mark.parametrize("prefix", [V1, "/personalizer/v1.1-preview.3", NEW, "/models/default/personalizer/v1.0"])
+@pytest.mark.parametrize(
+    "prefix", [V1, "/personalizer/v1.1-preview.3", NEW, "/models/default/personalizer/v1.0"]
+)
 def test_rank_reward_and_the_same_event_again(loops: TestClient, prefix: str) -> None:
     told = rank(loops, prefix, eventId="a/b c", excludedActions=["Sport"])
     assert set(told) == {"ranking", "eventId", "rewardActionId"}
@@ -67,7 +71,13 @@ def test_a_deferred_event_counts_once_it_is_activated(loops: TestClient) -> None
 
 
 def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -> None:
-    asked = {"contextFeatures": CONTEXT, "actions": ACTIONS, "slots": SLOTS, "eventId": "m/1", "deferActivation": True}
+    asked = {
+        "contextFeatures": CONTEXT,
+        "actions": ACTIONS,
+        "slots": SLOTS,
+        "eventId": "m/1",
+        "deferActivation": True,
+    }
     answered = loops.post(f"{V1}/multislot/rank", json=asked)
     assert answered.status_code == 201, answered.text
     told = answered.json()
@@ -99,7 +109,11 @@ def test_slots_take_different_actions_and_are_rewarded_each(loops: TestClient) -
 def test_more_slots_than_the_protocol_has_are_refused(loops: TestClient) -> None:
     actions = [{"id": str(n)} for n in range(60)]
     slots = [{"id": str(n), "baselineAction": "0"} for n in range(51)]
-    refused(loops.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots}), 400, "InvalidRankRequest")
+    refused(
+        loops.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots}),
+        400,
+        "InvalidRankRequest",
+    )
     slots[0]["id"] = "\N{GRINNING FACE}" * 256
     told = loops.post(f"{V1}/multislot/rank", json={"actions": actions, "slots": slots[:50]}).json()
     assert len({one["rewardActionId"] for one in told["slots"]}) == 50
@@ -158,7 +172,9 @@ def test_a_model_of_labelled_arms_ranks_what_it_knows(loops: TestClient) -> None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_a_feature_that_several_parts_name_keeps_all_its_values_in_one_list(loops: TestClient, count: int) -> None:
+def test_a_feature_that_several_parts_name_keeps_all_its_values_in_one_list(
+    loops: TestClient, count: int
+) -> None:
     tags = ["new", "dry", "red", "old"][:count]
     ranked = rank(loops, contextFeatures=[{"hour": 9}, *({"tags": tag} for tag in tags)])
     expected = tags[0] if count == 1 else tags
@@ -171,9 +187,13 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
         for n in range(20):
             reward(loops, rank(loops, excludedActions=["News"] if n % 2 else [])["eventId"], 0.5)
             loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": f"m{n}"})
-            loops.post(f"{V1}/multislot/events/m{n}/reward", json={"reward": [{"slotId": "top", "value": 1.0}]})
+            loops.post(
+                f"{V1}/multislot/events/m{n}/reward", json={"reward": [{"slotId": "top", "value": 1.0}]}
+            )
         loops.put(f"{V1}/featureImportances/f1", json={"name": "mine", **SPAN})
-        slots = loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
+        slots = loops.post(
+            f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}
+        ).json()
         live = loops.get("/v1/model").json()["state_hash"]
     store = open_store(tmp_path / "d.db")
     for state in (restore(store), replay_all(store)):
@@ -181,11 +201,23 @@ def test_what_this_door_does_is_restored_and_replayed(tmp_path: Path) -> None:
         assert set(state.models["default"].documents) == {"personalizer rules", "importance f1"}
     store.close()
     with TestClient(application(open_service(ServiceSettings(store=str(tmp_path / "d.db"))))) as loops:
-        again = loops.post(f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}).json()
+        again = loops.post(
+            f"{V1}/multislot/rank", json={"actions": ACTIONS, "slots": SLOTS, "eventId": "m7"}
+        ).json()
         assert again == slots
 
 
-NASTY = (b"", b"null", b"[]", b"{", b'"text"', b"\xff\xfe", b'{"value": 1e999}', b"[" * 100_000, b'{"actions": [null]}')
+NASTY = (
+    b"",
+    b"null",
+    b"[]",
+    b"{",
+    b'"text"',
+    b"\xff\xfe",
+    b'{"value": 1e999}',
+    b"[" * 100_000,
+    b'{"actions": [null]}',
+)
 
 
 def test_no_call_answers_nonsense_with_500(loops: TestClient) -> None:

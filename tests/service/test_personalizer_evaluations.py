@@ -17,12 +17,13 @@ from served_models import Clock, running, serve
 
 
 def test_an_evaluation_recovers_what_policies_earn(loops: TestClient) -> None:
-    """Only "Film" pays 1 and all is drawn uniformly: chance earns 1/3 within five errors (missed once in 10^6), the
-    baseline nothing."""
+    """Only "Film" pays 1 and all is drawn uniformly: chance earns 1/3 within five errors (missed once in
+    10^6), the baseline nothing."""
     error = (2 / 9 / 240) ** 0.5
     assert (
         loops.put(
-            f"{V1}/configurations/service", json=RULES | {"rewardWaitTime": "PT0S", "explorationPercentage": 1.0}
+            f"{V1}/configurations/service",
+            json=RULES | {"rewardWaitTime": "PT0S", "explorationPercentage": 1.0},
         ).status_code
         == 200
     )

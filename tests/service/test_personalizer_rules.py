@@ -31,8 +31,12 @@ def test_rules_are_told_as_they_were_set(loops: TestClient) -> None:
     more = {"isAutoOptimizationEnabled": True, "autoOptimizationFrequency": "P7D", "logMirrorEnabled": False}
     told = loops.put(path, json=RULES | more).json()
     assert told == loops.get(path).json()
-    assert {name: told[name] for name in (RULES | more) if name not in ("rewardWaitTime", "modelExportFrequency")} == {
-        name: value for name, value in (RULES | more).items() if name not in ("rewardWaitTime", "modelExportFrequency")
+    assert {
+        name: told[name] for name in (RULES | more) if name not in ("rewardWaitTime", "modelExportFrequency")
+    } == {
+        name: value
+        for name, value in (RULES | more).items()
+        if name not in ("rewardWaitTime", "modelExportFrequency")
     }
     assert (told["rewardWaitTime"], told["modelExportFrequency"]) == ("PT600S", "PT300S")
     assert told["lastConfigurationEditDate"].endswith("Z")

@@ -19,7 +19,9 @@ from served_models import running, serve
 
 
 @pytest.mark.parametrize("how", ["restart", "crash", "cut"])
-def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(postgres: PostgresServer, how: str) -> None:
+def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
+    postgres: PostgresServer, how: str
+) -> None:
     address = postgres.fresh()
     with running(address) as engine:
         serve(engine)

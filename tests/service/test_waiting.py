@@ -1,4 +1,6 @@
-"""Rewards that are waited for: whatever the rules become, every decision is settled once, and nothing spins."""
+"""Rewards that are waited for: whatever the rules become, every decision is settled once, and nothing
+spins.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_a_shorter_wait_is_not_held_up_by_longer_ones(tmp_path: Path) -> None:
 
 
 def test_a_decision_keeps_the_wait_it_was_made_under(tmp_path: Path) -> None:
-    """Without this a reward would wait for an end that never comes, or a wait would be left behind for ever."""
+    """Without this a reward would wait for an end that never comes, or a wait would be left behind for
+    ever.
+    """
     clock = Clock()
     with running(tmp_path / "d.db", clock) as engine:
         serve(engine)
@@ -94,7 +98,10 @@ def test_time_goes_on_when_the_clock_is_put_back(tmp_path: Path) -> None:
     clock.now -= 3_600.0
     with running(tmp_path / "d.db", clock) as engine:
         decide(engine, "after")
-        look = [commands.inspect(lambda state, id=id: state.record(id, "default", {})) for id in ("before", "after")]
+        look = [
+            commands.inspect(lambda state, id=id: state.record(id, "default", {}))
+            for id in ("before", "after")
+        ]
         times = [engine.call(command).decided.time for command in look]
         assert times[0] <= times[1] < times[0] + 60.0
 

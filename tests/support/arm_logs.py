@@ -17,9 +17,21 @@ class ArmLog:
 
 
 def arm_log(
-    seed, *, rounds=12_000, windows=8, arms=4, slopes=2, clicks=True, drifting=(), step=0.8, active=None, noise=1.0
+    seed,
+    *,
+    rounds=12_000,
+    windows=8,
+    arms=4,
+    slopes=2,
+    clicks=True,
+    drifting=(),
+    step=0.8,
+    active=None,
+    noise=1.0,
 ):
-    """Arms drawn uniformly among the active ones (m, A); effects `drifting` are drawn afresh in every window."""
+    """Arms drawn uniformly among the active ones (m, A); effects `drifting` are drawn afresh in every
+    window.
+    """
     rng = np.random.default_rng(seed)
     first = np.concatenate([rng.normal(-0.8, 0.3, (arms, 1)), rng.normal(0.0, 0.5, (arms, slopes))], axis=1)
     truth = np.tile(first, (windows, 1, 1))

@@ -31,7 +31,8 @@ def chromium() -> Iterator[Any]:
     """A started browser; skips the test where there is none."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
+        None,
     )
     if found is None:
         pytest.skip("no Chromium is installed")
@@ -52,7 +53,9 @@ class Watched:
     asked: list[str] = field(default_factory=list)
 
     def expect(self, condition: str, seconds: float = 20.0) -> None:
-        """Wait until an expression of JavaScript holds; the page's own rules forbid to have it wait by itself."""
+        """Wait until an expression of JavaScript holds; the page's own rules forbid to have it wait by
+        itself.
+        """
         end = time.monotonic() + seconds
         while not self.page.evaluate(condition):
             assert time.monotonic() < end, f"{condition} never held"
@@ -64,11 +67,15 @@ class Watched:
 
 
 @contextmanager
-def opened(browser: Any, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light") -> Iterator[Watched]:
+def opened(
+    browser: Any, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light"
+) -> Iterator[Watched]:
     """The page at an address, in a window of its own."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     watched = Watched(context.new_page())
-    watched.page.on("console", lambda one: one.type in ("error", "warning") and watched.complaints.append(one.text))
+    watched.page.on(
+        "console", lambda one: one.type in ("error", "warning") and watched.complaints.append(one.text)
+    )
     watched.page.on("pageerror", lambda error: watched.complaints.append(str(error)))
     watched.page.on("request", lambda request: watched.asked.append(request.url))
     watched.page.goto(url)
@@ -81,7 +88,9 @@ def opened(browser: Any, url: str, *, width: int = 1280, height: int = 900, sche
 @contextmanager
 def listening(service: Service, port: int) -> Iterator[str]:
     """The address of a service that listens; it is ended with its engine."""
-    config = uvicorn.Config(application(service), "127.0.0.1", port, log_level="warning", access_log=False, ws="none")
+    config = uvicorn.Config(
+        application(service), "127.0.0.1", port, log_level="warning", access_log=False, ws="none"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

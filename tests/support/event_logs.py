@@ -14,7 +14,9 @@ FIXED = {"event_id", "action", "chosen", "reward", "propensity", "time", "__obse
 
 def event(number=0, *, chosen=1, cost=-1.0, context=None, actions=2, **more):
     """A line of the log; the second of its actions is chosen unless told otherwise."""
-    multi = [{"A": {"price": 1.0 + place, "color": "red" if place % 2 else "blue"}} for place in range(actions)]
+    multi = [
+        {"A": {"price": 1.0 + place, "color": "red" if place % 2 else "blue"}} for place in range(actions)
+    ]
     return {
         "_label_cost": cost,
         "_label_probability": 0.25,
@@ -40,7 +42,9 @@ def written(path, lines):
 def rows_of(path):
     source = open_source(path)
     names = source.arrow_schema.names
-    return [row for task in source.tasks for _, batch in source.batches(task, names) for row in batch.to_pylist()]
+    return [
+        row for task in source.tasks for _, batch in source.batches(task, names) for row in batch.to_pylist()
+    ]
 
 
 def rounds_of(path):
@@ -76,7 +80,9 @@ def seen_by_vowpal(workspace, line):
         found.append((one.get_tag(), costs, features))
     workspace.finish_example(parsed)
     shared = found[0][2]
-    sums = [{key: shared.get(key, 0.0) + own.get(key, 0.0) for key in shared | own} for _, _, own in found[1:]]
+    sums = [
+        {key: shared.get(key, 0.0) + own.get(key, 0.0) for key in shared | own} for _, _, own in found[1:]
+    ]
     return [
         (tag, costs, {key: value for key, value in features.items() if value})
         for (tag, costs, _), features in zip(found[1:], sums, strict=True)
@@ -97,12 +103,16 @@ def hashed(workspace, row):
         else:
             word = f"{name}{value.replace(' ', '_')}" if isinstance(value, str) else name
             key = workspace.hash_feature(word, workspace.hash_space(namespace or " "))
-        features[key % 2**BITS] = features.get(key % 2**BITS, 0.0) + (1.0 if isinstance(value, str) else value)
+        features[key % 2**BITS] = features.get(key % 2**BITS, 0.0) + (
+            1.0 if isinstance(value, str) else value
+        )
     return features
 
 
 def assert_agrees(workspace, path):
-    """Labels, costs, propensities, chosen actions and features of every event; returns how many there were."""
+    """Labels, costs, propensities, chosen actions and features of every event; returns how many there
+    were.
+    """
     lines = path.read_text().splitlines()
     rounds = rounds_of(path)
     assert len(rounds) == len(lines)
@@ -113,6 +123,8 @@ def assert_agrees(workspace, path):
             assert row["action"] == (tag or str(place + 1))
             assert row["chosen"] == bool(costs)
             if costs:
-                assert (row["reward"], row["propensity"]) == pytest.approx((-costs[0][0], costs[0][1]), rel=1e-6)
+                assert (row["reward"], row["propensity"]) == pytest.approx(
+                    (-costs[0][0], costs[0][1]), rel=1e-6
+                )
             assert hashed(workspace, row) == pytest.approx(features, rel=1e-6)
     return len(lines)

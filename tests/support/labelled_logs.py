@@ -53,7 +53,11 @@ def labelled_log(seed, rounds=4000, coefficients=None):
     month = share * 12
     active = np.column_stack([np.ones(rounds), np.ones(rounds), month < 6, month >= 8]).astype(bool)
     arms = np.array([rng.choice(np.flatnonzero(row)) for row in active])
-    truth = np.array([[-1.0, 0.5], [-0.5, -0.5], [0.0, 0.0], [-1.5, 1.0]]) if coefficients is None else coefficients
+    truth = (
+        np.array([[-1.0, 0.5], [-0.5, -0.5], [0.0, 0.0], [-1.5, 1.0]])
+        if coefficients is None
+        else coefficients
+    )
     z = np.column_stack([np.ones(rounds), (contexts[:, 0] - 40.0) / 10.0])
     chance = 1.0 / (1.0 + np.exp(-np.einsum("ij,ij->i", z, truth[arms])))
     rewards = (rng.random(rounds) < chance).astype(float)

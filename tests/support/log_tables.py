@@ -8,7 +8,9 @@ import pyarrow as pa
 
 @dataclass
 class PlantedLog:
-    """Rounds with one to four offered actions; offered and all_rewards have one row per action, round after round."""
+    """Rounds with one to four offered actions; offered and all_rewards have one row per action, round
+    after round.
+    """
 
     times: np.ndarray
     offered: np.ndarray

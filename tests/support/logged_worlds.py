@@ -49,7 +49,9 @@ class World:
         return Feedback.from_arrays(offered, actions, rewards, propensities=chances), means
 
     def value(self, target, rounds=1_000_000):
-        """Value of a fixed target policy, a function of offered (n, K, p), by a long simulation of its own."""
+        """Value of a fixed target policy, a function of offered (n, K, p), by a long simulation of its
+        own.
+        """
         rng = np.random.default_rng(987_654_321)
         offered = rng.standard_normal((rounds, ACTIONS, DIM))
         return float((target(offered) * self.means(offered)).sum(axis=1).mean())

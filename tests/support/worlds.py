@@ -50,7 +50,8 @@ def assert_same_moments(first, second, rtol=1e-10):
 
 @dataclass
 class PiecewiseWorld:
-    """Logs whose coefficients are constant within each window: the invariant ones throughout, the others redrawn.
+    """Logs whose coefficients are constant within each window: the invariant ones throughout, the others
+    redrawn.
 
     Covariances are redrawn per window, diagonal in `split.basis`.
     """
@@ -68,7 +69,16 @@ class PiecewiseWorld:
 
 
 def piecewise_world(
-    rng, *, invariant_dim=3, residual_dim=2, windows=6, rounds=300, noise=1.0, drift=1.0, basis=None, draw=None
+    rng,
+    *,
+    invariant_dim=3,
+    residual_dim=2,
+    windows=6,
+    rounds=300,
+    noise=1.0,
+    drift=1.0,
+    basis=None,
+    draw=None,
 ):
     """Draw a PiecewiseWorld of `windows` × `rounds` rows; `draw(shape)` gives unit-variance variables."""
     p = invariant_dim + residual_dim
@@ -87,8 +97,9 @@ def piecewise_world(
 def turning_world(seed, rounds=12000):
     """Five uncorrelated directions, of which the coefficients of the last two turn once around.
 
-    Each has its own pattern of variances, 1.4 or 1/1.4, over eight regimes (columns of a Hadamard matrix), so that
-    they can be told apart, while the variance of the rewards hardly changes: the cross-validation needs that.
+    Each has its own pattern of variances, 1.4 or 1/1.4, over eight regimes (columns of a Hadamard matrix), so
+    that they can be told apart, while the variance of the rewards hardly changes: the cross-validation needs
+    that.
     """
     rng = np.random.default_rng(seed)
     basis = random_basis(5, rng)

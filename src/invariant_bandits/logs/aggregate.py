@@ -84,7 +84,9 @@ class AggregationPlan:
         if layout.arms is None:
             dim, offered = len(layout.features.encoded_names), layout.schema.has_offered
             return WindowedMoments.empty(dim, self.windows.count, offered=offered)
-        dim = len(layout.features.encoded_names) if self.logit is None else 1 + self.logit.features.context.dim
+        dim = (
+            len(layout.features.encoded_names) if self.logit is None else 1 + self.logit.features.context.dim
+        )
         return WindowedMoments.empty(dim, self.windows.count * len(layout.arms))
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
@@ -159,7 +161,9 @@ class Partial:
 
 
 def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
-    """Return the moments of one task. The same rows in the same batches give the same bits wherever this runs."""
+    """Return the moments of one task. The same rows in the same batches give the same bits wherever this
+    runs.
+    """
     partial = Partial()
     moments = plan.empty_moments()
     for rounds in plan.reader.rounds(task, partial.report):
@@ -209,7 +213,11 @@ class Aggregate:
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
-        if self.last_time is not None and partial.first_time is not None and partial.first_time < self.last_time:
+        if (
+            self.last_time is not None
+            and partial.first_time is not None
+            and partial.first_time < self.last_time
+        ):
             self.report.add(OUT_OF_ORDER, partial.file, [partial.first_row])
         if partial.last_time is not None:
             self.last_time = partial.last_time
@@ -295,7 +303,9 @@ class ArmMoments:
         whole = self.cells.chosen.products()
         whole = whole.reshape(self.windows, self.arms, *whole.shape[1:])
         own = np.column_stack([self.features.own_entries, np.full(self.arms, self.cells.dim)])
-        return np.stack([whole[:, arm][:, entries[:, None], entries] for arm, entries in enumerate(own)], axis=1)
+        return np.stack(
+            [whole[:, arm][:, entries[:, None], entries] for arm, entries in enumerate(own)], axis=1
+        )
 
     @property
     def rewards_are_binary(self) -> bool:
@@ -310,7 +320,9 @@ class ArmMoments:
         return WindowedMoments(total, None, self.edges)
 
     def _of_arm(self, arm: int) -> PowerSums:
-        """Return sums of [φ, r] over the rounds of one arm: a feature is an entry of the context times a number."""
+        """Return sums of [φ, r] over the rounds of one arm: a feature is an entry of the context times a
+        number.
+        """
         sums = self.cells.chosen
         entry = np.append(self.features.entries[arm], self.cells.dim)
         factor = np.append(self.features.factors[arm], 1.0)

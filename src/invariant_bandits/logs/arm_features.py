@@ -1,9 +1,9 @@
 """ArmFeatures: context and label → feature vector φ(x, a), the same for logs and when serving.
 
-The context is z = [1, x], x standardised on the log. "own": φ(x, a) = e_a ⊗ z, every arm has coefficients of its own,
-and no arm is a reference. "shared": φ(x, a) = [e_a, x, f(a) ⊗ x], a level per arm, slopes shared, f(a) of a catalogue.
-Either way every feature is one entry of z times a number that depends on the arm alone, so moments of φ follow exactly
-from moments of z, arm by arm.
+The context is z = [1, x], x standardised on the log. "own": φ(x, a) = e_a ⊗ z, every arm has coefficients of
+its own, and no arm is a reference. "shared": φ(x, a) = [e_a, x, f(a) ⊗ x], a level per arm, slopes shared,
+f(a) of a catalogue. Either way every feature is one entry of z times a number that depends on the arm alone,
+so moments of φ follow exactly from moments of z, arm by arm.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ArmFeatures:
     labels : tuple of str
         The A arms.
     coding : str
-        "own": p = A·d, arm after arm, level first. "shared": levels, then slopes, then products with the catalogue.
+        "own": p = A·d, arm after arm, level first. "shared": levels, then slopes, then products with the
+        catalogue.
     catalogue : array, shape (A, k), or None
         Features of the arms, mean 0 and standard deviation 1.
     catalogue_names : tuple of str
@@ -60,7 +61,8 @@ class ArmFeatures:
     crossed : int
         How many of them, the first, have products with the slopes; only in the "shared" coding.
     matched : mapping of str to tuple of str
-        Groups of context features that belong to one arm each, in the order of the labels: an arm has its own only.
+        Groups of context features that belong to one arm each, in the order of the labels: an arm has its own
+        only.
 
     >>> features = ArmFeatures(FeatureMap((Column("hour"),)), ("banner_A", "banner_B"))
     >>> features.names
@@ -94,7 +96,9 @@ class ArmFeatures:
 
     @cached_property
     def context_names(self) -> tuple[str, ...]:
-        """Names of an arm's own coefficients (d,): the level, slopes of the context, of what belongs to the arm."""
+        """Names of an arm's own coefficients (d,): the level, slopes of the context, of what belongs to
+        the arm.
+        """
         return ("1", *(self.context.names[index - 1] for index in self._plain), *(self.matched or {}))
 
     @property
@@ -107,8 +111,12 @@ class ArmFeatures:
         """Names of the features (p,)."""
         slopes = self.context_names[1:]
         if self.coding == "own":
-            return tuple(n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes)))
-        products = (f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes)
+            return tuple(
+                n for label in self.labels for n in (label, *(f"{label}{TIMES}{slope}" for slope in slopes))
+            )
+        products = (
+            f"{name}{TIMES}{slope}" for name in self.catalogue_names[: self.crossed] for slope in slopes
+        )
         return (*self.labels, *slopes, *products)
 
     @property
@@ -126,7 +134,9 @@ class ArmFeatures:
     def own_entries(self) -> Array:
         """Which entries of the whole context [1, x] make up z of each arm (A, d)."""
         place = {name: index for index, name in enumerate(self.context.names, start=1)}
-        of_arms = [[place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))]
+        of_arms = [
+            [place[names[arm]] for names in (self.matched or {}).values()] for arm in range(len(self.labels))
+        ]
         return np.array([[0, *self._plain, *own] for own in of_arms], dtype=np.int64)
 
     @cached_property
@@ -209,9 +219,12 @@ class ArmFeatures:
         missing = [column.name for column in self.columns if column.name not in context]
         if missing:
             raise InputError(
-                f"context lacks {format_names(missing)}; needed: {format_names([one.name for one in self.columns])}"
+                f"context lacks {format_names(missing)}; needed: "
+                f"{format_names([one.name for one in self.columns])}"
             )
-        whole = self.contexts({column.name: _one_row(column, context[column.name]) for column in self.columns})
+        whole = self.contexts(
+            {column.name: _one_row(column, context[column.name]) for column in self.columns}
+        )
         return self.cross(np.repeat(whole, len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
@@ -221,7 +234,9 @@ class ArmFeatures:
     # -- learning, growing and storing --
 
     def with_missing_indicators(self, missing: Collection[str]) -> ArmFeatures:
-        """Return these features, nothing learned yet, with indicators of missing values of these columns as well."""
+        """Return these features, nothing learned yet, with indicators of missing values of these columns
+        as well.
+        """
         return ArmFeatures(self.context.with_missing_indicators(missing), self.labels)
 
     def learned(
@@ -271,28 +286,37 @@ class ArmFeatures:
         return described, dropped, why
 
     def arm_features(self, features: Mapping[str, Any]) -> Array:
-        """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean where none is."""
+        """Standardised features (k,) of an arm, from values by the columns of the catalogue; the mean
+        where none is.
+        """
         if self.catalogue_shift is None or self.catalogue_scale is None:
             raise InputError("features: the arms of this log have none, it was read without a catalogue")
         columns = {name.partition("=")[0] for name in self.catalogue_names}
         unknown = [name for name in features if name not in columns]
         if unknown:
             raise InputError(
-                f"features: {format_names(unknown)} are not of the catalogue, which has {format_names(sorted(columns))}"
+                f"features: {format_names(unknown)} are not of the catalogue, which has "
+                f"{format_names(sorted(columns))}"
             )
         raw = self.catalogue_shift.copy()
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
-                raw[place] = float(str(features[column]) == level) if level else _number(column, features[column])
+                raw[place] = (
+                    float(str(features[column]) == level) if level else _number(column, features[column])
+                )
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
-        """These features with one more arm, the last; its features of the catalogue (k,) are the mean if not given."""
+        """These features with one more arm, the last; its features of the catalogue (k,) are the mean if
+        not given.
+        """
         if label in self.labels:
             raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
         if self.matched:
-            raise InputError(f"arm {label!r} would need columns of its own for {format_names(list(self.matched))}")
+            raise InputError(
+                f"arm {label!r} would need columns of its own for {format_names(list(self.matched))}"
+            )
         table = None
         if self.catalogue is not None:
             own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
@@ -332,9 +356,11 @@ def effective_rounds(moments: WindowedMoments) -> int:
 
 
 def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
-    """How many of so many catalogue features get products with the slopes: as many as a log of `rounds` can estimate.
+    """How many of so many catalogue features get products with the slopes: as many as a log of `rounds` can
+    estimate.
 
-    >>> crossings(arms=34, slopes=20, names=4, rounds=5000), crossings(arms=34, slopes=20, names=4, rounds=600)
+    >>> log = {"arms": 34, "slopes": 20, "names": 4}
+    >>> crossings(**log, rounds=5000), crossings(**log, rounds=600)
     (4, 0)
     """
     most = min(MOST_COEFFICIENTS, int(rounds) // ROUNDS_PER_COEFFICIENT)
@@ -344,7 +370,8 @@ def crossings(arms: int, slopes: int, names: int, rounds: float) -> int:
 def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[str, str]:
     """(coding, why) of so many arms with d = `width` coefficients each, in a log of so many rounds.
 
-    Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would tell.
+    Of rewards that are 0 or 1, n rounds with mean π count for 4nπ(1 − π): what as many with mean ½ would
+    tell.
     """
     own = arms * width
     if arm_model != "auto":
@@ -360,7 +387,8 @@ def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[s
 
 
 def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> dict[str, tuple[str, ...]]:
-    """Groups of features that name the arm's column and end in exactly the labels: one for each arm, by its name.
+    """Groups of features that name the arm's column and end in exactly the labels: one for each arm, by its
+    name.
 
     >>> matched_features(["age", "item_affinity_0", "item_affinity_1"], ["0", "1"], "item_id")
     {'item_affinity': ('item_affinity_0', 'item_affinity_1')}
@@ -371,7 +399,9 @@ def matched_features(names: Sequence[str], labels: Sequence[str], arm: str) -> d
         prefix, label = _split_label(name, labels)
         if stem and stem in prefix.lower():
             groups.setdefault(prefix, {})[label] = name
-    whole = {prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)}
+    whole = {
+        prefix: group for prefix, group in groups.items() if len(labels) > 1 and group.keys() == set(labels)
+    }
     return {prefix.rstrip("_-. "): tuple(group[label] for label in labels) for prefix, group in whole.items()}
 
 
@@ -381,7 +411,11 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
         prefix, _, end = name.rpartition(mark)
         if prefix and end in labels:
             return prefix + mark, end
-    fitting = [label for label in labels if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))]
+    fitting = [
+        label
+        for label in labels
+        if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))
+    ]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
 
@@ -401,5 +435,7 @@ def _number(name: str, value: Any) -> float:
 def _one_row(column: Column, value: Any) -> Any:
     """A scalar, or the vector of a vector column, as a column of one row."""
     if np.ndim(value) != (0 if column.width is None else 1):
-        raise InputError(f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}")
+        raise InputError(
+            f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}"
+        )
     return [value]

@@ -69,7 +69,9 @@ SOURCES = {
 SILENT_SHARE = 0.02
 """An arm whose last use is at most this share of the log before its end counts as active."""
 SURPRISING_SILENCE = 10.0
-"""So many uses that were to be expected after the last one, had the arm been offered, say that it was retired."""
+"""So many uses that were to be expected after the last one, had the arm been offered, say that it was
+retired.
+"""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,9 @@ class ArmTable:
             raise InputError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
         twice = sorted({label for label in self.labels if self.labels.count(label) > 1})
         if twice or not self.arms:
-            raise InputError(f"arms must have different labels, at least one, got {format_names(twice) or 'none'}")
+            raise InputError(
+                f"arms must have different labels, at least one, got {format_names(twice) or 'none'}"
+            )
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -148,12 +152,16 @@ class ArmTable:
         return place_of(label, self.labels)
 
     def offerable(self, arms: Any) -> tuple[str, ...]:
-        """Labels of arms that may be offered together, as text; InputError for an unknown or a retired one."""
+        """Labels of arms that may be offered together, as text; InputError for an unknown or a retired
+        one.
+        """
         if isinstance(arms, str) or not hasattr(arms, "__iter__"):
             raise InputError(f"arms must be a list of labels, got {arms!r}")
         wanted = tuple(str(label) for label in arms)
         if not wanted or len(set(wanted)) < len(wanted):
-            raise InputError(f"arms must be different labels, at least one, got {format_names(wanted) or 'none'}")
+            raise InputError(
+                f"arms must be different labels, at least one, got {format_names(wanted) or 'none'}"
+            )
         for label in wanted:
             if not self.arms[self.index(label)].active:
                 raise InputError(f"arm {label!r} is retired; the active ones are {format_names(self.active)}")
@@ -176,7 +184,9 @@ class ArmTable:
     def followed_by(self, later: ArmTable) -> ArmTable:
         """This table after a later log of the same arms: plays add; who is retired stays so."""
         if later.labels != self.labels:
-            raise InputError(f"later must have the arms {format_names(self.labels)}, got {format_names(later.labels)}")
+            raise InputError(
+                f"later must have the arms {format_names(self.labels)}, got {format_names(later.labels)}"
+            )
         pairs = zip(self.arms, later.arms, strict=True)
         return replace(self, arms=tuple(_continued(earlier, after) for earlier, after in pairs))
 
@@ -229,7 +239,10 @@ class ArmTable:
         head = ("arm", "plays", "first use", "last use", "")
         shown = [head, *self.rows()[:most]]
         wide = [max(len(row[column]) for row in shown) for column in range(len(head))]
-        lines = ["  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip() for row in shown]
+        lines = [
+            "  ".join(word.ljust(size) for word, size in zip(row, wide, strict=True)).rstrip()
+            for row in shown
+        ]
         more = [] if most is None or len(self) <= most else [f"and {len(self) - most} more"]
         return "\n".join([f"{len(self)} arms: {SOURCES[self.source]}", *lines, *more])
 
@@ -242,7 +255,9 @@ def _continued(earlier: Arm, later: Arm) -> Arm:
 
 
 def is_active(arm: Arm, begin: Any, end: Any) -> bool:
-    """Whether an arm can be chosen after a log from `begin` to `end`: its silence at the end does not say otherwise."""
+    """Whether an arm can be chosen after a log from `begin` to `end`: its silence at the end does not say
+    otherwise.
+    """
     if arm.valid_until is not None:
         return bool(arm.valid_until >= end)
     if arm.last is None or end - arm.last <= SILENT_SHARE * (end - begin):
@@ -260,7 +275,8 @@ def sort_labels(names: Sequence[str]) -> list[str]:
 def arm_table(
     uses: tuple[Arm, ...], schema: Schema, catalogue: Catalogue | None, named: Sequence[str] | None
 ) -> ArmTable:
-    """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller, uses.
+    """Return the arms of a log, from the first of these: lists in the log, catalogue, names by the caller,
+    uses.
 
     Parameters
     ----------
@@ -311,14 +327,22 @@ def _checked(labels: Sequence[str], used: Mapping[str, Arm]) -> list[str]:
 
 
 def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
-    """Raise InputError if no two arms were in use at the same time: then the log cannot say what was offered."""
+    """Raise InputError if no two arms were in use at the same time: then the log cannot say what was
+    offered.
+    """
     in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
     overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
     if len(uses) > 1 and not overlap:
-        where = "at the same time" if schema.time is not None else "in the same range of rows (is a time missing?)"
+        where = (
+            "at the same time"
+            if schema.time is not None
+            else "in the same range of rows (is a time missing?)"
+        )
         raise InputError(
-            f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was offered; give"
-            " arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time (--time)"
+            f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was "
+            f"offered; give"
+            " arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time "
+            "(--time)"
         )
 
 
@@ -365,7 +389,9 @@ class Catalogue:
     valid_until: tuple[Any, ...]
 
     def features_of(self, wanted: Sequence[str]) -> Array:
-        """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the catalogue."""
+        """Features (len(wanted), k) of some arms; zeros, the mean, for those that are not in the
+        catalogue.
+        """
         rows = {label: row for row, label in enumerate(self.labels)}
         features = np.zeros((len(wanted), len(self.names)))
         for place, label in enumerate(wanted):
@@ -382,7 +408,8 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
     source : path, Arrow table, frame, or another source of rows
         One row per arm: a column of labels, features, and perhaps columns such as valid_from and valid_until.
     arm : str
-        Name of the label column of the log; the catalogue's has the same name, or is the one that holds its labels.
+        Name of the label column of the log; the catalogue's has the same name, or is the one that holds its
+        labels.
     used : sequence of str
         Labels that occur in the log.
     dates : bool
@@ -397,14 +424,18 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
     others = [
-        column for column in kinds if column not in (name, begin, end) and not identifies(column) and column.strip()
+        column
+        for column in kinds
+        if column not in (name, begin, end) and not identifies(column) and column.strip()
     ]
     names, raw = _features(table, {column: kinds[column] for column in others})
     shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
         until = tuple(None if day is None else day + np.timedelta64(86_399_999_999, "us") for day in until)
-    return Catalogue(tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until)
+    return Catalogue(
+        tuple(words), names, (raw - shift) / scale, shift, scale, _times(table, begin, dates), until
+    )
 
 
 def _whole(source: Any) -> Any:
@@ -419,19 +450,24 @@ def _whole(source: Any) -> Any:
 
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
     """The column of labels: named as in the log, usually named, or the one that holds the log's labels."""
-    usual = [name for name in table.column_names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())]
+    usual = [
+        name for name in table.column_names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())
+    ]
     for name in [*(name for name in table.column_names if name == arm), *usual, *table.column_names]:
         there = set(as_labels(table.column(name).combine_chunks()).to_pylist())
         if there & set(used):
             return str(name)
     raise InputError(
-        f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has the columns"
+        f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has "
+        f"the columns"
         f" {format_names(table.column_names)}"
     )
 
 
 def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
-    return next((name for word in usual.split() for name in kinds if name.lower() == word and name != taken), None)
+    return next(
+        (name for word in usual.split() for name in kinds if name.lower() == word and name != taken), None
+    )
 
 
 def _are_days(table: Any, name: str, kind: Any) -> bool:
@@ -439,7 +475,9 @@ def _are_days(table: Any, name: str, kind: Any) -> bool:
     from pyarrow import types
 
     words = [word for word in table.column(name).to_pylist() if word is not None]
-    return bool(types.is_date(kind)) or all(isinstance(word, str) and len(word.strip()) == 10 for word in words)
+    return bool(types.is_date(kind)) or all(
+        isinstance(word, str) and len(word.strip()) == 10 for word in words
+    )
 
 
 def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
@@ -451,12 +489,16 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     values = decode.times(column, name, dates, problems)
     missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
     if (~problems.usable & ~missing).any():
-        raise InputError(f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times")
+        raise InputError(
+            f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times"
+        )
     return tuple(None if gone else value for value, gone in zip(values, missing, strict=True))
 
 
 def _features(table: Any, kinds: dict[str, Any]) -> tuple[tuple[str, ...], Array]:
-    """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several arms share."""
+    """Names (k,) and raw values (A, k) of the features: numbers first, then the categories that several
+    arms share.
+    """
     arms = table.num_rows
     candidates = [(name, _numbers(table, name)) for name, kind in kinds.items() if is_number(kind)]
     shared: list[tuple[str, Array]] = []
@@ -494,5 +536,7 @@ def _shared_categories(table: Any, name: str) -> list[tuple[str, Array]]:
     """(name=category, indicator (A,)) of the categories that at least two arms have."""
     words = np.array(as_labels(table.column(name).combine_chunks()).fill_null("").to_pylist())
     levels, counts = np.unique(words, return_counts=True)
-    several = [level for level, count in zip(levels, counts, strict=True) if level and 2 <= count < len(words)]
+    several = [
+        level for level, count in zip(levels, counts, strict=True) if level and 2 <= count < len(words)
+    ]
     return [(f"{name}={level}", (words == level).astype(float)) for level in several]

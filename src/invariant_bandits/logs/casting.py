@@ -1,4 +1,6 @@
-"""Batches with the types that their source says: the text of text formats becomes numbers, truth and times here."""
+"""Batches with the types that their source says: the text of text formats becomes numbers, truth and
+times here.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ class TypedRows:
         try:
             return words.cast(wanted.type)
         except pa.ArrowInvalid:
-            values = [int(word) if word is not None and _is_whole(word) else None for word in words.to_pylist()]
+            values = [
+                int(word) if word is not None and _is_whole(word) else None for word in words.to_pylist()
+            ]
         self.unreadable[wanted.name] += sum(value is None for value in values) - words.null_count
         return pa.array(values, type=wanted.type)
 
@@ -112,7 +116,9 @@ def _columns_with_fractions(source: Source) -> set[str]:
     """Columns of text that seemed to be whole numbers in the first lines, and are not."""
     import pyarrow as pa
 
-    whole = [column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)]
+    whole = [
+        column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)
+    ]
     fractions: set[str] = set()
     for task in source.tasks if whole else ():
         for _, batch in source.batches(task, whole):
@@ -140,7 +146,9 @@ def _has_fraction(column: Any) -> bool:
 
 
 EPOCHS = {"s": 1e8, "ms": 1e11, "us": 1e14, "ns": 1e17}
-"""The least number of a unit since 1970 that is taken for a time: 1973. The greatest is 41 times that: 2100."""
+"""The least number of a unit since 1970 that is taken for a time: 1973. The greatest is 41 times that:
+2100.
+"""
 WRITTEN = re.compile(
     r"\s*(?P<one>\d{1,2})(?P<sign>[/.-])(?P<two>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})"
     r"(?P<between>,?[ T]+)?(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?(?P<half>\s?[AaPp][Mm])?\s*$"
@@ -251,14 +259,17 @@ def _epoch(column: Any) -> TimeFormat | None:
 
     numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
     least, most = (
-        float(value or 0.0) for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
+        float(value or 0.0)
+        for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
     )
     units = [unit for unit, from_here in EPOCHS.items() if from_here <= least and most <= 41.0 * from_here]
     return TimeFormat(unit=units[0]) if units else None
 
 
 def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeFormat:
-    """Day or month first, as the schema says, as the sign says (points: the day), or as some day above 12 says."""
+    """Day or month first, as the schema says, as the sign says (points: the day), or as some day above 12
+    says.
+    """
     sign = _parts(words[0])["sign"]
     day_first = schema.day_first
     if day_first is None and sign == ".":
@@ -269,7 +280,8 @@ def _written(source: Source, schema: Schema, words: Sequence[str]) -> TimeFormat
         day_first = _decided(_all_words(source, str(schema.time)))
     if day_first is None:
         raise InputError(
-            f"schema: dates of {schema.time!r} such as {words[0].strip()} may begin with the day or the month;"
+            f"schema: dates of {schema.time!r} such as {words[0].strip()} may begin with the day or the "
+            f"month;"
             " say which (day_first = true or false; --day-first or --month-first)"
         )
     order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
@@ -290,7 +302,9 @@ def _parts(word: str) -> dict[str, Any]:
 
 
 def _decided(words: Iterable[str]) -> bool | None:
-    """True if the first number of some date is greater than 12, False if the second of some is; None if neither."""
+    """True if the first number of some date is greater than 12, False if the second of some is; None if
+    neither.
+    """
     for word in words:
         match = WRITTEN.match(word)
         if match is not None and int(match["one"]) > 12:
@@ -338,7 +352,9 @@ class DatedSource(SourceAround):
         index = before.get_field_index(self.column)
         self.arrow_schema = before.set(index, before.field(index).with_type(pa.timestamp("us")))
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches with timestamps."""
         for row, batch in self.inner.batches(task, columns, first_row):
             if self.column in columns:

@@ -43,14 +43,17 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
         return
     log = open_log(source, schema)
     if log.schema.propensity is None:
-        raise InputError("schema: propensity is missing; events are written with the probability of the chosen action")
+        raise InputError(
+            "schema: propensity is missing; events are written with the probability of the chosen action"
+        )
     if log.schema.one_row_per_action and log.schema.chosen is not None:
         yield from _from_rows(log, report)
     elif log.schema.labelled:
         yield from _from_labels(log, report)
     else:
         raise InputError(
-            "events need one row per offered action (round and chosen), or the label of the chosen arm; this log has"
+            "events need one row per offered action (round and chosen), or the label of the chosen arm; "
+            "this log has"
             " neither"
         )
 
@@ -80,7 +83,9 @@ def _from_rows(log: Log, report: QualityReport) -> Iterator[Event]:
                 its = offered[int(marked[0])] if len(marked) == 1 else {}
                 features = [_features(log, action) for action in offered]
                 place = int(marked[0]) if len(marked) else 0
-                event = _event(log, its, str(offered[0][schema.round]), names[first:last], place, [], features)
+                event = _event(
+                    log, its, str(offered[0][schema.round]), names[first:last], place, [], features
+                )
                 yield from _counted(event, task, row + int(first), report)
 
 
@@ -104,7 +109,9 @@ def _from_labels(log: Log, report: QualityReport) -> Iterator[Event]:
                 where = arms.index(label) if label in arms else -1
                 actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
                 name = str(values[schema.round]) if schema.round is not None else f"{task.file}:{row + place}"
-                event = _event(log, values if where >= 0 else {}, name, arms, where, _features(log, values), actions)
+                event = _event(
+                    log, values if where >= 0 else {}, name, arms, where, _features(log, values), actions
+                )
                 yield from _counted(event, task, row + place, report)
 
 
@@ -115,7 +122,9 @@ def _offered(log: Log, batch: Any, position: int) -> Array:
         return log.arms.offered_in(batch.column(schema.arms_offered))
     when: Array = position + np.arange(len(batch))
     if schema.time is not None:
-        when = decode.times(batch.column(schema.time), schema.time, log.times_are_dates, RowProblems(len(batch)))
+        when = decode.times(
+            batch.column(schema.time), schema.time, log.times_are_dates, RowProblems(len(batch))
+        )
     return log.arms.offered_at(when)
 
 
@@ -189,16 +198,19 @@ class Conversion:
             if problem.count
         ]
         lines += [
-            f"{count:>11,}  values of {name} are not of its type: missing" for name, count in self.unreadable.items()
+            f"{count:>11,}  values of {name} are not of its type: missing"
+            for name, count in self.unreadable.items()
         ]
         return "\n".join(lines)
 
 
-def convert(source: Any, out: str | PathLike[str], schema: SchemaLike = None, *, force: bool = False) -> Conversion:
+def convert(
+    source: Any, out: str | PathLike[str], schema: SchemaLike = None, *, force: bool = False
+) -> Conversion:
     """Write a log in the format that the suffix of `out` says; the file appears when it is whole.
 
-    Tables keep their columns and types. Vowpal's forms (.vw, .dsjson) get an event per round, from a log with one row
-    per offered action or with labels of arms, and with propensities.
+    Tables keep their columns and types. Vowpal's forms (.vw, .dsjson) get an event per round, from a log with
+    one row per offered action or with labels of arms, and with propensities.
 
     Parameters
     ----------

@@ -17,7 +17,9 @@ def is_number(kind: Any) -> bool:
     """Whether an Arrow type is a number or a truth value."""
     from pyarrow import types
 
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind))
+    return bool(
+        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    )
 
 
 def is_time(kind: Any) -> bool:
@@ -195,7 +197,9 @@ def are_flags(column: Any) -> bool:
 
 
 def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
-    """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers are NaN."""
+    """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers
+    are NaN.
+    """
     import pyarrow as pa
 
     lengths = list_lengths(column, missing=-1)
@@ -218,7 +222,9 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
 def nested_vectors(
     column: Any, width: int, name: str, problems: RowProblems, *, impute: bool = False
 ) -> tuple[Array, Array]:
-    """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is none."""
+    """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
+    none.
+    """
     import pyarrow as pa
 
     counts = list_lengths(column, missing=0).astype(np.int64)

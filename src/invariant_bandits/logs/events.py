@@ -146,7 +146,9 @@ class EventSurvey:
         A name that has several words in one action becomes a flag per word.
         """
         ranked = [(-count, name, "number", name) for name, count in self.numbers.items()]
-        ranked += [(-count, name, "word", name) for name, count in self.words.items() if name not in self.several]
+        ranked += [
+            (-count, name, "word", name) for name, count in self.words.items() if name not in self.several
+        ]
         for name in self.several:
             share = self.words[name] // max(1, len(self.distinct[name]))
             ranked += [(-share, f"{name}={word}", "flag", name) for word in self.distinct[name]]
@@ -193,7 +195,8 @@ class EventSource(FileSource, ABC):
         if not survey.events:
             reasons = ", ".join(f"{count:,} × {reason}" for reason, count in survey.unusable.most_common(3))
             raise FileError(
-                f"{self.paths[0]} is not readable: it has no event that can be used: {reasons or 'it is empty'}"
+                f"{self.paths[0]} is not readable: it has no event that can be used: "
+                f"{reasons or 'it is empty'}"
             )
         self._set_columns(survey)
 
@@ -233,7 +236,9 @@ class EventSource(FileSource, ABC):
             reasons=reasons,
         )
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Yield batches of whole events of one file."""
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)
@@ -267,7 +272,9 @@ class EventSource(FileSource, ABC):
 
 
 def _feature_values(events: Sequence[Event], rows: int, wanted: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and "flag:…"."""
+    """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
+    "flag:…".
+    """
     values: dict[str, list[Any]] = {}
     numbers, words, flags = dict[str, list[Any]](), dict[str, list[Any]](), dict[str, list[Any]]()
     for key, column in wanted.items():
@@ -293,7 +300,9 @@ def _feature_values(events: Sequence[Event], rows: int, wanted: Mapping[str, str
 
 
 def _fixed_values(events: Sequence[Event], name: str) -> list[Any]:
-    """Return the values of a column that is not a feature; those of the decision stand at the chosen action."""
+    """Return the values of a column that is not a feature; those of the decision stand at the chosen
+    action.
+    """
     if name == "action":
         return [label for event in events for label in event.labels]
     if name == "chosen":

@@ -1,7 +1,7 @@
 """Logs put in order in bounded memory: split rounds made whole, rounds sorted by time.
 
-Rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in memory; a stable sort
-of every file, one after the other, is a stable sort of the whole.
+Rows are dealt to files by the value of a key, few enough rows to a file that it can be sorted in memory; a
+stable sort of every file, one after the other, is a stable sort of the whole.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
     """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
 
-    A task owns the rounds that begin in it: rows of a round that began before are left to the task before, and the
-    last round is completed with rows from behind the task.
+    A task owns the rounds that begin in it: rows of a round that began before are left to the task before,
+    and the last round is completed with rows from behind the task.
     """
 
     held: Any = None
@@ -145,7 +145,9 @@ class RearrangedSource:
     def __post_init__(self) -> None:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of one part."""
         import pyarrow as pa
 
@@ -186,7 +188,11 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
     name, source, columns = str(log.schema.time), log.source, log.schema.used_columns
     for task in log.survey().tasks:
         whole = log.schema.one_row_per_action
-        batches = whole_rounds(source, task, columns, str(log.schema.round)) if whole else source.batches(task, columns)
+        batches = (
+            whole_rounds(source, task, columns, str(log.schema.round))
+            if whole
+            else source.batches(task, columns)
+        )
         for _, batch in batches:
             times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
             if whole:
@@ -247,7 +253,9 @@ def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> A
     writers: dict[int, Any] = {}
     with ExitStack() as open_files:
         for batch, keys in keyed:
-            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(keys)], names=[*batch.schema.names, KEY])
+            batch = pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(keys)], names=[*batch.schema.names, KEY]
+            )
             part_of = np.searchsorted(bounds, keys, side="right")
             for part in np.unique(part_of).tolist():
                 if part not in writers:

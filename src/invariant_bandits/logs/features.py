@@ -1,8 +1,8 @@
 """FeatureMap: raw columns → feature vectors, learned once from the logs and applied unchanged when serving.
 
 The steps, in their order: numeric columns as they are and categorical ones as indicators of their categories;
-products of columns that the user named; differences to the mean of the round; the features that are kept; shift and
-scale. Everything after the products is linear, so it can also be applied to moments, exactly.
+products of columns that the user named; differences to the mean of the round; the features that are kept;
+shift and scale. Everything after the products is linear, so it can also be applied to moments, exactly.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Column:
     width : int or None
         How many numbers each row has, if it holds vectors.
     filler : tuple of float or None
-        What stands for a missing value: one number, `width` numbers, or the shares of the categories, () for none of
-        them; None if a missing value cannot be used.
+        What stands for a missing value: one number, `width` numbers, or the shares of the categories, () for
+        none of them; None if a missing value cannot be used.
     marks_missing : bool
         Whether one more feature says that the value was missing.
 
@@ -66,16 +66,22 @@ class Column:
         return (self.name, *mark)
 
     def encode(self, values: Any, rows: int) -> Array:
-        """Return its features (rows, number of features) from values (rows,) or (rows, width); missing: None, NaN."""
+        """Return its features (rows, number of features) from values (rows,) or (rows, width); missing:
+        None, NaN.
+        """
         block, missing = self._numbers(values, rows) if self.categories is None else self._indicators(values)
         return np.column_stack([block, missing]) if self.marks_missing else block
 
     def _numbers(self, values: Any, rows: int) -> tuple[Array, Array]:
-        """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of those."""
+        """Numbers (rows, 1 or width), missing ones filled where that is possible, and a mask (rows,) of
+        those.
+        """
         try:
             raw = np.asarray(values)
             objects = raw.flat if raw.dtype.kind == "O" else ()
-            if raw.dtype.kind in "Mm" or any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects):
+            if raw.dtype.kind in "Mm" or any(
+                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
+            ):
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -90,7 +96,9 @@ class Column:
         return array, np.asarray(missing.any(axis=1))
 
     def _indicators(self, values: Any) -> tuple[Array, Array]:
-        """Indicators (rows, categories), zeros where the category is unknown, and a mask (rows,) of missing values."""
+        """Indicators (rows, categories), zeros where the category is unknown, and a mask (rows,) of
+        missing values.
+        """
         assert self.categories is not None
         places, missing = _places(values, self.categories)
         block = np.zeros((len(places), len(self.categories)))
@@ -168,7 +176,9 @@ class Dropped:
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
-        terms += f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
+        terms += (
+            f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
+        )
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 
@@ -200,11 +210,13 @@ def collinear_features(moments: WindowedMoments, names: Sequence[str]) -> list[D
     return dropped
 
 
-def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -> tuple[list[int], list[Dropped]]:
+def _independent(
+    sums: PowerSums, candidates: list[int], names: Sequence[str]
+) -> tuple[list[int], list[Dropped]]:
     """(indices of the candidates that are kept, the others with the reason).
 
-    Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share of a
-    feature's variance that the earlier, kept ones leave.
+    Cholesky of the pooled correlation matrix, row by row in the order of the features: a pivot is the share
+    of a feature's variance that the earlier, kept ones leave.
     """
     from scipy.linalg import solve_triangular
 
@@ -224,7 +236,9 @@ def _independent(sums: PowerSums, candidates: list[int], names: Sequence[str]) -
             weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
             shares = np.abs(weights) * size[kept] / size[j]
             terms = zip(kept, weights.tolist(), shares, strict=True)
-            dropped.append(Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE}))
+            dropped.append(
+                Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE})
+            )
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
         kept.append(j)
@@ -252,10 +266,12 @@ class FeatureOptions:
     drop_collinear : bool
         Whether to leave out features that are constant, or combinations of earlier ones.
     arm_model : str
-        "own" coefficients per labelled arm, a level per arm and "shared" slopes, or "auto": own if the log allows.
+        "own" coefficients per labelled arm, a level per arm and "shared" slopes, or "auto": own if the log
+        allows.
     impute : bool
-        Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the log, and
-        marked by a feature of its own where that is not rare; rounds with a missing value are left out otherwise.
+        Whether a missing value of a feature is filled in, by the mean of the column in the first rows of the
+        log, and marked by a feature of its own where that is not rare; rounds with a missing value are left
+        out otherwise.
 
     >>> FeatureOptions(interactions=("price:country",), standardise="scale").standardise
     'scale'
@@ -271,7 +287,9 @@ class FeatureOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.interactions, str):
-            raise InputError(f"interactions must be several names such as ('a:b',), got {self.interactions!r}")
+            raise InputError(
+                f"interactions must be several names such as ('a:b',), got {self.interactions!r}"
+            )
         one_of("standardise", self.standardise, STANDARDISE)
         one_of("arm_model", self.arm_model, ARM_MODELS)
         whole_number("max_categories", self.max_categories, 1)
@@ -296,7 +314,8 @@ class FeatureMap:
     scale : array, shape (q,), or None
         What they are then divided by.
 
-    >>> kinds = FeatureMap((Column("price"), Column("country", ("DE", "FR"))), interactions=("price:country",))
+    >>> columns = Column("price"), Column("country", ("DE", "FR"))
+    >>> kinds = FeatureMap(columns, interactions=("price:country",))
     >>> kinds.names
     ('price', 'country=DE', 'country=FR', 'price:country=DE', 'price:country=FR')
     >>> kinds.apply({"price": [2.0, 3.0], "country": ["FR", "IT"]})
@@ -323,7 +342,9 @@ class FeatureMap:
             for part in interaction.split(":"):
                 if part not in self._blocks:
                     names = self._single_names
-                    raise InputError(f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}")
+                    raise InputError(
+                        f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}"
+                    )
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
 
@@ -362,15 +383,17 @@ class FeatureMap:
         Parameters
         ----------
         columns : mapping of str to array, shape (rows,), or (rows, width) for a vector column
-            Values of the raw columns; categories that the map does not know become zeros, missing values (None or NaN)
-            what the map has learned for them.
+            Values of the raw columns; categories that the map does not know become zeros, missing values
+            (None or NaN) what the map has learned for them.
         counts : array of int, shape (rounds,), optional
             For centring: rows per round; None if all are the offered actions of one round.
         """
         return self.standardise(self.encode(columns, counts))
 
     def encode(self, columns: Mapping[str, Any], counts: Any = None) -> Array:
-        """All features (rows, len(encoded_names)), centred within rounds if that is asked for, not yet scaled."""
+        """All features (rows, len(encoded_names)), centred within rounds if that is asked for, not yet
+        scaled.
+        """
         rows = self._rows(columns)
         features = np.empty((rows, len(self.encoded_names)))
         for column in self.columns:
@@ -389,7 +412,8 @@ class FeatureMap:
     def is_plain(self) -> bool:
         """Whether every column is one number that becomes one feature."""
         return not self.interactions and all(
-            column.categories is None and column.width is None and not column.marks_missing for column in self.columns
+            column.categories is None and column.width is None and not column.marks_missing
+            for column in self.columns
         )
 
     def apply_numbers(self, numbers: Array) -> Array:
@@ -415,7 +439,9 @@ class FeatureMap:
         return moments.rescaled(*self.standardisation())
 
     def standardisation(self) -> tuple[Array, Array, Array]:
-        """Return which encoded features stay, what is subtracted from them and what divides them, each (q,)."""
+        """Return which encoded features stay, what is subtracted from them and what divides them, each
+        (q,).
+        """
         kept = np.arange(len(self.encoded_names)) if self.kept is None else self.kept
         shift = np.zeros(len(kept)) if self.shift is None else self.shift
         return kept, shift, np.ones(len(kept)) if self.scale is None else self.scale
@@ -429,7 +455,9 @@ class FeatureMap:
             raise InputError("columns is empty: at least one feature column is needed")
         missing = [column.name for column in self.columns if column.name not in columns]
         if missing:
-            raise InputError(f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}")
+            raise InputError(
+                f"columns lack {', '.join(missing)}; needed: {', '.join(c.name for c in self.columns)}"
+            )
         lengths = {column.name: np.shape(columns[column.name])[:1] for column in self.columns}
         if len(set(lengths.values())) > 1 or () in lengths.values():
             raise InputError(f"columns must have one value per row, got lengths {lengths}")
@@ -438,9 +466,12 @@ class FeatureMap:
     # -- learning --
 
     def with_missing_indicators(self, missing: Collection[str]) -> FeatureMap:
-        """Return this map, nothing learned yet, with indicators of missing values of these columns as well."""
+        """Return this map, nothing learned yet, with indicators of missing values of these columns as
+        well.
+        """
         columns = tuple(
-            replace(column, marks_missing=True) if column.name in missing else column for column in self.columns
+            replace(column, marks_missing=True) if column.name in missing else column
+            for column in self.columns
         )
         return FeatureMap(columns, self.interactions, self.centre)
 
@@ -510,7 +541,9 @@ def centre_rounds(rows: Array, counts: Any = None) -> Array:
     """
     counts = np.array([len(rows)]) if counts is None else np.asarray(counts)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or counts.sum() != len(rows):
-        raise InputError(f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}")
+        raise InputError(
+            f"counts must be positive whole numbers that add up to the {len(rows)} rows, got {counts}"
+        )
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(rows, starts, axis=0) / counts[:, None]
     return np.asarray(rows - np.repeat(means, counts, axis=0))
@@ -543,14 +576,18 @@ class Pruned:
 
 
 def fewest_rounds(dim: int) -> int:
-    """Rounds that a window of `dim` features should have at least: three per coefficient, intercept included."""
+    """Rounds that a window of `dim` features should have at least: three per coefficient, intercept
+    included.
+    """
     return 3 * (dim + 1)
 
 
 def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOptions | None = None) -> Pruned:
-    """Join windows with hardly any rounds to a neighbour, learn the map, leave out what no window can estimate.
+    """Join windows with hardly any rounds to a neighbour, learn the map, leave out what no window can
+    estimate.
 
-    A category that does not occur in a window is constant there: that window is silent about it, the others are not.
+    A category that does not occur in a window is constant there: that window is silent about it, the others
+    are not.
 
     Parameters
     ----------
@@ -583,10 +620,11 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
 
 
 def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
-    """Moments without windows of hardly any rounds, and what was done in words; at least two windows must remain.
+    """Moments without windows of hardly any rounds, and what was done in words; at least two windows must
+    remain.
 
-    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these have most of
-    the rounds; otherwise what is fewer than that.
+    What is hardly any: fewer than ten, if at least two windows have three rounds per coefficient and these
+    have most of the rounds; otherwise what is fewer than that.
     """
     enough = fewest_rounds(moments.dim)
     long = moments.counts >= enough
@@ -609,7 +647,9 @@ def _joined(moments: WindowedMoments) -> tuple[WindowedMoments, list[str]]:
 
 
 def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMoments:
-    """Neighbours merged from the first window on until each has `least` rounds; what is left joins the last."""
+    """Neighbours merged from the first window on until each has `least` rounds; what is left joins the
+    last.
+    """
     starts, rounds = [0], 0.0
     for window, count in enumerate(moments.counts):
         if rounds >= least:

@@ -44,7 +44,9 @@ def checked_actions(value: Any, counts: Array) -> Array:
     outside = (actions < 0) | (actions >= counts)
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
-        raise InputError(f"actions must index the {counts[at]} actions of their round, got {actions[at]} at {at}")
+        raise InputError(
+            f"actions must index the {counts[at]} actions of their round, got {actions[at]} at {at}"
+        )
     return actions
 
 
@@ -58,7 +60,9 @@ def _whole_numbers(name: str, value: Any, length: int | None) -> Array:
 
 
 def per_row(name: str, value: Any, rows: int) -> Any:
-    """One finite number per offered action, (rows,) or (n, K); stored ones were checked when they were stored."""
+    """One finite number per offered action, (rows,) or (n, K); stored ones were checked when they were
+    stored.
+    """
     if isinstance(value, StoredRows) and value.shape == (rows,):
         return value
     array = np.asarray(value)
@@ -66,18 +70,25 @@ def per_row(name: str, value: Any, rows: int) -> Any:
 
 
 def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Array | None, Array]:
-    """(of all offered actions or None, of the logged ones (n,)); whether they are right is for `calibration` to say."""
+    """(of all offered actions or None, of the logged ones (n,)); whether they are right is for
+    `calibration` to say.
+    """
     rows, n = int(counts.sum()), len(counts)
     array = np.asarray(value)
     several = array.ndim == 2 or (array.ndim == 1 and len(array) == rows != n)
     every = per_row("propensities", value, rows) if several else None
-    own = finite_array("propensities", value, (n,)) if every is None else every[row_starts(counts)[:-1] + actions]
+    own = (
+        finite_array("propensities", value, (n,))
+        if every is None
+        else every[row_starts(counts)[:-1] + actions]
+    )
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
     if len(wrong):
         raise InputError(
-            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} in round {wrong[0]}"
+            f"propensities of logged actions must lie above 0 and at most 1, got {own[wrong[0]]} in round "
+            f"{wrong[0]}"
         )
     return every, own
 
@@ -94,7 +105,9 @@ def checked_times(value: Any, n: int) -> Array:
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
-        raise InputError(f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: sort the log")
+        raise InputError(
+            f"times must not decrease, got {array[at]} before {array[at + 1]} at index {at}: sort the log"
+        )
     return array
 
 
@@ -129,7 +142,9 @@ def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
 def load_rows(feedback: Feedback) -> Feedback:
     """The same rounds with all that is stored read into memory."""
     names = ("offered", "offered_propensities", "offered_rewards")
-    stored: dict[str, Any] = {name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)}
+    stored: dict[str, Any] = {
+        name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)
+    }
     whole: dict[str, Any] = {name: rows[:] for name, rows in stored.items()}
     return replace(feedback, **whole) if stored else feedback
 
@@ -150,8 +165,8 @@ Whole = np.ndarray[Any, Any]
 class Feedback:
     """n logged rounds in time order; make it with `from_arrays` or `from_full_information`, which check.
 
-    What has a value per offered action may be StoredRows, in a file, where it is too much for memory: `parts` are
-    always arrays.
+    What has a value per offered action may be StoredRows, in a file, where it is too much for memory: `parts`
+    are always arrays.
 
     Parameters
     ----------
@@ -238,7 +253,9 @@ class Feedback:
             times=None if times is None else checked_times(times, n),
             propensities=own,
             offered_propensities=every,
-            offered_rewards=None if offered_rewards is None else per_row("offered_rewards", offered_rewards, rows),
+            offered_rewards=None
+            if offered_rewards is None
+            else per_row("offered_rewards", offered_rewards, rows),
         )
 
     @classmethod
@@ -284,7 +301,9 @@ class Feedback:
     def between(self, start: int, stop: int) -> Feedback:
         """The rounds from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.rounds:
-            raise InputError(f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}")
+            raise InputError(
+                f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}"
+            )
         rounds = slice(start, stop)
         rows = slice(int(self.starts[start]), int(self.starts[stop]))
         return Feedback(
@@ -330,7 +349,9 @@ class Feedback:
         return replace(self, propensities=own, offered_propensities=every)
 
     def with_uniform_propensities(self) -> Feedback:
-        """The same rounds as if every offered action had been equally likely: an assumption of the caller's."""
+        """The same rounds as if every offered action had been equally likely: an assumption of the
+        caller's.
+        """
         return self.with_propensities(self.per_row(lambda part: np.repeat(1.0 / part.counts, part.counts)))
 
     def shifted(self, baseline: float) -> Feedback:
@@ -343,18 +364,25 @@ class Feedback:
         return replace(self, offered=change_rows(self.offered, change))
 
     def parts(self) -> Iterator[Feedback]:
-        """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them all.
+        """These rounds in order, in segments of at most 16 MB of features as arrays; one if 128 MB hold them
+        all.
 
         What is added up over parts is, where there are several, rounded otherwise than in one.
         """
-        return map(load_rows, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self)))
+        return map(
+            load_rows, [self] if is_small(self.offered) else (self.between(*at) for at in segments(self))
+        )
 
     def per_row(self, function: Callable[[Feedback], Array]) -> Any:
-        """`function` of every part, one number per offered action: all of them (rows,), StoredRows if they are many."""
+        """`function` of every part, one number per offered action: all of them (rows,), StoredRows if
+        they are many.
+        """
         return collect_rows(map(function, self.parts()))
 
     def per_round(self, function: Callable[..., Array], *values: Any) -> Array:
-        """`function` of every part and its share of the per-row `values`, one entry per round: all of them (n, ...)."""
+        """`function` of every part and its share of the per-row `values`, one entry per round: all of
+        them (n, ...).
+        """
         return np.concatenate([function(part, *own) for _, part, *own in in_parts(self, *values)])
 
     # -- reading --
@@ -392,7 +420,9 @@ class Feedback:
         """Sums (n, ...) over the offered actions of per-row values (rows, ...)."""
         return np.asarray(np.add.reduceat(values, self.starts[:-1], axis=0))
 
-    def moments(self, windows: int | None = None, *, edges: Any = None, offered: bool = True) -> WindowedMoments:
+    def moments(
+        self, windows: int | None = None, *, edges: Any = None, offered: bool = True
+    ) -> WindowedMoments:
         """Windowed moments of the rounds.
 
         Parameters
@@ -405,7 +435,8 @@ class Feedback:
             Whether the moments of all offered actions are kept as well.
 
         >>> import numpy as np
-        >>> feedback = Feedback.from_arrays(np.random.default_rng(0).normal(size=(20, 3, 2)), [1] * 20, [0.0] * 20)
+        >>> offered = np.random.default_rng(0).normal(size=(20, 3, 2))
+        >>> feedback = Feedback.from_arrays(offered, [1] * 20, [0.0] * 20)
         >>> feedback.moments(windows=4)
         WindowedMoments(dim=2, windows=4, rounds=20, of chosen and offered actions)
         """

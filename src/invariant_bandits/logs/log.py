@@ -23,8 +23,8 @@ from invariant_bandits.logs.survey import Survey, survey
 class Log:
     """An opened log: its source, what its columns mean, its first rows, and what a first pass over it found.
 
-    Every question about a log takes a `Log` where it takes a source; files are then opened once, their first rows read
-    once, and the first pass made once. Make it with `open_log`.
+    Every question about a log takes a `Log` where it takes a source; files are then opened once, their first
+    rows read once, and the first pass made once. Make it with `open_log`.
 
     Parameters
     ----------
@@ -46,7 +46,11 @@ class Log:
     """
 
     def __init__(
-        self, source: Source, schema: SchemaLike = None, catalogue: Any = None, arms: Sequence[str] | None = None
+        self,
+        source: Source,
+        schema: SchemaLike = None,
+        catalogue: Any = None,
+        arms: Sequence[str] | None = None,
     ) -> None:
         self.source = source
         self.schema = self.resolved(schema)
@@ -55,7 +59,9 @@ class Log:
         self.notes: tuple[str, ...] = ()
         self._catalogue, self._arms = catalogue, arms
         if not self.schema.labelled and (catalogue is not None or arms is not None):
-            raise InputError("schema: arm is missing; a catalogue and arms need the column of their labels (--arm)")
+            raise InputError(
+                "schema: arm is missing; a catalogue and arms need the column of their labels (--arm)"
+            )
 
     def resolved(self, schema: SchemaLike) -> Schema:
         """What `schema` says about the columns of this log, the rest inferred."""
@@ -107,7 +113,9 @@ class Log:
         if self._catalogue is None:
             return None
         used = [arm.label for arm in self.survey().arm_uses]
-        return read_catalogue(self._catalogue, arm=str(self.schema.arm), used=used, dates=self.times_are_dates)
+        return read_catalogue(
+            self._catalogue, arm=str(self.schema.arm), used=used, dates=self.times_are_dates
+        )
 
     @cached_property
     def arms(self) -> ArmTable:
@@ -127,11 +135,15 @@ class Log:
             Whether the number of rows is needed.
         """
         dates = (times or self.schema.labelled) and self.times_are_dates
-        self._survey = survey(self.source, self.schema, dates=dates, times=times, rows=rows, known=self._survey)
+        self._survey = survey(
+            self.source, self.schema, dates=dates, times=times, rows=rows, known=self._survey
+        )
         if self._survey.split_rounds is None:
             return self._survey
         self.source = with_whole_rounds(self.source, self.schema, self._survey.split_rounds)
-        self.notes += (f"the rows of a round do not stand together; they were put together by {self.schema.round!r}",)
+        self.notes += (
+            f"the rows of a round do not stand together; they were put together by {self.schema.round!r}",
+        )
         self._survey = None
         return self.survey(times=times, rows=rows)
 
@@ -157,11 +169,11 @@ def open_log(
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
         Where the rows come from; see `open_source`.
     schema : Schema, mapping, path of a TOML file or None
-        What the columns mean: all of it, the fields that are known, or nothing. A `Log` keeps its own; for one,
-        `schema` must be None or the same.
+        What the columns mean: all of it, the fields that are known, or nothing. A `Log` keeps its own; for
+        one, `schema` must be None or the same.
     catalogue : path, table or None
-        Of a log with labels of arms, one row per arm: a column of labels, features, and perhaps valid_from and
-        valid_until.
+        Of a log with labels of arms, one row per arm: a column of labels, features, and perhaps valid_from
+        and valid_until.
     arms : sequence of str, optional
         Of such a log: the labels of all arms, each of which was offered in every round.
 
@@ -177,7 +189,9 @@ def open_log(
     if catalogue is not None or arms is not None:
         raise InputError("catalogue and arms belong to opening a log; this one is open already")
     if schema is not None and source.resolved(schema) != source.schema:
-        raise InputError("schema must be None or the same for a log that is open; to change it, open the source anew")
+        raise InputError(
+            "schema must be None or the same for a log that is open; to change it, open the source anew"
+        )
     return source
 
 

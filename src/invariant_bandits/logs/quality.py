@@ -83,7 +83,9 @@ class RowProblems:
         return groups
 
     def leave_out_at(self, where: Array, parts: RowProblems) -> None:
-        """Leave out the rows `where` (a mask, or indices) for the problems of the parts that they are made of."""
+        """Leave out the rows `where` (a mask, or indices) for the problems of the parts that they are
+        made of.
+        """
         for reason, bad_parts in parts.by_reason():
             bad = np.zeros(len(self.codes), dtype=bool)
             bad[where] = bad_parts
@@ -102,9 +104,9 @@ class Problem:
 class QualityReport:
     """Rows read, rounds used, and problems by reason.
 
-    Rounds that are out of order in time, have an unknown category or a value that was filled in are counted and kept
-    (order does not matter where windows are bounded by time; an unknown category is all zeros); every other problem
-    leaves the round out.
+    Rounds that are out of order in time, have an unknown category or a value that was filled in are counted
+    and kept (order does not matter where windows are bounded by time; an unknown category is all zeros);
+    every other problem leaves the round out.
 
     Parameters
     ----------
@@ -115,7 +117,8 @@ class QualityReport:
     problems : dict of str to Problem
         What was found, by reason.
     choices, identical : int
-        Rounds with several offered actions that were looked at, and those of them whose features are all the same.
+        Rounds with several offered actions that were looked at, and those of them whose features are all the
+        same.
 
     >>> report = QualityReport(rows=10, rounds=9)
     >>> report.add("missing reward", "log.csv", [7])
@@ -161,7 +164,9 @@ class QualityReport:
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        counts = {reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)}
+        counts = {
+            reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)
+        }
         return {reason.removeprefix(IMPUTED): count for reason, count in counts.items()}
 
     @property
@@ -184,22 +189,29 @@ class QualityReport:
             raise InputError(f"the log has problems and strict was asked for:\n{self.describe()}")
 
     def require_rounds(self, keep_going: bool = False) -> None:
-        """Raise InputError if no round is usable; or most are not, unless the caller wants to `keep_going`."""
+        """Raise InputError if no round is usable; or most are not, unless the caller wants to
+        `keep_going`.
+        """
         if self.rounds == 0:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
             raise InputError(
-                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go on with"
+                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go "
+                "on with"
                 f" keep_going=True (--keep-going):\n{self.describe()}"
             )
 
     def require_choices(self, keep_going: bool = False) -> None:
-        """Raise InputError if the offered actions of nearly every round are alike, unless the caller keeps going."""
+        """Raise InputError if the offered actions of nearly every round are alike, unless the caller
+        keeps going.
+        """
         if keep_going or not self.choices or self.identical < NEARLY_ALL * self.choices:
             return
         raise InputError(
-            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same features:"
-            " nothing distinguishes them: the columns describe the round, not the action; say which column is the"
+            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the "
+            f"same features:"
+            " nothing distinguishes them: the columns describe the round, not the action; say which column "
+            "is the"
             " action's label (--arm COLUMN), or give features of actions (--features)"
         )
 
@@ -219,4 +231,6 @@ class QualityReport:
             reason: Problem(problem["count"], [(file, row) for file, row in problem["examples"]])
             for reason, problem in values["problems"].items()
         }
-        return cls(values["rows"], values["rounds"], problems, values.get("choices", 0), values.get("identical", 0))
+        return cls(
+            values["rows"], values["rounds"], problems, values.get("choices", 0), values.get("identical", 0)
+        )

@@ -1,4 +1,6 @@
-"""From a log to its schema, its moments, its rounds or its features: the questions that can be asked of a log."""
+"""From a log to its schema, its moments, its rounds or its features: the questions that can be asked of a
+log.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ class Scan:
         return aggregate
 
     def learn(self, options: FeatureOptions) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
-        """Return (learned features, those left out, why arms share slopes or not, moments of encoded features).
+        """Return (learned features, those left out, why arms share slopes or not, moments of encoded
+        features).
 
         The log is read twice if only all rows show that missing values of a column need an indicator.
         """
@@ -85,7 +88,11 @@ class Scan:
         aggregate = self.run(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = RARE * aggregate.report.rows
-        often = [name for name, count in aggregate.report.imputed.items() if name not in indicated and count >= least]
+        often = [
+            name
+            for name, count in aggregate.report.imputed.items()
+            if name not in indicated and count >= least
+        ]
         if often:
             features = features.with_missing_indicators(often)
             aggregate = self.run(features)
@@ -107,7 +114,8 @@ class Scan:
 
 @dataclass(frozen=True)
 class ArmLogMoments:
-    """Statistics per window and arm that were read from a log, and everything needed to say where they came from.
+    """Statistics per window and arm that were read from a log, and everything needed to say where they came
+    from.
 
     Parameters
     ----------
@@ -163,9 +171,9 @@ def read_arm_moments(
     features : FeatureOptions, ArmFeatures or None
         What to make of the context and of the arms, or features that were learned before.
     logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
-        For rewards that are 0 or 1: coefficients θ⁰ on the logit scale; needs learned `features`. With π = σ(φᵀθ⁰) and
-        h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so that `gram` is Σ h z zᵀ and `cross` is
-        Σ h z zᵀθ⁰ + Σ z(r−π).
+        For rewards that are 0 or 1: coefficients θ⁰ on the logit scale; needs learned `features`. With π =
+        σ(φᵀθ⁰) and h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so that `gram` is Σ h z
+        zᵀ and `cross` is Σ h z zᵀθ⁰ + Σ z(r−π).
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
@@ -218,7 +226,9 @@ def _arm_log_moments(
     why: str = "as learned before",
 ) -> ArmLogMoments:
     log, edges = scan.log, scan.windows.edges
-    return ArmLogMoments(ArmMoments(cells, features, edges), log.arms, log.schema, report, dropped, edges, why)
+    return ArmLogMoments(
+        ArmMoments(cells, features, edges), log.arms, log.schema, report, dropped, edges, why
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +256,8 @@ class ArmSample:
 def read_arm_sample(
     source: Any, features: ArmFeatures, schema: SchemaLike = None, *, most: int = SAMPLE_ROUNDS
 ) -> ArmSample:
-    """At most about `most` rounds spread over the whole log: all of them, or those whose row falls on a fixed lot.
+    """At most about `most` rounds spread over the whole log: all of them, or those whose row falls on a fixed
+    lot.
 
     Which rows are taken depends on their place in the log alone, so the sample is the same every time.
 
@@ -315,7 +326,9 @@ class LogMoments:
         """Schema, quality and features in words."""
         lines = [self.schema.describe(), "", self.quality.describe()]
         kind = "chosen and offered" if self.moments.offered is not None else "chosen"
-        lines.append(f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions")
+        lines.append(
+            f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions"
+        )
         if self.of_arms is not None:
             lines.append(f"coefficients: {self.of_arms.features.coding}, {self.of_arms.coding_reason}")
             lines += ["", self.of_arms.arms.describe()]
@@ -365,11 +378,13 @@ def read_moments(
     windows : int, optional
         Number of windows that are equal shares of the rows; 8 if nothing is said about windows.
     every : str or number, optional
-        Length of the windows instead: "30min", "12h", "7d", "2w", "1mo", "1y", or a number if the times are numbers.
+        Length of the windows instead: "30min", "12h", "7d", "2w", "1mo", "1y", or a number if the times are
+        numbers.
     edges : array, shape (windows + 1,), optional
         Times that bound the windows instead.
     features : FeatureOptions, FeatureMap, list of str or None
-        What to make of the columns, a map that was learned before, or names or patterns of the columns to take.
+        What to make of the columns, a map that was learned before, or names or patterns of the columns to
+        take.
     engine : str, distributed.Client or SparkSession
         Where the log is read: "local", "dask", "spark", or a cluster that is there; see `logs.engines.run`.
     address : str, optional
@@ -394,7 +409,9 @@ def read_moments(
     schema, options = named_features(schema, features)
     log = open_log(source, schema)
     if log.schema.one_row_per_action and log.schema.chosen is None:
-        raise InputError("schema: chosen is missing; moments are those of chosen actions, read_rounds needs none")
+        raise InputError(
+            "schema: chosen is missing; moments are those of chosen actions, read_rounds needs none"
+        )
     cut = windows_of(log, windows, every, edges)
     return _read(Scan(log, cut, engine, address, strict, keep_going, progress), options)
 
@@ -420,7 +437,8 @@ def read_rounds(
     report : QualityReport, optional
         Where problems are counted while rounds are read.
     latest : int, optional
-        The caller needs only so many of the last rounds; those of labelled arms long before them are not given.
+        The caller needs only so many of the last rounds; those of labelled arms long before them are not
+        given.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> table = pa.table({"reward": [1.0, 0.0, None], "price": [2.0, 3.0, 7.0]})
@@ -428,7 +446,11 @@ def read_rounds(
     [[[2.0], [3.0]]]
     """
     log = open_log(source, schema)
-    if isinstance(feature_map, FeatureOptions) and feature_map.standardise != "none" and not log.schema.labelled:
+    if (
+        isinstance(feature_map, FeatureOptions)
+        and feature_map.standardise != "none"
+        and not log.schema.labelled
+    ):
         raise InputError("feature_map: standardising needs scales; give the map that read_moments learned")
     features = read_feature_map(log, options=feature_map)
     reader, report = reader_of(log, features), QualityReport() if report is None else report
@@ -437,15 +459,21 @@ def read_rounds(
         yield from map_features(rounds, features)
 
 
-def read_offered(source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int) -> list[Array]:
-    """Features (K, q) of the actions offered in the first `rounds` rounds of a log; none if it does not say."""
+def read_offered(
+    source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int
+) -> list[Array]:
+    """Features (K, q) of the actions offered in the first `rounds` rounds of a log; none if it does not
+    say.
+    """
     sets: list[Array] = []
     log = open_log(source, schema)
     for batch in read_rounds(log, feature_map=feature_map) if log.schema.has_offered else ():
         if batch.offered is None or batch.offered_counts is None:
             break
         ends = np.cumsum(batch.offered_counts)
-        sets += [batch.offered[end - count : end] for end, count in zip(ends, batch.offered_counts, strict=True)]
+        sets += [
+            batch.offered[end - count : end] for end, count in zip(ends, batch.offered_counts, strict=True)
+        ]
         if len(sets) >= rounds:
             break
     return sets[:rounds]

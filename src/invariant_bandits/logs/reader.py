@@ -32,7 +32,17 @@ CELLS_AT_ONCE = 4_000_000
 """So many numbers of φ are made at once."""
 RARE = 0.005
 """Share of rows with a missing value from which on a feature indicates it."""
-PER_ROUND = ("rows", "features", "rewards", "times", "action", "propensity", "position", "offered_counts", "arm")
+PER_ROUND = (
+    "rows",
+    "features",
+    "rewards",
+    "times",
+    "action",
+    "propensity",
+    "position",
+    "offered_counts",
+    "arm",
+)
 PER_OFFERED = ("offered", "all_rewards", "offered_arms")
 
 
@@ -40,8 +50,8 @@ PER_OFFERED = ("offered", "all_rewards", "offered_arms")
 class Rounds:
     """A batch of n rounds in the order of the log; what the log does not have is None.
 
-    With full information there may be no chosen action: then features and rewards are those of the first offered one,
-    and action is None.
+    With full information there may be no chosen action: then features and rewards are those of the first
+    offered one, and action is None.
 
     Parameters
     ----------
@@ -97,20 +107,28 @@ class Rounds:
         changes = {name: getattr(self, name)[good] for name in PER_ROUND if getattr(self, name) is not None}
         if self.offered_counts is not None:
             of_row = np.repeat(good, self.offered_counts)
-            changes |= {name: getattr(self, name)[of_row] for name in PER_OFFERED if getattr(self, name) is not None}
+            changes |= {
+                name: getattr(self, name)[of_row] for name in PER_OFFERED if getattr(self, name) is not None
+            }
         return replace(self, **changes)
 
     def between(self, start: int, stop: int) -> Rounds:
         """The rounds from `start` up to, not including, `stop`."""
-        changes = {name: getattr(self, name)[start:stop] for name in PER_ROUND if getattr(self, name) is not None}
+        changes = {
+            name: getattr(self, name)[start:stop] for name in PER_ROUND if getattr(self, name) is not None
+        }
         if self.offered_counts is not None:
             first = int(self.offered_counts[:start].sum())
             rows = slice(first, first + int(self.offered_counts[start:stop].sum()))
-            changes |= {name: getattr(self, name)[rows] for name in PER_OFFERED if getattr(self, name) is not None}
+            changes |= {
+                name: getattr(self, name)[rows] for name in PER_OFFERED if getattr(self, name) is not None
+            }
         return replace(self, **changes)
 
     def offering(self, mask: Array) -> Rounds:
-        """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among them."""
+        """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
+        them.
+        """
         assert self.arm is not None
         chosen = np.arange(len(mask)), self.arm
         mask = mask.copy()
@@ -124,7 +142,9 @@ class Rounds:
 
 
 def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
-    """The batches that hold the last `latest` rounds; earlier ones are let go as soon as they are not needed."""
+    """The batches that hold the last `latest` rounds; earlier ones are let go as soon as they are not
+    needed.
+    """
     kept: deque[Rounds] = deque()
     total = 0
     for batch in batches:
@@ -136,7 +156,9 @@ def last_rounds(batches: Iterable[Rounds], latest: int) -> Iterable[Rounds]:
 
 
 def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
-    """Yield rounds of encoded rows as rounds of φ, chosen and offered; of labelled arms, a bounded number at a time."""
+    """Yield rounds of encoded rows as rounds of φ, chosen and offered; of labelled arms, a bounded number
+    at a time.
+    """
     step = len(rounds)
     if rounds.arm is not None:
         counts = rounds.offered_counts
@@ -183,13 +205,19 @@ class LogLayout:
     file_starts: Mapping[str, int] = field(default_factory=dict)
 
     def decode(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their problems."""
+        """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their
+        problems.
+        """
         if self.schema.offered is not None:
             return self._decode_lists(file, row, batch)
-        return (self._decode_groups if self.schema.one_row_per_action else self._decode_rows)(file, row, batch)
+        return (self._decode_groups if self.schema.one_row_per_action else self._decode_rows)(
+            file, row, batch
+        )
 
     def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """Decode one row per round: features of the chosen action, or the context and the label of the chosen arm."""
+        """Decode one row per round: features of the chosen action, or the context and the label of the
+        chosen arm.
+        """
         problems = RowProblems(len(batch))
         features = self._encode(batch, problems)
         codes = None if self.arms is None else self._codes(batch, problems)
@@ -204,7 +232,9 @@ class LogLayout:
         return rounds, problems
 
     def _decode_groups(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
-        """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a context."""
+        """Decode one row per offered action; the batch holds whole rounds. Rows of labelled arms share a
+        context.
+        """
         schema, starts = self.schema, run_starts(batch.column(self.schema.round))
         counts, rows = np.diff(np.append(starts, len(batch))), RowProblems(len(batch))
         rows.leave_out(np.asarray(batch.column(schema.round).is_null()), f"missing {schema.round}")
@@ -236,7 +266,9 @@ class LogLayout:
         """Decode one row per round with a list of the features of all offered actions."""
         problems, (column,) = RowProblems(len(batch)), self.features.columns
         name, impute = column.name, column.filler is not None
-        raw, counts = decode.nested_vectors(batch.column(name), column.width or 1, name, problems, impute=impute)
+        raw, counts = decode.nested_vectors(
+            batch.column(name), column.width or 1, name, problems, impute=impute
+        )
         offered = np.zeros((0, len(self.features.encoded_names)))
         if len(raw):
             offered = self.features.encode({name: raw}, counts[counts > 0])
@@ -250,7 +282,13 @@ class LogLayout:
         return replace(rounds, offered=offered, offered_counts=counts, action=action), problems
 
     def _rounds(
-        self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems, counts: Array | None = None
+        self,
+        file: str,
+        rows: Array,
+        features: Array,
+        batch: Any,
+        problems: RowProblems,
+        counts: Array | None = None,
     ) -> Rounds:
         """Return rounds with rewards, times, propensities and positions, where the log has them.
 
@@ -265,12 +303,16 @@ class LogLayout:
             times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
         if schema.propensity is not None:
             propensity = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
-            problems.leave_out((propensity <= 0.0) | (propensity > 1.0), f"{schema.propensity} outside (0, 1]")
+            problems.leave_out(
+                (propensity <= 0.0) | (propensity > 1.0), f"{schema.propensity} outside (0, 1]"
+            )
         if schema.position is not None:
             missing = RowProblems(len(batch))
             values = decode.numbers(batch.column(schema.position), schema.position, missing)
             position = np.where(missing.usable, values, np.nan)
-        return Rounds(file, rows, features, rewards, times, propensity=propensity, position=position, all_rewards=every)
+        return Rounds(
+            file, rows, features, rewards, times, propensity=propensity, position=position, all_rewards=every
+        )
 
     def _encode(self, batch: Any, problems: RowProblems, counts: Array | None = None) -> Array:
         """Return the encoded features of every row; only the level, if contexts have no columns."""
@@ -310,7 +352,9 @@ class LogLayout:
         assert self.arms is not None
         column = batch.column(self.schema.arm)
         codes = self.arms.codes(column)
-        problems.leave_out(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {self.schema.arm}")
+        problems.leave_out(
+            np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {self.schema.arm}"
+        )
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 
@@ -427,7 +471,9 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
 
 
 def starting_features(log: Log, features: AnyFeatures) -> Features:
-    """Return the feature map itself, if it fits the log; or a map that encodes the columns as the options say."""
+    """Return the feature map itself, if it fits the log; or a map that encodes the columns as the options
+    say.
+    """
     schema = log.schema
     if isinstance(features, FeatureOptions):
         context = encoding_map(log, features)
@@ -443,13 +489,16 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
         )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(
-            "centre: the log has no offered actions with features of their own, so a round has no mean to subtract"
+            "centre: the log has no offered actions with features of their own, so a round has no mean to "
+            "subtract"
         )
     return features
 
 
 def encoding_map(log: Log, options: FeatureOptions) -> FeatureMap:
-    """Return the map that encodes the columns of a log, categories included; nothing is scaled or left out."""
+    """Return the map that encodes the columns of a log, categories included; nothing is scaled or left
+    out.
+    """
     schema = log.schema
     names = schema.features if schema.offered is None else (schema.offered,)
     columns = tuple(_column(log, name, options.max_categories) for name in names)
@@ -467,12 +516,16 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
             raise InputError(f"column {name!r} must hold lists of numbers, got {kind}")
         return Column(name, width=vector_width(log.sample.column(name)))
     if is_time(kind):
-        raise InputError(f"column {name!r} holds {kind}, which is not a feature; make numbers or categories of it")
+        raise InputError(
+            f"column {name!r} holds {kind}, which is not a feature; make numbers or categories of it"
+        )
     return Column(name)
 
 
 def _with_filler(column: Column, log: Log) -> Column:
-    """Return the column with a filler of missing values: from all rows for categories, else from the first ones."""
+    """Return the column with a filler of missing values: from all rows for categories, else from the
+    first ones.
+    """
     if column.categories is not None:
         survey = log.survey()
         rows, counts = survey.total_rows or 0, survey.categories[column.name]
@@ -488,7 +541,9 @@ def _with_filler(column: Column, log: Log) -> Column:
 
 
 def _first_values(column: Column, log: Log) -> Array:
-    """Return the usable values (rows, 1 or width) in the first rows of the log, NaN where they are missing."""
+    """Return the usable values (rows, 1 or width) in the first rows of the log, NaN where they are
+    missing.
+    """
     sample = log.sample.column(column.name).combine_chunks()
     if column.width is not None and not is_vector(sample.type):
         sample = sample.flatten()
@@ -499,7 +554,9 @@ def _first_values(column: Column, log: Log) -> Array:
 
 
 def _look_at_choices(rounds: Rounds, report: QualityReport) -> None:
-    """Count, among the first rounds of a batch, those with several offered actions, and those with equal ones."""
+    """Count, among the first rounds of a batch, those with several offered actions, and those with equal
+    ones.
+    """
     if rounds.offered is None or rounds.offered_counts is None:
         return
     counts = rounds.offered_counts[:ROUNDS_LOOKED_AT]

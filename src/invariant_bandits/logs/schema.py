@@ -14,21 +14,34 @@ import numpy as np
 
 from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import are_flags, columns_of_kind, is_list, is_number, is_text, is_time, is_vector
+from invariant_bandits.logs.decode import (
+    are_flags,
+    columns_of_kind,
+    is_list,
+    is_number,
+    is_text,
+    is_time,
+    is_vector,
+)
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.storage import FileError, read_toml
 
 NAMES = {
-    "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp timestamp_ms"
+    "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
+    " timestamp_ms"
     " created_at created logged_at served_at unix_time unixtime epoch",
-    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion converted"
+    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label"
+    " conversion converted"
     " is_converted purchase purchased revenue rating",
-    "propensity": "propensity propensity_score pscore probability prob action_prob action_probability p_action"
+    "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
+    " p_action"
     " logging_prob logging_probability logging_propensity p",
     "action": "action arm action_id arm_id action_index chosen_action choice",
-    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id variation"
+    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant"
+    " variant_id variation"
     " treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy recommendation",
-    "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions available_actions"
+    "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions"
+    " available_actions"
     " offered candidates choices",
     "position": "position slot pos",
     "round": "round round_id event_id impression_id request_id decision_id",
@@ -44,10 +57,10 @@ ROLES = tuple(NAMES)
 class Schema:
     """Which column of a log means what; None where the log has no such column.
 
-    The offered actions are one column of lists of lists (`offered`, with `action` the index of the chosen one), or one
-    row per offered action: then `round` identifies the rounds, rows of a round follow each other, and `chosen` marks
-    the chosen row. Or they are arms, known by their labels: then `arm` is the label of the chosen one, or of the row's
-    own, and the features are those of the context.
+    The offered actions are one column of lists of lists (`offered`, with `action` the index of the chosen
+    one), or one row per offered action: then `round` identifies the rounds, rows of a round follow each
+    other, and `chosen` marks the chosen row. Or they are arms, known by their labels: then `arm` is the label
+    of the chosen one, or of the row's own, and the features are those of the context.
 
     Parameters
     ----------
@@ -58,7 +71,8 @@ class Schema:
     time : str, optional
         When the round was: timestamps, dates, ISO 8601 text or numbers.
     action : str, optional
-        The chosen action: its index among the offered, from 0; with one row per offered action, the row's own label.
+        The chosen action: its index among the offered, from 0; with one row per offered action, the row's own
+        label.
     propensity : str, optional
         Probability with which the chosen action was chosen, above 0 and at most 1.
     position : str, optional
@@ -66,7 +80,8 @@ class Schema:
     round : str, optional
         Identifier of the round.
     chosen : str, optional
-        Marks the row of the chosen action: true or 1, or the label of the chosen action, equal to the row's `action`.
+        Marks the row of the chosen action: true or 1, or the label of the chosen action, equal to the row's
+        `action`.
     offered : str, optional
         Features of all offered actions, lists of lists.
     rewards : str, optional
@@ -120,17 +135,25 @@ class Schema:
     def _require_one_form(self) -> None:
         """Columns of different forms of a log exclude each other, and each form needs all of its own."""
         if self.offered is not None and self.chosen is not None:
-            raise InputError("offered (lists of lists) and chosen (one row per offered action) exclude each other")
+            raise InputError(
+                "offered (lists of lists) and chosen (one row per offered action) exclude each other"
+            )
         if self.offered is not None and self.features:
-            raise InputError("features and offered exclude each other: the chosen action's are among the offered")
+            raise InputError(
+                "features and offered exclude each other: the chosen action's are among the offered"
+            )
         if self.chosen is not None and self.round is None:
             raise InputError("round must name the column that identifies rounds when chosen is given")
         if self.offered is not None and self.action is None:
-            raise InputError("action must name the column with the index of the chosen action when offered is given")
+            raise InputError(
+                "action must name the column with the index of the chosen action when offered is given"
+            )
         if self.arm is not None and self.offered is not None:
             raise InputError("arm (labels) and offered (features of all offered actions) exclude each other")
         if self.arm is None and self.arms_offered is not None:
-            raise InputError("arm must name the column with the label of the chosen arm when arms_offered is given")
+            raise InputError(
+                "arm must name the column with the label of the chosen arm when arms_offered is given"
+            )
 
     @cached_property
     def one_row_per_action(self) -> bool:
@@ -164,10 +187,13 @@ class Schema:
         self._require_roles(there)
         if self.action is not None and not (self.has_offered or self.action in self.features):
             raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it holds"
+                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if "
+                f"it holds"
                 " labels of arms, call it arm"
             )
-        features = list(dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there)))
+        features = list(
+            dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there))
+        )
         for name in self.categorical:
             if name not in features:
                 raise InputError(
@@ -175,13 +201,19 @@ class Schema:
                 )
         if not features and self.offered is None and not self.labelled:
             raise InputError(f"schema: features are missing; the log has the columns {format_names(there)}")
-        words = [name for name in features if is_text(arrow_schema.field(name).type) and name not in self.categorical]
+        words = [
+            name
+            for name in features
+            if is_text(arrow_schema.field(name).type) and name not in self.categorical
+        ]
         return replace(self, features=tuple(features), categorical=(*self.categorical, *words))
 
     def _require_roles(self, there: Sequence[str]) -> None:
         for role, name in self.roles().items():
             if name not in there:
-                raise InputError(f"schema: {role} column {name!r} is not in the log, which has {format_names(there)}")
+                raise InputError(
+                    f"schema: {role} column {name!r} is not in the log, which has {format_names(there)}"
+                )
 
     def _matching(self, pattern: str, there: Sequence[str]) -> list[str]:
         """The column of this name, or those that match and have no role."""
@@ -222,7 +254,9 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the reasons."""
         values = {
-            attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "reasons"
+            attribute.name: getattr(self, attribute.name)
+            for attribute in fields(self)
+            if attribute.name != "reasons"
         }
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -243,10 +277,14 @@ def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
-    """Raise unless every key is a field of Schema and every value has its type; `where` begins the message."""
+    """Raise unless every key is a field of Schema and every value has its type; `where` begins the
+    message.
+    """
     for name, value in overrides.items():
         if name not in _public_fields():
-            raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(_public_fields())}")
+            raise InputError(
+                f"{where}: {name!r} is not part of a schema; known: {', '.join(_public_fields())}"
+            )
         good, wanted = _good_value(name, value)
         if not good:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
@@ -273,13 +311,23 @@ def _public_fields() -> list[str]:
 
 
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
-"""What the columns mean: a Schema, the fields that are known (a mapping, or the path of a TOML file), or nothing."""
+"""What the columns mean: a Schema, the fields that are known (a mapping, or the path of a TOML file), or
+nothing.
+"""
 
 
 def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
-    """The schema with these names or patterns of columns as its features; InputError if it names others itself."""
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"features must be FeatureOptions, a FeatureMap or a list of column names, got {names!r}")
+    """The schema with these names or patterns of columns as its features; InputError if it names others
+    itself.
+    """
+    if (
+        isinstance(names, str)
+        or not isinstance(names, Sequence)
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise InputError(
+            f"features must be FeatureOptions, a FeatureMap or a list of column names, got {names!r}"
+        )
     known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
     named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
     if named and named != tuple(names):
@@ -292,7 +340,9 @@ def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
 
 
 def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
-    """(schema with these features, None) if `features` are names or patterns of columns, else both as they are."""
+    """(schema with these features, None) if `features` are names or patterns of columns, else both as
+    they are.
+    """
     return (with_features(schema, features), None) if isinstance(features, Sequence) else (schema, features)
 
 
@@ -301,7 +351,9 @@ MOST_LABELS = 200
 
 
 def are_labels(column: Any, kind: Any) -> bool:
-    """Whether the values of a column of this type may be labels of arms: text or whole numbers, few different ones."""
+    """Whether the values of a column of this type may be labels of arms: text or whole numbers, few
+    different ones.
+    """
     if not (is_text(kind) or (is_number(kind) and _are_whole(column))):
         return False
     there = column.drop_null()
@@ -367,7 +419,9 @@ def _flat(column: Any) -> Any:
 
 MANY_CATEGORIES = 100
 UNNAMED = ("", "unnamed: 0", "index", "row", "row_number", "f0")
-IDENTIFIES = re.compile(r"^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)", re.IGNORECASE)
+IDENTIFIES = re.compile(
+    r"^(id|index|uuid|guid)$|_(id|uuid)$|^__|(?-i:[a-z](Id|ID|Uuid|UUID)$)", re.IGNORECASE
+)
 
 
 def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
@@ -478,12 +532,15 @@ class _Guess:
         """A log without rewards teaches nothing."""
         if self.fields.get("reward") is None:
             raise InputError(
-                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks like one;"
+                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks "
+                f"like one;"
                 " name it (--reward)"
             )
 
     def drop_incomplete_roles(self) -> None:
-        """A role that needs another one is dropped where that is missing: offered actions without the chosen one."""
+        """A role that needs another one is dropped where that is missing: offered actions without the
+        chosen one.
+        """
         has = {role: self.fields.get(role) is not None for role in NAMES}
         if has["offered"] and not has["action"]:
             self._drop("offered", "it needs an action column")
@@ -494,7 +551,9 @@ class _Guess:
             self._drop("chosen", "it needs a round column and no lists of offered actions")
 
     def arms_by_name(self) -> None:
-        """Take a column of labels, or an action that the caller named, for the arm unless rows say what was offered."""
+        """Take a column of labels, or an action that the caller named, for the arm unless rows say what
+        was offered.
+        """
         if self.fields.get("offered") is not None or self._has_rows_per_action():
             return
         action = self.fields.pop("action", None)
@@ -507,11 +566,15 @@ class _Guess:
             self._take_named("arms_offered")
 
     def arms_of_rows(self) -> None:
-        """One row per offered action whose features are all the same within a round: its label says which arm it is."""
+        """One row per offered action whose features are all the same within a round: its label says which
+        arm it is.
+        """
         if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.overrides:
             return
         features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
-        label = self.fields.get("action") or next((n for n in self.fields["features"] if n not in features), None)
+        label = self.fields.get("action") or next(
+            (n for n in self.fields["features"] if n not in features), None
+        )
         if label is None or "features" in self.overrides:
             return
         if vary_within(self.sample, str(self.fields["round"]), features, label):
@@ -528,7 +591,9 @@ class _Guess:
         self.fields[role] = None
 
     def features_by_type(self) -> None:
-        """Numbers and text with few categories among the other columns are features; or the only column of lists."""
+        """Numbers and text with few categories among the other columns are features; or the only column
+        of lists.
+        """
         if "features" in self.fields:
             return
         free = [name for name in self.types if name not in self.taken]

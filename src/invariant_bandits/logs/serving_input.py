@@ -1,4 +1,6 @@
-"""The offered actions of one round as people hold them: columns, rows, frames, with or without a shared context."""
+"""The offered actions of one round as people hold them: columns, rows, frames, with or without a shared
+context.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from invariant_bandits.checks import InputError
 FORMS = "a mapping of columns, a list of rows (mappings), or a frame"
 
 
-def offered_columns(context: Any = None, actions: Any = None, *, vectors: Collection[str] = ()) -> dict[str, list[Any]]:
+def offered_columns(
+    context: Any = None, actions: Any = None, *, vectors: Collection[str] = ()
+) -> dict[str, list[Any]]:
     """Columns with one value per offered action, all of the same length.
 
     Parameters
@@ -121,7 +125,9 @@ def _is_masked(value: Any) -> bool:
 
 def _is_many(value: Any, is_vector: bool) -> bool:
     """Whether a value of a column is one per action, not one for all."""
-    if isinstance(value, str | bytes | Mapping) or not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
+    if isinstance(value, str | bytes | Mapping) or not (
+        hasattr(value, "__len__") and hasattr(value, "__iter__")
+    ):
         return False
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return False

@@ -1,7 +1,7 @@
 """Sources of rows, and what the formats of files share.
 
-A source is cut into tasks (one row group of a Parquet file, one CSV file, one table) whose order is the order of the
-log. A source of files can be sent to another machine: it holds paths only.
+A source is cut into tasks (one row group of a Parquet file, one CSV file, one table) whose order is the order
+of the log. A source of files can be sent to another machine: it holds paths only.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Task:
 class Source(Protocol):
     """Rows in the order of the log, as Arrow record batches; what a format makes of its files or objects.
 
-    A source whose columns can mean one thing only says so itself: it has an attribute `schema`, see `own_schema`.
-    Several threads may read different tasks at the same time.
+    A source whose columns can mean one thing only says so itself: it has an attribute `schema`, see
+    `own_schema`. Several threads may read different tasks at the same time.
     """
 
     @property
@@ -75,7 +75,9 @@ class Source(Protocol):
     def in_files(self) -> bool:
         """Whether other machines can open it by its paths."""
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Pairs (row within the file, record batch) of a task.
 
         Parameters
@@ -85,8 +87,8 @@ class Source(Protocol):
         columns : sequence of str
             The columns that are wanted, in this order.
         first_row : int, optional
-            Instead of the task: everything in its file from this row on, which is behind the task; only asked for
-            if the file has several tasks.
+            Instead of the task: everything in its file from this row on, which is behind the task; only asked
+            for if the file has several tasks.
         """
 
     def skipped(self, task: Task) -> Sequence[int]:
@@ -94,7 +96,9 @@ class Source(Protocol):
 
 
 def skipped_by_reason(source: Source, task: Task) -> Mapping[str, Sequence[int]]:
-    """Rows of a task's file that could not be parsed, by the reason; a source may have a method of this name."""
+    """Rows of a task's file that could not be parsed, by the reason; a source may have a method of this
+    name.
+    """
     method = getattr(source, "skipped_by_reason", None)
     if method is not None:
         return dict(method(task))
@@ -132,7 +136,9 @@ class FileSource:
 
 
 def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
-    """Return the Arrow schema of the first file; FileError if it is not usable, or a later file lacks a column."""
+    """Return the Arrow schema of the first file; FileError if it is not usable, or a later file lacks a
+    column.
+    """
     first = schema_of(paths[0])
     require_usable_names(paths[0], first.names)
     for path in paths[1:]:
@@ -144,7 +150,8 @@ def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
 
 @dataclass
 class SourceAround:
-    """What a source that changes the columns of another one shares with it; it has batches and a schema of its own.
+    """What a source that changes the columns of another one shares with it; it has batches and a schema of
+    its own.
 
     Parameters
     ----------
@@ -184,7 +191,9 @@ class SourceAround:
 
 
 def first_rows(source: Source) -> Any:
-    """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is let go."""
+    """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is
+    let go.
+    """
     for task in source.tasks:
         for _, batch in source.batches(task, source.arrow_schema.names):
             return _copied(batch.slice(0, SAMPLE_ROWS))
@@ -192,7 +201,9 @@ def first_rows(source: Source) -> Any:
 
 
 def _copied(batch: Any) -> Any:
-    """A table of these rows; writing cuts the buffers to them, a slice would hold those of the whole batch."""
+    """A table of these rows; writing cuts the buffers to them, a slice would hold those of the whole
+    batch.
+    """
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -221,7 +232,8 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
     longest = max(map(len, names), default=0)
     if longest > LONGEST_NAME:
         raise FileError(
-            f"{path} has the name of a column with {longest:,} characters; at most {LONGEST_NAME:,} can be read"
+            f"{path} has the name of a column with {longest:,} characters; at most {LONGEST_NAME:,} can be "
+            f"read"
         )
     if len(set(names)) < len(names):
         twice = [name or "(no name)" for name, times in Counter(names).items() if times > 1]
@@ -251,7 +263,8 @@ def join_batches(batches: Sequence[Any]) -> Any:
         return pa.concat_batches(batches)
     columns = [[batch.column(name) for batch in batches] for name in first.names]
     alike = [
-        parts if len({part.type for part in parts}) == 1 else [_as_text(part) for part in parts] for parts in columns
+        parts if len({part.type for part in parts}) == 1 else [_as_text(part) for part in parts]
+        for parts in columns
     ]
     return pa.RecordBatch.from_arrays([pa.concat_arrays(parts) for parts in alike], names=first.names)
 
@@ -284,7 +297,9 @@ def open_file(path: str) -> Any:
 
 
 def open_stream(path: str) -> Any:
-    """The content of a file from its beginning, decompressed if its first bytes say that it is compressed; close it."""
+    """The content of a file from its beginning, decompressed if its first bytes say that it is
+    compressed; close it.
+    """
     import pyarrow as pa
 
     file = open_file(path)
@@ -299,12 +314,18 @@ def open_stream(path: str) -> Any:
 
 
 def find_files(place: str) -> tuple[str, list[str]]:
-    """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left aside."""
+    """The folder that a path, folder or pattern is about, and the files in it, sorted; hidden ones left
+    aside.
+    """
     if is_remote(place):
         return _find_remote(place)
     path = Path(place)
     if path.is_dir():
-        below = [file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path).parts)]
+        below = [
+            file
+            for file in path.rglob("*")
+            if file.is_file() and not _is_hidden(file.relative_to(path).parts)
+        ]
         return place, sorted(map(str, below))
     if path.is_file():
         return str(path.parent), [place]
@@ -395,7 +416,9 @@ class Keys:
 
     def in_order(self) -> list[str]:
         """The files in the order of their keys, numbers as numbers; then of their names."""
-        return sorted(self.values, key=lambda path: ([(value is None, value) for value in self.values[path]], path))
+        return sorted(
+            self.values, key=lambda path: ([(value is None, value) for value in self.values[path]], path)
+        )
 
 
 def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
@@ -407,7 +430,9 @@ def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
     for path, keys in words.items():
         if tuple(keys) != names:
             own, first = ("/".join(map("{}=…".format, names_)) or "none" for names_ in (keys, names))
-            raise FileError(f"{path}: all files must be in folders with the same keys, got {own} after {first}")
+            raise FileError(
+                f"{path}: all files must be in folders with the same keys, got {own} after {first}"
+            )
     if not names:
         return None
     kinds, columns = [], []
@@ -446,7 +471,8 @@ def _whole(text: str) -> int:
 
 @dataclass
 class PartitionedSource(SourceAround):
-    """A source of files with the keys of their folders as columns; a column of the files themselves goes before.
+    """A source of files with the keys of their folders as columns; a column of the files themselves goes
+    before.
 
     Parameters
     ----------
@@ -467,7 +493,9 @@ class PartitionedSource(SourceAround):
             if name not in self.arrow_schema.names:
                 self.arrow_schema = self.arrow_schema.append(pa.field(name, kind))
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of the files with the keys that are wanted."""
         import pyarrow as pa
 
@@ -477,7 +505,9 @@ class PartitionedSource(SourceAround):
         kinds = dict(zip(self.keys.names, self.keys.kinds, strict=True))
         for row, batch in self.inner.batches(task, read, first_row):
             arrays = [
-                batch.column(name) if name in own else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
+                batch.column(name)
+                if name in own
+                else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
                 for name in columns
             ]
             yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
@@ -501,8 +531,8 @@ NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> Iterator[bytes]:
     """Blocks of whole lines of a file, UTF-8 without a byte order mark.
 
-    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which is Latin-1
-    with more characters.
+    UTF-8, UTF-16 and (by its mark) UTF-32 are recognised; bytes that are no UTF-8 are read as cp1252, which
+    is Latin-1 with more characters.
 
     Parameters
     ----------
@@ -522,7 +552,9 @@ def text_blocks(path: str, *, quoted: bool = False, size: int = BLOCK_BYTES) -> 
                 yield _with_newlines(held[:cut])
                 held = held[cut:]
             elif len(held) > LONGEST_LINE:
-                raise FileError(f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is not a log of rows")
+                raise FileError(
+                    f"{path} has a line of more than {LONGEST_LINE >> 20} MB: it is not a log of rows"
+                )
         if held:
             yield _with_newlines(held)
 
@@ -615,7 +647,9 @@ def _with_newlines(block: bytes) -> bytes:
 
 
 def _end_of_lines(text: bytes, quoted: bool) -> int:
-    """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside quotes."""
+    """Where the last whole line of a text ends, 0 if it has none; behind a newline that is not inside
+    quotes.
+    """
     cut = text.rfind(b"\n") + 1
     if not cut and text.rfind(b"\r", 0, -1) >= 0:
         cut = text.rfind(b"\r", 0, -1) + 1

@@ -1,4 +1,6 @@
-"""The first pass over a log, of the few columns that need one: how many rows, which times, categories and rounds."""
+"""The first pass over a log, of the few columns that need one: how many rows, which times, categories and
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class TimeStatistics:
     sample: Array
 
     def equal_shares(self, count: int) -> Array | None:
-        """Return edges (count + 1,) between which about equally many rows lie; None if too few times differ."""
+        """Return edges (count + 1,) between which about equally many rows lie; None if too few times
+        differ.
+        """
         if count > len(self.sample):
             return None
         rows = -(-np.arange(1, count) * len(self.sample) // count)
@@ -190,7 +194,8 @@ class CategoryProbe:
                     counts[pair["values"]] += pair["counts"]
             if len(counts) > MOST_CATEGORIES:
                 raise InputError(
-                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: it is not a categorical feature"
+                    f"column {name!r} has more than {MOST_CATEGORIES:,} categories: it is not a "
+                    f"categorical feature"
                 )
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -203,7 +208,12 @@ class ArmProbe:
 
     def __init__(self, schema: Schema, dates: bool) -> None:
         self.schema, self.dates = schema, dates
-        wanted = [schema.arm, schema.arms_offered, schema.time, schema.chosen if schema.one_row_per_action else None]
+        wanted = [
+            schema.arm,
+            schema.arms_offered,
+            schema.time,
+            schema.chosen if schema.one_row_per_action else None,
+        ]
         self.columns = [name for name in wanted if name is not None]
         self.plays: Counter[str] = Counter()
         self.span: dict[str, tuple[Any, Any]] = {}
@@ -227,7 +237,8 @@ class ArmProbe:
         self.plays.update({pair["values"]: pair["counts"] for pair in own.value_counts().to_pylist()})
         if len(self.span) > MOST_ARMS:
             raise InputError(
-                f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms; say which"
+                f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms; say "
+                f"which"
                 " column is the arm (--arm COLUMN), or 'none'"
             )
 
@@ -254,7 +265,9 @@ class ArmProbe:
         if not self.span:
             raise InputError(f"column {self.schema.arm!r} has no label in any row with a time")
         return {
-            "arm_uses": tuple(Arm(name, *self.span[name], self.plays[name]) for name in sort_labels(list(self.span)))
+            "arm_uses": tuple(
+                Arm(name, *self.span[name], self.plays[name]) for name in sort_labels(list(self.span))
+            )
         }
 
 
@@ -300,7 +313,9 @@ class RoundProbe:
         new = np.concatenate([[True], ids[order[1:]] != ids[order[:-1]]])
         again = np.zeros(len(ids), dtype=bool)
         again[order[~new]] = True
-        if self.several_rows:  # rounds that continue in the next row group of their file are not second rounds
+        if (
+            self.several_rows
+        ):  # rounds that continue in the next row group of their file are not second rounds
             continued = np.isin(starts, [task.position for task in tasks if task.part > 0])
             continued[1:] &= ids[1:] == ids[:-1]
             continued[0] = False
@@ -364,7 +379,9 @@ class TimeProbe:
 
     def results(self, tasks: Sequence[Task]) -> dict[str, Any]:
         """Return the statistics."""
-        sample = np.sort(np.concatenate([times for times, _ in self._sample])) if self._sample else np.zeros(0)
+        sample = (
+            np.sort(np.concatenate([times for times, _ in self._sample])) if self._sample else np.zeros(0)
+        )
         return {"times": TimeStatistics(self._first, self._last, bool(self.in_order), sample)}
 
 

@@ -19,7 +19,9 @@ UNITS = {"min": "m", "h": "h", "d": "D", "w": "W", "mo": "M", "y": "Y"}
 
 @dataclass(frozen=True)
 class Windows:
-    """How many windows, and the times that bound them, (count + 1,); None if they are equal shares of the rows."""
+    """How many windows, and the times that bound them, (count + 1,); None if they are equal shares of the
+    rows.
+    """
 
     count: int
     edges: Array | None = None
@@ -28,8 +30,8 @@ class Windows:
 def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows:
     """The windows that were asked for, at most one way; equal shares of the rows if nothing was.
 
-    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by places in the
-    log only if it has none, or too few of them differ.
+    Shares are bounded by times where the log has them, so that the order of its rows does not matter; by
+    places in the log only if it has none, or too few of them differ.
     """
     if log.schema.time is None and (every is not None or edges is not None):
         raise InputError("schema: time is missing; every and edges need it")
@@ -47,7 +49,8 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     edges = None if survey.times is None else survey.times.equal_shares(count)
     if edges is None and survey.times is not None and not survey.times.in_order:
         raise InputError(
-            f"the rows are not in the order of time, and too few times differ for {count} windows; ask for fewer, or"
+            f"the rows are not in the order of time, and too few times differ for {count} windows; ask for "
+            f"fewer, or"
             " sort the log"
         )
     return Windows(count) if edges is None else _between(edges)
@@ -73,13 +76,14 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
     Parameters
     ----------
     every : str or number
-        "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at midnight
-        UTC, months on their first day.
+        "7d", "12h", "30min", "2w", "1mo", "1y" for dates, a number for times that are numbers. Days begin at
+        midnight UTC, months on their first day.
     first, last : datetime64 or number
         The earliest and the latest time.
 
     >>> import numpy as np
-    >>> calendar_edges("1mo", np.datetime64("2024-01-20"), np.datetime64("2024-02-03")).astype("datetime64[D]")
+    >>> first, last = np.datetime64("2024-01-20"), np.datetime64("2024-02-03")
+    >>> calendar_edges("1mo", first, last).astype("datetime64[D]")
     array(['2024-01-01', '2024-02-01', '2024-03-01'], dtype='datetime64[D]')
     """
     if first is None:
@@ -96,8 +100,8 @@ def calendar_edges(every: Any, first: Any, last: Any) -> Array:
 def continued_edges(edges: Array, first: Any, last: Any, windows: int | None, every: Any) -> Array:
     """Edges of windows that go on after `edges` (m + 1,) until after `last`.
 
-    Without `windows` or `every` they are as long as those before: whole months if these were, else their usual length.
-    They begin where `edges` end or, if `first` lies in the last window, with that window.
+    Without `windows` or `every` they are as long as those before: whole months if these were, else their
+    usual length. They begin where `edges` end or, if `first` lies in the last window, with that window.
 
     >>> import numpy as np
     >>> january = np.array(["2024-01-01", "2024-01-08", "2024-01-15"], dtype="datetime64[D]")
@@ -138,7 +142,9 @@ def _step_after(edges: Array, every: Any, steps: int) -> Any:
         return end + steps * np.median(np.diff(edges).astype(np.int64)).astype(np.int64).astype(
             f"timedelta64[{np.datetime_data(edges.dtype)[0]}]"
         )
-    count, unit = (int(np.median(np.diff(months.astype(np.int64)))), "M") if every is None else _calendar_step(every)
+    count, unit = (
+        (int(np.median(np.diff(months.astype(np.int64)))), "M") if every is None else _calendar_step(every)
+    )
     aligned = end.astype(f"datetime64[{unit}]")
     if aligned.astype(edges.dtype) != end:
         raise InputError(f"every={every!r} does not fit windows that end at {end}")
@@ -150,7 +156,9 @@ def _calendar_step(every: Any) -> tuple[int, str]:
     number = str(every).rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = UNITS.get(str(every)[len(number) :])
     if unit is None or not number.isdigit() or int(number) < 1:
-        raise InputError(f"every must be a whole number and one of {', '.join(UNITS)}, such as '7d', got {every!r}")
+        raise InputError(
+            f"every must be a whole number and one of {', '.join(UNITS)}, such as '7d', got {every!r}"
+        )
     return (7 * int(number), "D") if unit == "W" else (int(number), unit)
 
 

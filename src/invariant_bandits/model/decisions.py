@@ -12,7 +12,9 @@ from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies.base import reward_number
 
 MOST_KEPT = 100_000
-"""So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are forgotten."""
+"""So many decisions wait for their rewards, and of so many the reward is remembered; the oldest are
+forgotten.
+"""
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,15 @@ class Ledger(ThreadSafe):
                 raise InputError(f"decision {name!r} is not known{more}")
             if self.rewarded[name] != value:
                 raise InputError(
-                    f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} contradicts"
+                    f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} "
+                    f"contradicts"
                 )
             return None, value
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
-        """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they contradict."""
+        """What of many (decision, reward) pairs is new; raises if any of them cannot be, or they
+        contradict.
+        """
         new: dict[str, tuple[OpenDecision, float]] = {}
         for index, pair in enumerate(pairs):
             try:

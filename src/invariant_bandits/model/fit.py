@@ -101,18 +101,19 @@ def fit_logs(
 ) -> Model:
     """Read a log and make a policy of it; see `read_moments` for how logs are read and cut into windows.
 
-    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the model says
-    so, and what each window is silent about.
+    Windows with hardly any rounds join a neighbour, features that no window can estimate are left out; the
+    model says so, and what each window is silent about.
 
     Parameters
     ----------
     policy : str
-        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name says that
-        it is cold.
+        Name of a registered policy; one that can learn the logged rounds has learned them, unless its name
+        says that it is cold.
     confidence : float
         η, the probability of failure.
     exploration : float or "rehearsed", optional
-        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered actions.
+        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered
+        actions.
     horizon : int, optional
         How many rounds will be served, for policies that want to know.
     features : FeatureOptions, FeatureMap or list of str, optional
@@ -120,8 +121,8 @@ def fit_logs(
     catalogue, arms :
         Of a log with labels of arms, as in `open_log`.
     arm_model : "own", "shared" or "auto", optional
-        Whether every arm has coefficients of its own, or arms share the slopes of the context; "auto" if the log has
-        enough rounds for that.
+        Whether every arm has coefficients of its own, or arms share the slopes of the context; "auto" if the
+        log has enough rounds for that.
     source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
         As in `read_moments`.
 
@@ -262,7 +263,9 @@ def _usable(
     log_odds: LogOdds | None,
     policy: str,
 ) -> _Usable:
-    """Prune and decompose features of rows; labelled arms have levels of their own and no baseline to take off."""
+    """Prune and decompose features of rows; labelled arms have levels of their own and no baseline to
+    take off.
+    """
     if isinstance(features, ArmFeatures):
         linear = ArmStatistics.from_moments(features, moments)
         of_arms = (
@@ -295,12 +298,16 @@ def fitted_contender(policy: str, exploration: float | str | None, confidence: f
 
 
 def keeps_baseline(policy: str) -> bool:
-    """Whether the policy of this name has an intercept of its own; the others learn rewards less a baseline."""
+    """Whether the policy of this name has an intercept of its own; the others learn rewards less a
+    baseline.
+    """
     return find_policy(policy).keeps_baseline
 
 
 def arm_prior(model: Model) -> DriftPrior:
-    """What the log of a model says of its labelled arms: what the policy started from, or the same from the moments."""
+    """What the log of a model says of its labelled arms: what the policy started from, or the same from
+    the moments.
+    """
     prior = getattr(unwrapped(model.policy), "prior", None)
     if isinstance(prior, DriftPrior) and prior.population is not None:
         return prior

@@ -40,7 +40,8 @@ POLICY = "policy."
 class Model(ThreadSafe):
     """What `fit_logs` makes of a log; its policy goes on learning, all else is as the log left it.
 
-    Threads may share it: every method sees one state, and a reward is learned once, even if several threads report it.
+    Threads may share it: every method sees one state, and a reward is learned once, even if several threads
+    report it.
 
     Attributes
     ----------
@@ -128,11 +129,11 @@ class Model(ThreadSafe):
         context : mapping of str to value
             Raw columns that all offered actions share, one value each.
         arms : list of labels; or list of rows, columns or frame
-            The offered arms, all active ones if not given. For a model of feature rows: what differs between the
-            offered actions, as mappings, columns with one value per action, or a frame.
+            The offered arms, all active ones if not given. For a model of feature rows: what differs between
+            the offered actions, as mappings, columns with one value per action, or a frame.
         id : str, optional
-            What the reward will be reported under; asked again under an id that waits for its reward, the answer is
-            the same. A random one if not given.
+            What the reward will be reported under; asked again under an id that waits for its reward, the
+            answer is the same. A random one if not given.
         """
         with self._lock:
             name = self.ledger.new_id(id)
@@ -261,15 +262,17 @@ class Model(ThreadSafe):
         return place, float(chances[place])
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
-        """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in `decide`."""
+        """Labels of the offered arms (none for feature rows), and their features (K, p); parameters as in
+        `decide`.
+        """
         shared, labels = (context, ()) if self.arms is None else self._labelled(context, arms)
         return labels, self._mapped(self._columns(shared, arms if self.arms is None else None))
 
     def features(self, offered: Any) -> Array:
         """Features (K, p) of the offered actions of one round.
 
-        Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms with a
-        column of labels, all active arms without one.
+        Raw columns with one value per action or one for all, a list of rows, or a frame; of labelled arms
+        with a column of labels, all active arms without one.
         """
         with self._lock:
             columns = self._columns(offered)
@@ -314,7 +317,8 @@ class Model(ThreadSafe):
             action = whole_number("action", action, 0)
             if action >= len(features):
                 raise InputError(
-                    f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got {action}"
+                    f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got "
+                    f"{action}"
                 )
             gain = reward_number(reward) - self.baseline
             self.policy.update(features[action], gain, offered=features, action=action)
@@ -330,7 +334,9 @@ class Model(ThreadSafe):
 
     @property
     def identity(self) -> str:
-        """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not change it."""
+        """Which model this is, twelve hexadecimal digits: of the log and the features; learning does not
+        change it.
+        """
         with self._lock:
             if self._identity is None:
                 fitted = {"features": self.feature_map, "arms": self.arms, "moments": self.moments}
@@ -340,13 +346,16 @@ class Model(ThreadSafe):
             return self._identity
 
     def explain(self) -> Any:
-        """What the policy believes, in the names of columns; for a policy that cannot say, what the log says."""
+        """What the policy believes, in the names of columns; for a policy that cannot say, what the log
+        says.
+        """
         with self._lock:
             explain = getattr(self.policy, "explain", None)
             return self.decomposition.summary() if explain is None else explain(list(self.names))
 
     def __repr__(self) -> str:
-        return f"Model({self.policy_name}, {self.feature_map.dim} features, {self.moments.rounds:,} logged rounds)"
+        features, rounds = self.feature_map.dim, self.moments.rounds
+        return f"Model({self.policy_name}, {features} features, {rounds:,} logged rounds)"
 
     # -- storing --
 

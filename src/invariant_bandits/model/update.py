@@ -1,6 +1,8 @@
-"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is said.
+"""New rounds for a model: their windows follow those it has, everything is fitted again, and what changed is
+said.
 
-Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read again.
+Moments add, so the result is that of all logs at once with the same windows; none of the old logs is read
+again.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ UNESTIMATED = 0.01
 
 @dataclass(frozen=True)
 class Move:
-    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in these."""
+    """A feature's coefficient before and in the new windows, with standard errors; z: the difference in
+    these.
+    """
 
     name: str
     before: float
@@ -54,7 +58,9 @@ class Move:
 
 
 def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float | None]:
-    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable part."""
+    """How the coefficients of the new rounds differ from before, and the p-value of no move in the stable
+    part.
+    """
     fit = model.decomposition
     before, covariance = fit.paths_.weighted_mean()
     gram, cross = new.gram.sum(axis=0), new.cross.sum(axis=0)
@@ -89,10 +95,12 @@ def moved(model: Model, new: WindowedMoments) -> tuple[tuple[Move, ...], float |
 
 
 def _stable_p_value(fit: InvariantSubspaceDecomposition, shift: Array, covariance: Array) -> float:
-    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved there.
+    """How likely a shift (p,) of this covariance (p, p) is along the stable directions if nothing moved
+    there.
 
-    The split is an estimate, so a little of the drift is in its stable part: the old windows say how much their
-    coefficients differ there beyond sampling error, and Fisher's F allows for how little they know about that.
+    The split is an estimate, so a little of the drift is in its stable part: the old windows say how much
+    their coefficients differ there beyond sampling error, and Fisher's F allows for how little they know
+    about that.
     """
     stable = fit.split_.invariant
     inside = fit.paths_.along(stable)
@@ -112,8 +120,8 @@ def moved_arms(
 ) -> tuple[tuple[Move, ...], float | None]:
     """The same for labelled arms, effect by effect, on the scale of the link.
 
-    Effects that drift from window to window are expected to; the others may move as far as the logs allow, and the
-    least of their p-values counts for all of them (Bonferroni).
+    Effects that drift from window to window are expected to; the others may move as far as the logs allow,
+    and the least of their p-values counts for all of them (Bonferroni).
 
     Parameters
     ----------
@@ -171,7 +179,8 @@ class Update:
     moves : tuple of Move
         Per feature that the new rounds vary, the strongest evidence first.
     stable_p_value : float or None
-        How likely the new rounds were if nothing along the stable directions had moved; None if there are none.
+        How likely the new rounds were if nothing along the stable directions had moved; None if there are
+        none.
     reward_shift : (before, now, z)
         Mean rewards per round, and their difference in standard errors, spread between old windows included.
     """
@@ -220,9 +229,9 @@ def update_model(
 ) -> Update:
     """Add the rounds of a new log to a model, as windows after those it has.
 
-    The feature map stays the model's, unless a feature can no longer be estimated. The policy starts anew from all
-    logged rounds; what it learned online is in it as far as the new log holds it. Decisions that wait for a reward
-    still do.
+    The feature map stays the model's, unless a feature can no longer be estimated. The policy starts anew
+    from all logged rounds; what it learned online is in it as far as the new log holds it. Decisions that
+    wait for a reward still do.
 
     Parameters
     ----------
@@ -347,7 +356,8 @@ def _windows(model: Model, log: Log, windows: int | None, every: Any) -> tuple[A
         raise InputError("the new log has no usable time, but the windows of this model are bounded by time")
     if times.first < edges[-2]:
         raise InputError(
-            f"the new log begins at {times.first}, before the last window of the model, which begins at {edges[-2]}:"
+            f"the new log begins at {times.first}, before the last window of the model, which begins at "
+            f"{edges[-2]}:"
             " rounds must not be counted twice"
         )
     return continued_edges(edges, times.first, times.last, windows, every), None

@@ -40,7 +40,9 @@ class OfferedRows:
     def between(self, rounds: slice) -> OfferedRows:
         """The rounds from rounds.start up to rounds.stop."""
         if isinstance(self.per_round, int):
-            return OfferedRows(self.rows[rounds.start * self.per_round : rounds.stop * self.per_round], self.per_round)
+            return OfferedRows(
+                self.rows[rounds.start * self.per_round : rounds.stop * self.per_round], self.per_round
+            )
         start, stop = self.per_round[: rounds.start].sum(), self.per_round[: rounds.stop].sum()
         return OfferedRows(self.rows[start:stop], self.per_round[rounds])
 
@@ -54,7 +56,9 @@ class OfferedRows:
 
 
 def offered_rows(offered: Any, counts: Any, rounds: int, dim: int) -> OfferedRows:
-    """Check offered (n, K, p), or (rows, p) with counts (n,), against the number of rounds n and of features p."""
+    """Check offered (n, K, p), or (rows, p) with counts (n,), against the number of rounds n and of
+    features p.
+    """
     if counts is None:
         array = np.ascontiguousarray(shaped_array("offered", offered, (rounds, "K", dim)))
         return OfferedRows(array.reshape(-1, dim), int(array.shape[1]))
@@ -62,12 +66,15 @@ def offered_rows(offered: Any, counts: Any, rounds: int, dim: int) -> OfferedRow
     counts = np.asarray(counts)
     if counts.shape != (rounds,) or counts.dtype.kind not in "iu":
         raise InputError(
-            f"offered_counts must be whole numbers of shape ({rounds},), got {counts.dtype} of shape {counts.shape}"
+            f"offered_counts must be whole numbers of shape ({rounds},), got {counts.dtype} of shape "
+            f"{counts.shape}"
         )
     if (counts < 1).any():
         raise InputError(f"offered_counts must be at least 1, got {int(counts.min())}")
     if counts.sum() != len(rows):
-        raise InputError(f"offered_counts must add up to the {len(rows)} rows of offered, got {int(counts.sum())}")
+        raise InputError(
+            f"offered_counts must add up to the {len(rows)} rows of offered, got {int(counts.sum())}"
+        )
     return OfferedRows(rows, counts.astype(np.int64))
 
 
@@ -102,7 +109,9 @@ class Batch:
         return Batch(self.features[rounds], self.rewards[rounds], offered)
 
     def sums(self, rounds: slice) -> tuple[PowerSums, PowerSums | None]:
-        """Sums over the rounds from rounds.start up to rounds.stop: of [chosen features, reward], of offered ones."""
+        """Sums over the rounds from rounds.start up to rounds.stop: of [chosen features, reward], of
+        offered ones.
+        """
         with np.errstate(all="ignore"):  # what is not finite shows in the sums and is reported from there
             chosen = power_sums_of_rows(self.features[rounds], self.rewards[rounds], 1)
             if self.offered is None:
@@ -114,7 +123,9 @@ class Batch:
 def checked_batch(
     features: Any, rewards: Any, offered: Any, offered_counts: Any, *, dim: int, keeps_offered: bool
 ) -> Batch:
-    """A batch for moments of `dim` features, with offered actions if they keep them; shapes only, not yet finite."""
+    """A batch for moments of `dim` features, with offered actions if they keep them; shapes only, not yet
+    finite.
+    """
     features = np.ascontiguousarray(shaped_array("features", features, ("n", dim)))
     n = len(features)
     rewards = np.ascontiguousarray(shaped_array("rewards", rewards, (n,)))
@@ -124,7 +135,9 @@ def checked_batch(
         raise InputError("offered was given, but these moments keep chosen actions only")
     if offered is None and offered_counts is not None:
         raise InputError("offered_counts were given without offered")
-    return Batch(features, rewards, None if offered is None else offered_rows(offered, offered_counts, n, dim))
+    return Batch(
+        features, rewards, None if offered is None else offered_rows(offered, offered_counts, n, dim)
+    )
 
 
 def segments(place: Array) -> Iterator[tuple[int, slice]]:
@@ -141,21 +154,29 @@ def are_usable(sums: PowerSums) -> bool:
 
 
 def explain_unusable(**arrays: Any) -> None:
-    """Say why sums over these rows are not finite; looking at every entry is slow, so only done when they are not."""
+    """Say why sums over these rows are not finite; looking at every entry is slow, so only done when they
+    are not.
+    """
     for name, array in arrays.items():
         if array is not None:
             array = np.asarray(array, dtype=np.float64)
             require_finite(name, array)
             if np.abs(array).max() > LARGEST:
-                raise InputError(f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale")
+                raise InputError(
+                    f"{name} must lie within ±{LARGEST:g}, or sums of fourth powers overflow: rescale"
+                )
     raise InputError("features and rewards are too large: sums of fourth powers overflow; rescale them")
 
 
 # -- many batches --
 
 
-def gather(cls: type[WindowedMoments], batches: Iterable[Any], windows: int | None, edges: Any) -> WindowedMoments:
-    """Moments of all batches, in a number of `windows` or between `edges`: see `WindowedMoments.from_batches`."""
+def gather(
+    cls: type[WindowedMoments], batches: Iterable[Any], windows: int | None, edges: Any
+) -> WindowedMoments:
+    """Moments of all batches, in a number of `windows` or between `edges`: see
+    `WindowedMoments.from_batches`.
+    """
     mappings = (_as_mapping(batch) for batch in batches)
     if edges is None:
         return _in_time_order(cls, mappings, whole_number("windows", 8 if windows is None else windows, 1))
@@ -176,7 +197,9 @@ def _as_mapping(batch: Any) -> Mapping[str, Any]:
     return dict(zip(names, batch, strict=False))
 
 
-def _by_their_times(cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], edges: Any) -> WindowedMoments:
+def _by_their_times(
+    cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], edges: Any
+) -> WindowedMoments:
     moments: WindowedMoments | None = None
     for batch in batches:
         if "times" not in batch:
@@ -190,8 +213,12 @@ def _by_their_times(cls: type[WindowedMoments], batches: Iterator[Mapping[str, A
     return moments
 
 
-def _in_time_order(cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], windows: int) -> WindowedMoments:
-    """Fill cells of equal length, joining neighbours whenever they run out; at last group the cells into windows."""
+def _in_time_order(
+    cls: type[WindowedMoments], batches: Iterator[Mapping[str, Any]], windows: int
+) -> WindowedMoments:
+    """Fill cells of equal length, joining neighbours whenever they run out; at last group the cells into
+    windows.
+    """
     cells = 2 * CELLS_PER_WINDOW * windows
     length, filled, moments = 1, 0, None
     for batch in batches:
@@ -240,7 +267,9 @@ def checked_edges(edges: Any) -> np.ndarray[Any, Any]:
 def place_rounds(
     n: int, window: Any, times: Any, windows: int, edges: np.ndarray[Any, Any] | None
 ) -> np.ndarray[Any, Any]:
-    """Window index of each of n rounds (n,), from `window`, an int or one per round, or from their `times` (n,)."""
+    """Window index of each of n rounds (n,), from `window`, an int or one per round, or from their
+    `times` (n,).
+    """
     if (window is None) == (times is None):
         raise InputError("give either window (an index per round) or times (if there are edges)")
     if times is not None:
@@ -293,7 +322,9 @@ def even_places(n: int, windows: int) -> Array:
 
 
 def even_starts(count: Array, groups: int) -> Array:
-    """First window of each of `groups` runs whose sizes are as even as possible; every run has at least one."""
+    """First window of each of `groups` runs whose sizes are as even as possible; every run has at least
+    one.
+    """
     before = np.concatenate([[0.0], np.cumsum(count)])
     goals = before[-1] * np.arange(1, groups) / groups
     starts = [0]

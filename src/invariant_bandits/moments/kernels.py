@@ -12,7 +12,8 @@ from numba import njit
 def power_sums(X: Any, r: Any, per_round: int) -> Any:
     """Column sums of powers of the rows [φ, r]; X is (n, p), r is (n,), n a multiple of `per_round`.
 
-    Returns (5, p+1): sums of x, x², x³, x⁴ and x·r, and (p+1,): Σ over rounds of (sum over the round)² / per_round.
+    Returns (5, p+1): sums of x, x², x³, x⁴ and x·r, and (p+1,): Σ over rounds of (sum over the round)² /
+    per_round.
     """
     n, p = X.shape
     sums = np.zeros((5, p + 1))
@@ -49,7 +50,9 @@ def power_sums(X: Any, r: Any, per_round: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def round_sums(X: Any, counts: Any) -> Any:
-    """Σ over rounds of (sum of its rows)² / its number of rows, per column (p,); X is (Σ counts, p), round by round."""
+    """Σ over rounds of (sum of its rows)² / its number of rows, per column (p,); X is (Σ counts, p),
+    round by round.
+    """
     p = X.shape[1]
     between, inside = np.zeros(p), np.zeros(p)
     row = 0

@@ -1,7 +1,8 @@
-"""PowerSums: counts, means and centred power sums of several variables in several windows, and how they merge.
+"""PowerSums: counts, means and centred power sums of several variables in several windows, and how they
+merge.
 
-Two sets of rows merge by adding their sums plus one rank-one term for the distance of their means (Chan, Golub &
-LeVeque 1983), so large means cost no digits and rows may arrive in any order, batch or shard.
+Two sets of rows merge by adding their sums plus one rank-one term for the distance of their means (Chan,
+Golub & LeVeque 1983), so large means cost no digits and rows may arrive in any order, batch or shard.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class PowerSums:
     def followed_by(self, later: PowerSums) -> PowerSums:
         """These windows, then those of `later`."""
         theirs = later.arrays()
-        return PowerSums(**{name: np.concatenate([mine, theirs[name]]) for name, mine in self.arrays().items()})
+        return PowerSums(
+            **{name: np.concatenate([mine, theirs[name]]) for name, mine in self.arrays().items()}
+        )
 
     def grouped(self, starts: Array) -> PowerSums:
         """Merge runs of neighbouring windows; run g begins at `starts[g]`."""
@@ -148,11 +151,19 @@ class PowerSums:
 
     def products(self) -> Array:
         """Sums of products (m, d, d), not about the means."""
-        return np.asarray(self.scatter + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :])
+        return np.asarray(
+            self.scatter + self.count[:, None, None] * self.mean[:, :, None] * self.mean[:, None, :]
+        )
 
     def padded(self, places: Array) -> PowerSums:
-        """The same rows with variables that are always 0 before the variables at `places`, as in numpy.insert."""
-        grown = {name: np.insert(array, places, 0.0, axis=1) for name, array in self.arrays().items() if array.ndim > 1}
+        """The same rows with variables that are always 0 before the variables at `places`, as in
+        numpy.insert.
+        """
+        grown = {
+            name: np.insert(array, places, 0.0, axis=1)
+            for name, array in self.arrays().items()
+            if array.ndim > 1
+        }
         grown["scatter"] = np.insert(grown["scatter"], places, 0.0, axis=2)
         return PowerSums(count=self.count, **grown)
 
@@ -173,8 +184,9 @@ class PowerSums:
     def independent_rows(self, rounds: Array) -> Array:
         """How many independent rows the rows of each window are worth (m,).
 
-        Actions offered in one round often share their context. With K rows per round and correlation ρ between
-        them, products of features are correlated by about ρ², so n rows are worth n / (1 + (K − 1)ρ²).
+        Actions offered in one round often share their context. With K rows per round and correlation ρ
+        between them, products of features are correlated by about ρ², so n rows are worth n / (1 + (K −
+        1)ρ²).
         """
         per_round = self.count / np.maximum(rounds, 1.0)
         total = np.diagonal(self.scatter, axis1=1, axis2=2)
@@ -227,7 +239,9 @@ def power_sums_of_rows(features: Array, rewards: Array | None, per_round: int | 
 
 
 def _raw_sums(features: Array, rewards: Array, per_round: int | Array) -> tuple[Array, Array, Array]:
-    """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ, reward]."""
+    """About zero: Σφφᵀ (p, p), sums of powers (5, p + 1) and the sums between rounds (p + 1,) of [φ,
+    reward].
+    """
     from invariant_bandits.moments import kernels
 
     gram = features.T @ features

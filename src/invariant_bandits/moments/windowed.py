@@ -1,7 +1,7 @@
 """WindowedMoments: what the offline phase keeps of the logs.
 
-Per window: the number of rounds, the means, and sums of products about those means. They add over rows, batches
-and shards, and nothing later needs the rows again.
+Per window: the number of rounds, the means, and sums of products about those means. They add over rows,
+batches and shards, and nothing later needs the rows again.
 """
 
 from __future__ import annotations
@@ -193,7 +193,9 @@ class WindowedMoments:
         return moments.update(features, rewards, times=times, offered=offered)
 
     @classmethod
-    def from_batches(cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None) -> WindowedMoments:
+    def from_batches(
+        cls, batches: Iterable[Any], *, windows: int | None = None, edges: Any = None
+    ) -> WindowedMoments:
         """Moments of any number of batches in bounded memory.
 
         Parameters
@@ -202,8 +204,9 @@ class WindowedMoments:
             Each is (features, rewards) or (features, rewards, offered), or a mapping with these keys, with
             `offered_counts` where rounds differ in size and, if `edges` is given, with `times`: see `update`.
         windows : int, 8 unless given
-            Batches must then come in time order; their total need not be known. Rounds are gathered in at most
-            32 × windows equal cells, which are then grouped into `windows` windows of nearly equal length.
+            Batches must then come in time order; their total need not be known. Rounds are gathered in at
+            most 32 × windows equal cells, which are then grouped into `windows` windows of nearly equal
+            length.
         edges : array of numbers or datetimes, shape (m + 1,)
             Strictly increasing times that bound the windows; batches may then come in any order.
 
@@ -286,7 +289,9 @@ class WindowedMoments:
         edges = None
         if self.edges is not None and later.edges is not None:
             if self.edges[-1] != later.edges[0]:
-                raise InputError(f"later must begin where these windows end, at {self.edges[-1]}, got {later.edges[0]}")
+                raise InputError(
+                    f"later must begin where these windows end, at {self.edges[-1]}, got {later.edges[0]}"
+                )
             edges = np.concatenate([self.edges, later.edges[1:]])
         return self._paired(later, PowerSums.followed_by, edges)
 
@@ -310,7 +315,9 @@ class WindowedMoments:
     def between(self, start: int, stop: int) -> WindowedMoments:
         """The windows from `start` up to, not including, `stop`."""
         if not 0 <= start < stop <= self.windows:
-            raise InputError(f"start and stop must satisfy 0 <= start < stop <= {self.windows}, got {start}, {stop}")
+            raise InputError(
+                f"start and stop must satisfy 0 <= start < stop <= {self.windows}, got {start}, {stop}"
+            )
         edges = None if self.edges is None else self.edges[start : stop + 1]
         return self._each(lambda sums: sums.at(slice(start, stop)), edges)
 
@@ -322,13 +329,17 @@ class WindowedMoments:
         return self.regrouped(even_starts(self.chosen.count, windows))
 
     def regrouped(self, starts: Array) -> WindowedMoments:
-        """Merge neighbours: a new window begins at each of `starts`, increasing indices of which the first is 0."""
+        """Merge neighbours: a new window begins at each of `starts`, increasing indices of which the
+        first is 0.
+        """
         edges = None if self.edges is None else self.edges[np.append(starts, self.windows)]
         return self._each(lambda sums: sums.grouped(starts), edges)
 
     def _each(self, change: Callable[[PowerSums], PowerSums], edges: Any) -> WindowedMoments:
         """`change` of the chosen and of the offered sums."""
-        return WindowedMoments(change(self.chosen), None if self.offered is None else change(self.offered), edges)
+        return WindowedMoments(
+            change(self.chosen), None if self.offered is None else change(self.offered), edges
+        )
 
     # -- changing variables --
 
@@ -358,7 +369,8 @@ class WindowedMoments:
         return WindowedMoments(self.chosen.transformed(of_both), offered, self.edges)
 
     def padded(self, places: Any) -> WindowedMoments:
-        """The same rounds with features that are always 0 before the features at `places`, as in numpy.insert.
+        """The same rounds with features that are always 0 before the features at `places`, as in
+        numpy.insert.
 
         >>> import numpy as np
         >>> moments = WindowedMoments.from_arrays(np.ones((4, 2)), np.ones(4), windows=2)
@@ -407,11 +419,14 @@ class WindowedMoments:
 
     def __repr__(self) -> str:
         kind = "chosen and offered" if self.offered is not None else "chosen"
-        return f"WindowedMoments(dim={self.dim}, windows={self.windows}, rounds={self.rounds}, of {kind} actions)"
+        sizes = f"dim={self.dim}, windows={self.windows}, rounds={self.rounds}"
+        return f"WindowedMoments({sizes}, of {kind} actions)"
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-        """What a file of moments must hold: p + 1 chosen and p offered variables in m windows, and m + 1 edges."""
+        """What a file of moments must hold: p + 1 chosen and p offered variables in m windows, and m + 1
+        edges.
+        """
         return storage.schema_of(cls, names)
 
     def to_bytes(self) -> bytes:

@@ -1,12 +1,14 @@
-"""The alarm: whether the online rounds contradict the logs' invariance, however the noise and the baseline change.
+"""The alarm: whether the online rounds contradict the logs' invariance, however the noise and the baseline
+change.
 
-It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r, about the mean of
-the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the error of prediction of
-the filter that knows online rounds alone, S = v + zᵀPz its variance, and v that of the noise, so that E[ve²/S] = v. If
-the coefficients are μ + δ then u − Gδ has mean 0 and covariance Σ(ve²/S)zzᵀ, also if the noise differs from that of the
-logs, has heavy tails, or grows with the reward. The leverage l = zᵀPz/S is near 1 in the first rounds of a direction
-and adds up to the logarithm of their number: one square says nothing of a variance, and a few tests of an arm that is
-always the same would otherwise raise false alarms. The baseline is projected out of all three.
+It does not use the filters' likelihoods. Sums of the online rounds with coordinates z and reward r, about the
+mean of the logs m₀ = [μ, b₀], are u = Σ z(r − zᵀm₀), G = Σ zzᵀ and B = Σ v(e²/S + 2l)zzᵀ, where e is the
+error of prediction of the filter that knows online rounds alone, S = v + zᵀPz its variance, and v that of the
+noise, so that E[ve²/S] = v. If the coefficients are μ + δ then u − Gδ has mean 0 and covariance Σ(ve²/S)zzᵀ,
+also if the noise differs from that of the logs, has heavy tails, or grows with the reward. The leverage l =
+zᵀPz/S is near 1 in the first rounds of a direction and adds up to the logarithm of their number: one square
+says nothing of a variance, and a few tests of an arm that is always the same would otherwise raise false
+alarms. The baseline is projected out of all three.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ WORST_MISFIT = 3.1
 SCALE_DOUBT = 0.01
 """Variance of the scale of all coefficients together."""
 NEW_SCALES = (1.5, 4.0)
-"""Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of their range."""
+"""Factors on all coefficients and their drift that are no break, either: rewards on a steeper part of
+their range.
+"""
 DRIFT_FACTORS, BREAK_SIZES = (1.0, 4.0, 16.0), (0.05, 0.5, 2.0, 10.0)
 """c and k of the breaks: drift in units of the logs', breaks in those of the typical squared coefficient."""
 SEARCH_STEPS = 4
@@ -41,7 +45,9 @@ ONLY_ROUNDING = 1e-9
 
 
 def next_look(rounds: int, dim: int) -> int:
-    """The first round after `rounds` at which the evidence is looked at: 10·dim, then at every quarter more."""
+    """The first round after `rounds` at which the evidence is looked at: 10·dim, then at every quarter
+    more.
+    """
     look = FIRST_LOOK * dim
     while look <= rounds:
         look = int(np.ceil(LOOK_RATIO * look))
@@ -80,7 +86,9 @@ class Alarm:
         self.peak_evidence = max(self.peak_evidence, self.log_evidence(online))
 
     def log_evidence(self, online: Array) -> float:
-        """Log of the likelihood ratio of broken against held invariance; 0 where the logs know no limit of drift."""
+        """Log of the likelihood ratio of broken against held invariance; 0 where the logs know no limit
+        of drift.
+        """
         return log_evidence(online, self.prior)
 
     @property
@@ -92,9 +100,9 @@ class Alarm:
     def unsupported(self) -> str:
         """Why these logs cannot support an alarm; empty if they can.
 
-        They can if they have five windows or more that inform some direction, so that what they say of its drift has
-        four degrees of freedom, and if the windows do not contradict drift along the basis (`drift_misfit` up to 3.1,
-        one log in a thousand).
+        They can if they have five windows or more that inform some direction, so that what they say of its
+        drift has four degrees of freedom, and if the windows do not contradict drift along the basis
+        (`drift_misfit` up to 3.1, one log in a thousand).
         """
         prior = self.prior
         if len(prior.drift_limit) != len(prior.drift):
@@ -103,22 +111,24 @@ class Alarm:
             return f"{prior.windows} windows say too little about drift, it takes {FEWEST_WINDOWS}"
         if len(prior.informing) and prior.informing.max() < FEWEST_WINDOWS:
             most = int(prior.informing.max())
-            return f"no direction is informed by more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+            few = f"more than {most} of {prior.windows} windows, it takes {FEWEST_WINDOWS}"
+            return f"no direction is informed by {few}"
         if prior.drift_misfit > WORST_MISFIT:
             return "their covariances do not show which directions drift"
         return ""
 
 
 def log_evidence(online: Array, prior: DriftPrior) -> float:
-    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as `gather` leaves it.
+    """Log of the likelihood ratio of broken against held invariance; online (2, d + 1, d + 1) as `gather`
+    leaves it.
 
-    Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest of
-    N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of the same
-    with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over the largest of what
-    it is tested against: if that contained the truth, and B were known, it would ever exceed 1/α with probability at
-    most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit at 8 % for each direction, and four steps
-    search for the largest. Directions in which the online rounds hardly vary do
-    not count. 0 before the first look.
+    Broken: u ~ N(0, B + G(C_μ + .01μμᵀ + diag(c·ω + k·unit))G), a mixture over c and k. Held: the likeliest
+    of N(0, B + G(C_μ + .01μμᵀ + diag w)G), ω ≤ w ≤ ω⁺, all the drift that the windows could be hiding; and of
+    the same with all coefficients and drift s times as large, if rewards ask for 1.5 ≤ s ≤ 4. A mixture over
+    the largest of what it is tested against: if that contained the truth, and B were known, it would ever
+    exceed 1/α with probability at most α (Ville 1939). Both hold only nearly: B is estimated, ω⁺ is a limit
+    at 8 % for each direction, and four steps search for the largest. Directions in which the online rounds
+    hardly vary do not count. 0 before the first look.
     """
     d, p = online.shape[1] - 1, len(prior.mean)
     if online[0, d, d] < FIRST_LOOK * d or len(prior.drift_limit) != p or not np.isfinite(online).all():
@@ -145,9 +155,9 @@ def log_evidence(online: Array, prior: DriftPrior) -> float:
 def _hardly_varied(G: Array, B: Array, rounds: float, prior: DriftPrior) -> Array:
     """What to add to B (p, p) so that directions in which the online rounds hardly vary say nothing.
 
-    These are the directions with less than a twentieth of the variation that as many rounds of the logs have: where a
-    few actions are always the same and one of them is played, a few tests of the others say too little of their own
-    variance.
+    These are the directions with less than a twentieth of the variation that as many rounds of the logs have:
+    where a few actions are always the same and one of them is played, a few tests of the others say too
+    little of their own variance.
     """
     if not len(prior.feature_precision):
         return np.zeros_like(B)

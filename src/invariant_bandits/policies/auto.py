@@ -1,4 +1,6 @@
-"""AutoISD: a hedge over what may have changed since the logs, for a user who has logs and wants to tune nothing."""
+"""AutoISD: a hedge over what may have changed since the logs, for a user who has logs and wants to tune
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ PRIOR = "prior."
 LARGEST_FACTOR = 1e50
 OPTIONS = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
 SETTINGS: dict[str, Check] = {
-    **dict.fromkeys(("exploration", "share"), lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR)),
+    **dict.fromkeys(
+        ("exploration", "share"), lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR)
+    ),
     **dict.fromkeys(("confidence", "alarm_level"), probability),
     "intercept": truth_value,
     "horizon": lambda name, value: None if value is None else count(name, value),
@@ -77,17 +81,18 @@ class OutlierWarning(UserWarning):
 class AutoISD(BasePolicy):
     """Weighs four hypotheses of what changed since the logs, and acts on all of them.
 
-    Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each is one or
-    more Kalman filters over the coefficients (and the reward baseline), weighted by how well they predicted so far. The
-    score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1) standard deviations of the mixture
-    (law of total variance), more where the online rounds say little about the action. A neglected action is tested when
-    being wrong about it would cost more, over the rounds to come, than finding out. Start it with `from_history`.
+    Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each
+    is one or more Kalman filters over the coefficients (and the reward baseline), weighted by how well they
+    predicted so far. The score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1)
+    standard deviations of the mixture (law of total variance), more where the online rounds say little about
+    the action. A neglected action is tested when being wrong about it would cost more, over the rounds to
+    come, than finding out. Start it with `from_history`.
 
     Parameters
     ----------
     prior : DriftPrior
-        What the logs teach. If its link is "logit", rewards are clicks, from 0 to 1, the filters are of their log-odds,
-        and choices are made on that scale.
+        What the logs teach. If its link is "logit", rewards are clicks, from 0 to 1, the filters are of their
+        log-odds, and choices are made on that scale.
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
     exploration : float
@@ -99,13 +104,14 @@ class AutoISD(BasePolicy):
     alarm_level : float
         Probability of a false alarm, over all rounds together, if invariance holds; see `policies.alarm`.
     noise : "learned" or "known"
-        Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with five degrees
-        of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the logs.
+        Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with
+        five degrees of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the
+        logs.
     tests : "patient", "eager" or "none"
-        Which neglected actions are tested, if exploration is above 0. Patient: those that the online rounds have left
-        three times less known than as many rounds of the logs would have, after three rounds per coordinate; where
-        contexts vary there are few.
-        Eager: from the start, for a few actions that are always the same.
+        Which neglected actions are tested, if exploration is above 0. Patient: those that the online rounds
+        have left three times less known than as many rounds of the logs would have, after three rounds per
+        coordinate; where contexts vary there are few. Eager: from the start, for a few actions that are
+        always the same.
     horizon : int, optional
         How many rounds will be played; tests that can no longer pay are left out.
     members : sequence of Member, optional
@@ -114,9 +120,11 @@ class AutoISD(BasePolicy):
     Attributes
     ----------
     winsorised : int
-        Rounds learned as if they had been nearer to what was expected. If they are many, a warning says so, once.
+        Rounds learned as if they had been nearer to what was expected. If they are many, a warning says so,
+        once.
     refused : int
-        Rounds, and offers, refused since it was made or loaded because an action was too far from anything in the logs.
+        Rounds, and offers, refused since it was made or loaded because an action was too far from anything in
+        the logs.
     rehearsal : Rehearsal or None
         How exploration and tests were chosen.
 
@@ -150,7 +158,9 @@ class AutoISD(BasePolicy):
         members: Sequence[Member] | Mapping[str, Array] | None = None,
     ) -> None:
         if not isinstance(prior, DriftPrior):
-            raise InputError(f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one")
+            raise InputError(
+                f"prior must be a DriftPrior, got {type(prior).__name__}; from_history makes one"
+            )
         self.prior = prior
         self.link = prior.link
         self.dim = len(prior.mean)
@@ -168,7 +178,8 @@ class AutoISD(BasePolicy):
         self.winsorised, self.refused, self._warned = 0, 0, False
         self._rounds = 0
         self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
-        # What a test says of an arm with several coefficients of its own pays in contexts like this one alone.
+        # What a test says of an arm with several coefficients of its own pays in contexts like this one
+        # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
         coordinates = self.dim + self.intercept
         if isinstance(members, Mapping):
@@ -178,7 +189,9 @@ class AutoISD(BasePolicy):
             state = FilterMixture.initial_state(prior, starts, coordinates)
         self._mixture = FilterMixture(prior, state, share=self.share, learns_noise=self.noise == "learned")
         # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
-        self._mixture.explore(*self._exploring(self.exploration, self.tests if self.exploration > 0.0 else "none"))
+        self._mixture.explore(
+            *self._exploring(self.exploration, self.tests if self.exploration > 0.0 else "none")
+        )
         self._alarm = Alarm(prior, self.alarm_level, coordinates)
 
     def _exploring(self, exploration: float, tests: str) -> tuple[float, float, float, float]:
@@ -202,8 +215,8 @@ class AutoISD(BasePolicy):
         moments : WindowedMoments
             Of the logs.
         exploration : float, "rehearsed" or None
-            Factor on the widths. Rehearsed: what does best on the offered sets against the policy's own doubts, and
-            whether tests should be eager. None: rehearsed if `offered` is given, else 0.25.
+            Factor on the widths. Rehearsed: what does best on the offered sets against the policy's own
+            doubts, and whether tests should be eager. None: rehearsed if `offered` is given, else 0.25.
         tests : "patient", "eager" or "none", optional
             As of the class.
         offered : array of shape (K, p) or (n, K, p), or sequence of arrays (K_i, p), optional
@@ -234,7 +247,9 @@ class AutoISD(BasePolicy):
         offered: Any = None,
         **options: Any,
     ) -> Self:
-        """Learn what labelled arms have in common and how they drift, then start; parameters as in `from_history`."""
+        """Learn what labelled arms have in common and how they drift, then start; parameters as in
+        `from_history`.
+        """
         prior = DriftPrior.from_arms(statistics)
         sets = None if offered is None else OfferedSets.of(offered, prior.layout.dim)
         return cls._started(prior, sets, exploration, tests, **options)
@@ -243,8 +258,8 @@ class AutoISD(BasePolicy):
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
         """Learn the prior from the past's logs, of labelled arms where these are known, and start.
 
-        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not given.
-        Other options as in `from_history`.
+        windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not
+        given. Other options as in `from_history`.
         """
         if windows is not None:
             past = past.in_windows(windows)
@@ -261,7 +276,8 @@ class AutoISD(BasePolicy):
         tests: str | None,
         **options: Any,
     ) -> Self:
-        """A fresh policy, rehearsed if that is asked for, or possible where neither exploration nor tests are set.
+        """A fresh policy, rehearsed if that is asked for, or possible where neither exploration nor tests are
+        set.
 
         Labelled arms are rehearsed only if that is asked for.
         """
@@ -272,11 +288,16 @@ class AutoISD(BasePolicy):
             factor: Any = exploration
             return cls(prior, exploration=factor, tests="patient" if tests is None else tests, **options)
         if offered is None:
-            raise InputError('exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)')
+            raise InputError(
+                'exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)'
+            )
         policy = cls(prior, **options)
         members = options.get("members") or default_members(prior, intercept=policy.intercept)
         rehearsal = rehearse(policy, members, offered, policy.horizon or LONG_ENOUGH)
-        options |= {"exploration": rehearsal.exploration, "tests": rehearsal.tests if tests is None else tests}
+        options |= {
+            "exploration": rehearsal.exploration,
+            "tests": rehearsal.tests if tests is None else tests,
+        }
         policy = cls(prior, **options)
         policy.rehearsal = rehearsal
         return policy
@@ -297,7 +318,9 @@ class AutoISD(BasePolicy):
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            action: int = kernels.choose(features, self._mixture.buffer, float(self._rounds), self.remaining_rounds)
+            action: int = kernels.choose(
+                features, self._mixture.buffer, float(self._rounds), self.remaining_rounds
+            )
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
             return self.select(offered_array(features, self.dim))
         finally:
@@ -307,8 +330,9 @@ class AutoISD(BasePolicy):
     def scores(self, features: Any) -> Scores:
         """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
 
-        The width of an action that is played for a test is what it takes to be chosen. Where rewards are clicks, mean
-        is the probability at the mean of the log-odds, and mean + exploration · width that at their upper end.
+        The width of an action that is played for a test is what it takes to be chosen. Where rewards are
+        clicks, mean is the probability at the mean of the log-odds, and mean + exploration · width that at
+        their upper end.
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
@@ -325,7 +349,8 @@ class AutoISD(BasePolicy):
         return Scores(mean, width)
 
     def contrasts(self, features: Any) -> tuple[Array, Array]:
-        """Differences of the expected rewards (K − 1,) from the first action's, and their standard deviations.
+        """Differences of the expected rewards (K − 1,) from the first action's, and their standard
+        deviations.
 
         Where rewards are clicks, of their log-odds.
         """
@@ -344,10 +369,14 @@ class AutoISD(BasePolicy):
             return np.array([self.select(offered) for offered in features], dtype=np.int64)
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy being certain."""
+        """Probabilities (K,) of the next choice: one for the action that `select` returns, the policy
+        being certain.
+        """
         return one_hot(self.select(features), len(features))
 
-    def rehearsed_regret(self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int) -> float:
+    def rehearsed_regret(
+        self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int
+    ) -> float:
         """Regret in a drawn world with another exploration and other tests; the policy stays as it is."""
         with self._lock:
             mixture = FilterMixture.__new__(FilterMixture)
@@ -389,8 +418,10 @@ class AutoISD(BasePolicy):
             return
         self._warned = True
         warnings.warn(
-            f"{self.winsorised} of {self._rounds} rounds were more than ten standard deviations from what was expected,"
-            " or their actions far from any before, and were learned as if they had been nearer: are rewards and"
+            f"{self.winsorised} of {self._rounds} rounds were more than ten standard deviations from what "
+            f"was expected,"
+            " or their actions far from any before, and were learned as if they had been nearer: are "
+            "rewards and"
             " features in the units of the logs?",
             OutlierWarning,
             stacklevel=3,
@@ -417,7 +448,8 @@ class AutoISD(BasePolicy):
             with self._lock:
                 self.refused += 1
             raise InputError(
-                f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in the logs, more"
+                f"features of action {int(far.argmax())} are {far.max():.0e} times as large as usual in "
+                f"the logs, more"
                 " than a million times: are they in other units?"
             )
 
@@ -446,7 +478,9 @@ class AutoISD(BasePolicy):
 
     @property
     def log_evidence(self) -> float:
-        """Log of the likelihood ratio of broken against held invariance, at present; 0 in the first rounds."""
+        """Log of the likelihood ratio of broken against held invariance, at present; 0 in the first
+        rounds.
+        """
         with self._lock:
             return self._alarm.log_evidence(self._mixture.filters.online)
 
@@ -463,7 +497,9 @@ class AutoISD(BasePolicy):
 
     @property
     def alarm_supported(self) -> bool:
-        """Whether the logs say enough about drift for an alarm: five windows at least, and drift along the basis."""
+        """Whether the logs say enough about drift for an alarm: five windows at least, and drift along
+        the basis.
+        """
         return not self._alarm.unsupported
 
     @property
@@ -473,7 +509,9 @@ class AutoISD(BasePolicy):
             return np.asarray(self.prior.basis @ self._mixture.filters.mixture_moments[0, : self.dim])
 
     def beliefs(self) -> dict[str, float]:
-        """What a simulation traces: the probability of each hypothesis, and the log evidence against invariance."""
+        """What a simulation traces: the probability of each hypothesis, and the log evidence against
+        invariance.
+        """
         with self._lock:
             return self._mixture.hypothesis_weights() | {"log evidence": self.peak_evidence}
 
@@ -503,7 +541,9 @@ class AutoISD(BasePolicy):
             )
 
     def _baseline_shift(self, moments: Array) -> tuple[float, float]:
-        """How far the baseline stands from that of the logs, and its standard deviation if it did not move."""
+        """How far the baseline stands from that of the logs, and its standard deviation if it did not
+        move.
+        """
         if not self.intercept:
             return 0.0, 0.0
         doubt = float(moments[-1, -1]) + self.prior.baseline_error + self.prior.baseline_variance
@@ -515,10 +555,11 @@ class AutoISD(BasePolicy):
     # -- arms that come and go --
 
     def with_arm(self, features: Sequence[float] | None = None) -> Self:
-        """This policy with one arm more, after the others: every filter believes of it what it believes of the arms.
+        """This policy with one arm more, after the others: every filter believes of it what it believes of
+        the arms.
 
-        features: of the new arm (c,), where the arms of the logs have some. Offered features then have the coordinates
-        of the new arm as well.
+        features: of the new arm (c,), where the arms of the logs have some. Offered features then have the
+        coordinates of the new arm as well.
         """
         with self._lock:
             prior = self.prior.with_arm(features)
@@ -569,7 +610,11 @@ class AutoISD(BasePolicy):
         inside = [name.removeprefix(PRIOR) for name in names if name.startswith(PRIOR)]
         prior = storage.schema_of(DriftPrior, inside)
         prior.check_settings(numbers)
-        own = {"peak_evidence": ArraySpec((1,), least=0.0), "counters": counters(1), "winsorised": counters(1)}
+        own = {
+            "peak_evidence": ArraySpec((1,), least=0.0),
+            "counters": counters(1),
+            "winsorised": counters(1),
+        }
         return StateSchema({**STATE_SPECS, **own}, SETTINGS, parts={PRIOR: prior})
 
     @classmethod
@@ -579,7 +624,9 @@ class AutoISD(BasePolicy):
         rehearsal = options.pop("rehearsal")
         prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
-            raise InputError("means must have a coordinate for each of the prior, and for the baseline if there is one")
+            raise InputError(
+                "means must have a coordinate for each of the prior, and for the baseline if there is one"
+            )
         state: Any = {name: array for name, array in arrays.items() if name in STATE_SPECS}
         policy = cls(prior, members=state, **options)
         policy._rounds, policy.winsorised = int(arrays["counters"][0]), int(arrays["winsorised"][0])
@@ -590,7 +637,9 @@ class AutoISD(BasePolicy):
 
 
 def _main_features(direction: Array) -> list[int]:
-    """Places of the two largest features of a direction (p,); of one, if the second is below a third of it."""
+    """Places of the two largest features of a direction (p,); of one, if the second is below a third of
+    it.
+    """
     size = np.abs(direction)
     first, *second = np.argsort(-size)[:2].tolist()
     return [first, *(i for i in second if size[i] >= size[first] / 3.0)]

@@ -25,8 +25,9 @@ LARGEST_REWARD = 1e110
 class BOBLinUCB(BasePolicy):
     """SW-LinUCB that needs no variation budget (Cheung, Simchi-Levi & Zhu 2019, Algorithm 2).
 
-    Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j = 0..Δ =
-    ⌈log H⌉, drawn by EXP3. The draw depends on seed and block alone. Given it, the policy does not randomise.
+    Rounds are cut into blocks of H. In each block a fresh SW-LinUCB runs with one of the windows H^{j/Δ}, j =
+    0..Δ = ⌈log H⌉, drawn by EXP3. The draw depends on seed and block alone. Given it, the policy does not
+    randomise.
 
     Parameters
     ----------
@@ -83,7 +84,9 @@ class BOBLinUCB(BasePolicy):
     @classmethod
     def from_past(cls, past: Past, *, horizon: int | None = None, **options: Any) -> Self:
         """The past's horizon, noise scale, feature bound and confidence, unless `options` say otherwise."""
-        return cls(past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options})
+        return cls(
+            past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options}
+        )
 
     def window_probabilities(self) -> Array:
         """EXP3's probabilities (Δ + 1,) of the windows for the next block."""
@@ -135,7 +138,9 @@ class BOBLinUCB(BasePolicy):
             return self._inner.scores(features)
 
     def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) given the window of the present block: one for the action that `select` returns."""
+        """Probabilities (K,) given the window of the present block: one for the action that `select`
+        returns.
+        """
         with self._lock:
             return self._inner.propensities(features)
 
@@ -166,7 +171,9 @@ class BOBLinUCB(BasePolicy):
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-        """Counter and place of the window, log-weights of the windows, the block's reward, and the inner policy."""
+        """Counter and place of the window, log-weights of the windows, the block's reward, and the inner
+        policy.
+        """
         windows = windows_of(whole_number("block", settings["block"], 2))
         arrays = {
             "rounds": ArraySpec((2,), "int64", 0, (MOST_ROUNDS, len(windows) - 1)),
@@ -183,16 +190,22 @@ class BOBLinUCB(BasePolicy):
         policy._log_weights[...] = arrays["weights"]
         policy._block_reward = float(arrays["block_reward"][0])
         inner = under(arrays, INNER)
-        policy._playing = SWLinUCB.from_state({"dim": policy.dim, "window": policy.window, **policy._common}, inner)
+        policy._playing = SWLinUCB.from_state(
+            {"dim": policy.dim, "window": policy.window, **policy._common}, inner
+        )
         return policy
 
     def __repr__(self) -> str:
-        return f"BOBLinUCB(dim={self.dim}, windows={self.windows}, window={self.window}, rounds={self.rounds})"
+        return (
+            f"BOBLinUCB(dim={self.dim}, windows={self.windows}, window={self.window}, rounds={self.rounds})"
+        )
 
 
 def windows_of(block: int) -> list[int]:
     """The windows to choose from in blocks of so many rounds."""
     if block > LONGEST_BLOCK:
-        raise InputError(f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept in memory, got {block}")
+        raise InputError(
+            f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept in memory, got {block}"
+        )
     steps = max(1, ceil(log(block)))
     return [max(1, int(block ** (j / steps) + 1e-9)) for j in range(steps + 1)]

@@ -25,7 +25,9 @@ from invariant_bandits.policies.past import Past
 from invariant_bandits.storage import ANYTHING, StateSchema
 
 LARGEST_SETTING = 1e100
-"""Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay finite."""
+"""Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
+finite.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +58,10 @@ class Scores:
 class Policy(Protocol):
     """Chooses one of K offered actions from their features and learns from its reward.
 
-    `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the policies
-    that can use it: `offered` (K, p), all features of the round, and `action`, the index that was played. `settings`
-    and `arrays` are the whole state: `from_state` from them, a policy continues bit for bit.
+    `select` never changes the policy. Only `update` does. It takes what else is known of the round, for the
+    policies that can use it: `offered` (K, p), all features of the round, and `action`, the index that was
+    played. `settings` and `arrays` are the whole state: `from_state` from them, a policy continues bit for
+    bit.
 
     Attributes
     ----------
@@ -109,10 +112,12 @@ class Policy(Protocol):
 
 
 class BasePolicy(ThreadSafe):
-    """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by threads.
+    """What every policy of the library can do besides: learn many rounds at once, be saved, and be shared by
+    threads.
 
-    Threads may use one policy at the same time: every method sees one state, and every round is learned whole. A class
-    of your own that adds to the state holds `self._lock`, as `ThreadSafe` says, wherever it changes or reads that.
+    Threads may use one policy at the same time: every method sees one state, and every round is learned
+    whole. A class of your own that adds to the state holds `self._lock`, as `ThreadSafe` says, wherever it
+    changes or reads that.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> policy = ib.LinUCB(2)
@@ -142,7 +147,9 @@ class BasePolicy(ThreadSafe):
         played = [None] * len(rows) if actions is None else list(actions)
         for name, entries in (("offered", sets), ("actions", played)):
             if len(entries) != len(rows):
-                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {len(entries)}")
+                raise InputError(
+                    f"{name} must have an entry for each of the {len(rows)} rounds, got {len(entries)}"
+                )
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
@@ -168,7 +175,8 @@ class BasePolicy(ThreadSafe):
 
 
 class Draws:
-    """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same decision.
+    """Random numbers that are a function of (seed, rounds learned) alone: deciding twice gives the same
+    decision.
 
     Philox is counter-based (Salmon et al. 2011): every round has its own stream, none has to be stored.
 
@@ -191,8 +199,8 @@ class Draws:
 
         So have decisions `within` the same round, by numbers below 2^64.
 
-        One generator is moved to the start of the stream, which is five times faster than making a new one: use it up
-        before asking again, and hold the lock of the policy meanwhile.
+        One generator is moved to the start of the stream, which is five times faster than making a new one:
+        use it up before asking again, and hold the lock of the policy meanwhile.
         """
         self._state["state"]["counter"][:] = (0, within, rounds, purpose)
         self._source.state = self._state
@@ -253,13 +261,17 @@ def one_hot(action: int, actions: int) -> Array:
 
 
 def own_propensities(policy: Any, features: Array) -> Array:
-    """Probabilities (K,) with which a policy chooses; one for what `select` returns if it has no `propensities`."""
+    """Probabilities (K,) with which a policy chooses; one for what `select` returns if it has no
+    `propensities`.
+    """
     propensities = getattr(policy, "propensities", None)
     if callable(propensities):
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            raise InputError(f"propensities must be {len(features)} probabilities that add up to 1, got {chances}")
+            raise InputError(
+                f"propensities must be {len(features)} probabilities that add up to 1, got {chances}"
+            )
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):
@@ -289,12 +301,15 @@ def share_number(name: str, value: float) -> float:
 
 def _bearable(name: str, number: float) -> float:
     if not 1.0 / LARGEST_SETTING <= number <= LARGEST_SETTING:
-        raise InputError(f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}")
+        raise InputError(
+            f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}"
+        )
     return number
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:
-    """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p), contiguous.
+    """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p),
+    contiguous.
 
     One sum over all of them is enough, nearly always; else every round is asked for its own.
     """

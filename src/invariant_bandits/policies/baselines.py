@@ -68,7 +68,8 @@ class Greedy(LinearPolicy):
 
 @policy("frozen", label="frozen")
 class Frozen(Greedy):
-    """A ridge regression on the logs, acted upon greedily, that never learns again: it only checks and counts rounds.
+    """A ridge regression on the logs, acted upon greedily, that never learns again: it only checks and counts
+    rounds.
 
     Parameters as in Greedy.
 
@@ -121,7 +122,9 @@ class EpsilonGreedy(Greedy):
 
     options = (*Greedy.options, "epsilon", "seed")
 
-    def __init__(self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any) -> None:
+    def __init__(
+        self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any
+    ) -> None:
         super().__init__(dim, **rest)
         self.epsilon = share_number("epsilon", epsilon)
         self._chance = Draws(seed)
@@ -254,8 +257,8 @@ class Uniform(BasePolicy):
 class DisjointLinUCB(BasePolicy):
     """LinUCB with a separate ridge regression per action (Li et al. 2010, Algorithm 1).
 
-    Action k is always row k of the offered ones, and `update` needs the index that was played. The width of an action
-    is α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
+    Action k is always row k of the offered ones, and `update` needs the index that was played. The width of
+    an action is α√(φᵀA_k⁻¹φ) with α = 1 + √(log(2/η)/2).
 
     Parameters
     ----------
@@ -339,7 +342,9 @@ class DisjointLinUCB(BasePolicy):
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""
         if action is None:
-            raise InputError("action is missing: this policy has a model per action and must know which was played")
+            raise InputError(
+                "action is missing: this policy has a model per action and must know which was played"
+            )
         arm = whole_number("action", action, 0)
         if arm >= self.arms:
             raise InputError(f"action must be below the number of arms, {self.arms}, got {arm}")
@@ -362,7 +367,9 @@ class DisjointLinUCB(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
-        sizes = {letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))}
+        sizes = {
+            letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))
+        }
         return StateSchema({"factors": factor_spec("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
 
     @classmethod

@@ -28,8 +28,8 @@ class Belief:
     alarm : bool
         Whether that ever passed log(1/alarm_level), if the logs can support an alarm.
     shifts, errors : (p,)
-        For every direction of the basis how far its coefficient stands from the mean of the logs, and the standard
-        deviation of that.
+        For every direction of the basis how far its coefficient stands from the mean of the logs, and the
+        standard deviation of that.
     names : list of str
         The main features of every direction.
     noise_ratio : float
@@ -39,8 +39,8 @@ class Belief:
     no_alarm_because : str
         Why the logs cannot support an alarm; empty if they can.
     baseline_shift : (float, float)
-        How far the reward baseline stands from that of the logs; and a standard deviation, of what is left open and of
-        how it varied in the logs.
+        How far the reward baseline stands from that of the logs; and a standard deviation, of what is left
+        open and of how it varied in the logs.
     winsorised, refused : int
         Rounds whose error was cut, and rounds or offers too far from anything in the logs.
     """
@@ -67,7 +67,9 @@ class Belief:
             lines.append(f"  these logs cannot support an alarm: {self.no_alarm_because}")
         else:
             verdict = "ALARM: the logs' invariance does not hold" if self.alarm else "no alarm"
-            lines.append(f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}")
+            lines.append(
+                f"  evidence against invariance: 10^{self.log_evidence / np.log(10.0):.1f} to 1, {verdict}"
+            )
         shift, error = self.baseline_shift
         if abs(shift) > MOVED_BASELINE * error:
             lines.append(f"  baseline: moved by {shift:+.3g} ± {error:.2g} since the logs")
@@ -78,9 +80,12 @@ class Belief:
         size = np.abs(self.shifts) / self.errors
         moved = [j for j in np.argsort(-size) if size[j] > 2.0][:5]
         if moved:
-            lines.append("  moved since the logs (coefficient along a direction, mainly of the features named):")
+            lines.append(
+                "  moved since the logs (coefficient along a direction, mainly of the features named):"
+            )
         lines += [
-            f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}" for j in moved
+            f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
+            for j in moved
         ]
         if self.rehearsal is not None:
             lines += [f"  {line}" for line in str(self.rehearsal).splitlines()]
@@ -98,8 +103,8 @@ def chance(odds: Array) -> Array:
 def mean_and_width(odds: Array, width: Array, exploration: float) -> tuple[Array, Array]:
     """Probabilities (K,) of actions whose log-odds have these means and widths, and their widths.
 
-    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width), which keeps the order of the choices;
-    without exploration the width is the slope of σ times that of the log-odds.
+    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width), which keeps the order of the
+    choices; without exploration the width is the slope of σ times that of the log-odds.
     """
     mean = chance(odds)
     if exploration == 0.0:

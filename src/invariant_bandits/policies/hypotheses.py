@@ -162,7 +162,9 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
     beliefs = (_unchanged(prior, sizes), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
     result: list[Member] = []
-    for hypothesis, weight, members in zip(HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True):
+    for hypothesis, weight, members in zip(
+        HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True
+    ):
         coefficients = list(members)
         total = sum(belief.share for belief in coefficients)
         for belief in coefficients:
@@ -171,11 +173,15 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
                 result += _with_baseline(hypothesis, share, belief, prior)
             else:
                 trusts_logs = hypothesis in INVARIANCE_HOLDS
-                result.append(Member(hypothesis, share, belief.mean, belief.covariance, belief.process, trusts_logs))
+                result.append(
+                    Member(hypothesis, share, belief.mean, belief.covariance, belief.process, trusts_logs)
+                )
     return result
 
 
-def _with_baseline(hypothesis: str, weight: float, belief: CoefficientBelief, prior: DriftPrior) -> Iterator[Member]:
+def _with_baseline(
+    hypothesis: str, weight: float, belief: CoefficientBelief, prior: DriftPrior
+) -> Iterator[Member]:
     noise = prior.level_unit
     level, doubt = prior.baseline, prior.baseline_error
     if hypothesis == "logs useless":
@@ -188,8 +194,12 @@ def _with_baseline(hypothesis: str, weight: float, belief: CoefficientBelief, pr
         wide[:-1, :-1] = belief.covariance
         wide[-1, -1] = doubt + kind.doubt * noise
         process = np.append(belief.process, kind.step * noise)
-        trusts_logs = hypothesis in INVARIANCE_HOLDS and not kind.doubt and (prior.baseline_moves or not kind.step)
-        yield Member(hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process, trusts_logs)
+        trusts_logs = (
+            hypothesis in INVARIANCE_HOLDS and not kind.doubt and (prior.baseline_moves or not kind.step)
+        )
+        yield Member(
+            hypothesis, weight * kind.share, np.append(belief.mean, level), wide, process, trusts_logs
+        )
 
 
 def _unchanged(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
@@ -209,7 +219,9 @@ def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
         spread = prior.mean_covariance + factor * prior.drift_covariance + prior.common_drift
         yield CoefficientBelief(prior.mean, spread, rate * factor * prior.drift, core if likeliest else other)
     ways = prior.last_steps.shape[0] * prior.last_steps.shape[1]
-    for mean, covariance, steps in zip(prior.last_means, prior.last_covariances, prior.last_steps, strict=True):
+    for mean, covariance, steps in zip(
+        prior.last_means, prior.last_covariances, prior.last_steps, strict=True
+    ):
         share = len(DRIFTS) * sizes.continuing / (1.0 - sizes.continuing) / ways
         yield from (CoefficientBelief(mean, covariance, step, other, share) for step in steps)
 

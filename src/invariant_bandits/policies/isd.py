@@ -47,8 +47,8 @@ class InvariantPart:
     component : array, shape (p,)
         β̂_inv.
     precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them. None if
-        the component is known exactly (Theorem 1).
+        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them.
+        None if the component is known exactly (Theorem 1).
     radius, logged_rounds, min_eigenvalue, subspace_error :
         As in ISDLinUCB.
     """
@@ -70,17 +70,23 @@ class InvariantPart:
         self.component = finite_array("component", component, (split.dim,)).copy()
         self.precision = _checked_precision(precision, split)
         self.radius = one_of("radius", radius, RADII)
-        self.logged_rounds = None if logged_rounds is None else whole_number("logged_rounds", logged_rounds, 1)
+        self.logged_rounds = (
+            None if logged_rounds is None else whole_number("logged_rounds", logged_rounds, 1)
+        )
         self.min_eigenvalue = None if min_eigenvalue is None else positive("min_eigenvalue", min_eigenvalue)
         self.subspace_error = not_negative("subspace_error", subspace_error)
         if radius == "theorem" and precision is not None:
             for name, value in (("logged_rounds", logged_rounds), ("min_eigenvalue", min_eigenvalue)):
                 if value is None:
-                    raise InputError(f"{name} is missing: radius='theorem' with an estimated component needs it")
+                    raise InputError(
+                        f"{name} is missing: radius='theorem' with an estimated component needs it"
+                    )
         self.lift = self._lift()
 
     def _lift(self) -> Array:
-        """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower trapezoidal."""
+        """The columns [β | U_res | W] of `kernels`: WWᵀ = U_inv·precision⁻¹·U_invᵀ, W (p, p_inv) lower
+        trapezoidal.
+        """
         columns = [self.component[:, None], self.split.residual]
         if self.precision is not None and self.invariant_dim:
             root = np.linalg.cholesky(self.precision)
@@ -89,7 +95,9 @@ class InvariantPart:
         return np.ascontiguousarray(np.hstack(columns))
 
     def radii(self, memory: MemoryState, volume: float, assumed: bounds.Assumptions) -> tuple[float, float]:
-        """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix over σ²."""
+        """Radii of the residual part, and of β̂ in the norm of its inverse covariance, the Gram matrix
+        over σ².
+        """
         if self.radius == "theorem":
             gram = self._gram_radius(assumed)
             return self._theorem_radius(memory.rounds, gram, assumed), gram / assumed.noise_scale
@@ -117,7 +125,11 @@ class InvariantPart:
 
     def thompson_scale(self, rounds: int, confidence: float) -> float:
         """Scale of the draws of the component, in standard deviations; 0 for an exact one."""
-        return 0.0 if self.precision is None else bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
+        return (
+            0.0
+            if self.precision is None
+            else bounds.thompson_scale(rounds, self.invariant_dim, confidence, 1.0)
+        )
 
 
 class Recomputation:
@@ -154,7 +166,9 @@ class Recomputation:
         return WindowedMoments.empty(self.record.dim, 1, offered=self.history.offered is not None)
 
     def learn(self, row: Array, reward: float, choice: Array) -> InvariantSubspaceDecomposition | None:
-        """Record a round with chosen features (p,) and offered ones (K, p); a new fit if it is time for one."""
+        """Record a round with chosen features (p,) and offered ones (K, p); a new fit if it is time for
+        one.
+        """
         self.record.learn(row, reward, np.zeros((self.record.dim, 0)))
         offered = None if self.history.offered is None else choice[None]
         self.recent.update(row[None], [reward], window=0, offered=offered)
@@ -201,7 +215,9 @@ class Recomputation:
         return recomputation
 
     @staticmethod
-    def array_specs(settings: Any, memory: Mapping[str, ArraySpec], names: Collection[str]) -> dict[str, ArraySpec]:
+    def array_specs(
+        settings: Any, memory: Mapping[str, ArraySpec], names: Collection[str]
+    ) -> dict[str, ArraySpec]:
         """What its arrays must be, but for the moments; `memory` says it of the record."""
         if not isinstance(settings, Mapping) or settings.keys() != {"every", "estimates_noise", "offered"}:
             raise InputError(f"recompute must say every, estimates_noise and offered, got {settings!r:.80}")
@@ -210,7 +226,10 @@ class Recomputation:
                 raise InputError(f"recompute.{name} must be true or false, got {settings[name]!r:.80}")
         specs = {**prefixed("record.", memory), "record.rounds": counters(1)}
         if "fixed_split.invariant" in names:
-            specs |= {"fixed_split.invariant": _basis_spec("p", "j"), "fixed_split.residual": _basis_spec("p", "k")}
+            specs |= {
+                "fixed_split.invariant": _basis_spec("p", "j"),
+                "fixed_split.residual": _basis_spec("p", "k"),
+            }
         return specs
 
 
@@ -266,9 +285,9 @@ class ISDPolicy(LinearPolicy):
         split : Split, optional
             The true one if it is known (the oracle of Theorem 2). Then only the component is estimated.
         recompute_every : int, optional
-            So many online rounds at a time join the history as a new window, and the decomposition is estimated again.
-            Give `update` the offered features then: without them the round counts as if the chosen action had been the
-            only one, and the policy's own selection biases the covariances.
+            So many online rounds at a time join the history as a new window, and the decomposition is
+            estimated again. Give `update` the offered features then: without them the round counts as if the
+            chosen action had been the only one, and the policy's own selection biases the covariances.
         noise_scale : float, optional
             Standard deviation σ of a reward, estimated if not given.
         **rest :
@@ -280,7 +299,9 @@ class ISDPolicy(LinearPolicy):
         return cls._from_fitted(fit, moments, split, recompute_every, noise_scale, **rest)
 
     @classmethod
-    def from_past(cls, past: Past, *, split: str = "estimated", window: int | None = None, **options: Any) -> Self:
+    def from_past(
+        cls, past: Past, *, split: str = "estimated", window: int | None = None, **options: Any
+    ) -> Self:
         """Algorithm 1, by what it knows of the truth.
 
         Parameters
@@ -288,8 +309,8 @@ class ISDPolicy(LinearPolicy):
         past : Past
             What is known before the first round.
         split : "estimated", "oracle", "known" or "published"
-            "estimated": split and component from the logs. "oracle": the true split, the component estimated. "known":
-            both true. "published": both from the logged rows by the recipe of the ISD framework.
+            "estimated": split and component from the logs. "oracle": the true split, the component estimated.
+            "known": both true. "published": both from the logged rows by the recipe of the ISD framework.
         window : int, optional
             Rounds that the residual part remembers.
         **options :
@@ -313,7 +334,9 @@ class ISDPolicy(LinearPolicy):
                 published.fit(past.logs.features, past.logs.rewards), noise_scale=noise_scale, **settings
             )
         if split == "oracle":
-            return cls.from_history(past.moments, split=_truth_of(past).split, noise_scale=noise_scale, **settings)
+            return cls.from_history(
+                past.moments, split=_truth_of(past).split, noise_scale=noise_scale, **settings
+            )
         every = settings.pop("recompute_every", None)
         return cls._from_fitted(past.decomposition, past.moments, None, every, noise_scale, **settings)
 
@@ -343,7 +366,9 @@ class ISDPolicy(LinearPolicy):
         return policy
 
     @classmethod
-    def from_fit(cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any) -> Self:
+    def from_fit(
+        cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any
+    ) -> Self:
         """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
         scale = fit.noise_scale_ if noise_scale is None else noise_scale
         made: Any = cls
@@ -355,7 +380,9 @@ class ISDPolicy(LinearPolicy):
     # -- learning --
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
-        """Learn the reward of the chosen action with features (p,); `offered` (K, p) is used when recomputing."""
+        """Learn the reward of the chosen action with features (p,); `offered` (K, p) is used when
+        recomputing.
+        """
         if self._recomputation is None:
             super().update(features, reward)
             return
@@ -415,7 +442,9 @@ class ISDPolicy(LinearPolicy):
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
-        """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked for."""
+        """The arrays of LinearPolicy, the invariant part, and what recomputing needs where it is asked
+        for.
+        """
         arrays = {
             "split.invariant": _basis_spec("p", "i"),
             "split.residual": _basis_spec("p", "q"),
@@ -428,7 +457,9 @@ class ISDPolicy(LinearPolicy):
         if settings.get("recompute") is not None:
             memory = cls._stored_memory(settings).array_specs("p")
             arrays |= Recomputation.array_specs(settings["recompute"], memory, names)
-            parts = {part: schema_of(WindowedMoments, list(under(dict.fromkeys(names), part))) for part in MOMENTS}
+            parts = {
+                part: schema_of(WindowedMoments, list(under(dict.fromkeys(names), part))) for part in MOMENTS
+            }
         return StateSchema(arrays, parts=parts)
 
     @classmethod
@@ -503,12 +534,12 @@ class ISDLinUCB(ISDPolicy):
     component : array, shape (p,)
         β̂_inv.
     component_precision : array, shape (p_inv, p_inv) or (p, p), optional
-        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them. None if
-        the component is known exactly (Theorem 1).
+        Inverse covariance of its coordinates along split.invariant, or of all p, which is restricted to them.
+        None if the component is known exactly (Theorem 1).
     radius : "self-normalised" or "theorem"
-        "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the component.
-        "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful). It needs feature_bound and, unless
-        the component is exact, the next three.
+        "self-normalised" takes the residual radius published with the memory and Chernoff's bound for the
+        component. "theorem" takes Lemmas 2 and 3 literally (sound, far too wide to be useful). It needs
+        feature_bound and, unless the component is exact, the next three.
     logged_rounds : int, optional
         T0.
     min_eigenvalue : float, optional

@@ -1,14 +1,14 @@
 """The compiled inner loops of the online phase: plain functions on arrays, in the paper's letters.
 
-A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R upper triangular, RᵀR = A = λI + Σzzᵀ and
-w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action, no inverse. A
-discounted memory appends the factor of its second matrix, q more rows [R̃ | w̃] with R̃ᵀR̃ = Ṽ.
+A memory of dimension q is summed up by its *factor* (q, q+1): [R | w] with R upper triangular, RᵀR = A = λI +
+Σzzᵀ and w = R⁻ᵀb, b = Σzr. Then zᵀA⁻¹b = v·w and zᵀA⁻¹z = v·v for v = R⁻ᵀz: one triangular solve per action,
+no inverse. A discounted memory appends the factor of its second matrix, q more rows [R̃ | w̃] with R̃ᵀR̃ = Ṽ.
 
-A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the norm of
-φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
+A *lift* (p, 1 + q + r) holds the columns [β | U_res | W] of an invariant part: z = U_resᵀφ, and ‖Wᵀφ‖ is the
+norm of φ in the covariance of β, W lower trapezoidal. A lift of no columns, shape (p, 0), means z = φ.
 
-Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is checked
-here; a result of WRONG_SHAPE or NOT_FINITE is a status, and then nothing was changed.
+Signatures are explicit: an array of another type or layout is a TypeError, never a new compilation. Input is
+checked here; a result of WRONG_SHAPE or NOT_FINITE is a status, and then nothing was changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz"},
 }
-# The shortest loops keep the interpreter's lock: giving it back and taking it takes as long as a lock of one's own.
+# The shortest loops keep the interpreter's lock: giving it back and taking it takes as long as a lock of
+# one's own.
 SHORT: dict[str, Any] = {**OPTIONS, "nogil": False}
 
 
@@ -60,7 +61,9 @@ def _clear(array: Any) -> Any:
 
 @njit(types.void(IN2, IN2, int64, V2), **OPTIONS)
 def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
-    """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column q + 1 + j."""
+    """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column
+    q + 1 + j.
+    """
     K, m = Y.shape
     p = X.shape[1]
     _clear(Y)
@@ -91,12 +94,15 @@ def usable(X: Any) -> Any:
     return total < LARGEST_SQUARE
 
 
-# -- deciding ---------------------------------------------------------------------------------------------------------
+# -- deciding
+# ---------------------------------------------------------------------------------------------------------
 
 
 @njit(types.void(V2, IN2, V2), **OPTIONS)
 def _solve(Z: Any, factor: Any, parts: Any) -> Any:
-    """Turn the rows z of Z (K, q) into v = R⁻ᵀz, with v·w in parts[0] and v·v in parts[1]; four columns at a time."""
+    """Turn the rows z of Z (K, q) into v = R⁻ᵀz, with v·w in parts[0] and v·v in parts[1]; four columns
+    at a time.
+    """
     K, q = Z.shape
     i = 0
     while i + 4 <= q:
@@ -148,7 +154,9 @@ def _sandwich(V: Any, factor: Any, parts: Any) -> Any:
 
 @njit(int64(IN2, IN2, IN2, V2), **OPTIONS)
 def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
-    """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared invariant norms."""
+    """Scores of the actions X (K, p): fill parts (3, K) with means, squared residual and squared
+    invariant norms.
+    """
     K, p = X.shape
     m, q = lift.shape[1], factor.shape[1] - 1
     if K == 0 or p != lift.shape[0] or 0 < m <= q:
@@ -194,7 +202,9 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
 
 @njit(types.void(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
 def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
-    """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual, invariant part."""
+    """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual,
+    invariant part.
+    """
     m, count = Y.shape
     K = count // chosen.shape[0]
     values, norms = np.empty(count), np.empty((2, count))
@@ -215,7 +225,8 @@ def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: fl
                 best, chosen[t] = values[t * K + k], k
 
 
-# -- learning ---------------------------------------------------------------------------------------------------------
+# -- learning
+# ---------------------------------------------------------------------------------------------------------
 
 
 @njit(int64(IN1, float64, IN2, V1), **SHORT)
@@ -259,7 +270,8 @@ def log_volume(factor: Any, ridge: float) -> Any:
 def _rotate_in(factor: Any, x: Any) -> Any:
     """Add the row x (q+1,) to [R | w] by Givens rotations, two rows of R at a time; x is used up.
 
-    Only orthogonal transformations: diagonal entries never shrink, so A stays positive definite however long it runs.
+    Only orthogonal transformations: diagonal entries never shrink, so A stays positive definite however long
+    it runs.
     """
     q = x.shape[0] - 1
     i = 0
@@ -332,8 +344,8 @@ def learn_growing(x: Any, r: float, lift: Any, factor: Any, ridge: float) -> Any
 def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
     """Discount by γ and γ², each sum from itself, and add one round (Russac et al. 2019, Algorithm 1).
 
-    sums (2, q, q+1) become Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr], factor (2q, q+1) a copy of both. Adding the ridge
-    afresh to these is the same as re-injecting (1−γ)λI every round.
+    sums (2, q, q+1) become Σγ^s[zzᵀ | zr] and Σγ^{2s}[zzᵀ | zr], factor (2q, q+1) a copy of both. Adding the
+    ridge afresh to these is the same as re-injecting (1−γ)λI every round.
     """
     q = row.shape[0] - 1
     for i in range(q):
@@ -345,16 +357,15 @@ def discount(row: Any, sums: Any, factor: Any, gamma: float) -> Any:
             factor[q + i, j] = sums[1, i, j]
 
 
-# -- a sliding window, additions only ---------------------------------------------------------------------------------
-#
-# Rounds are cut into blocks of w. After k+1 rounds of a block, the window is the rest of the previous block, rows
-# k+1..w-1, and the rows 0..k of this one. The second is a running sum; the first are sums from the end of a finished
-# block, kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round costs
-# three additions of zzᵀ on average, and memory is 2√w matrices.
-#
-# rows (w, q+1) is the ring of rounds; clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C =
-# ⌈w/B⌉: sums[0] is the running sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so
-# sums[C] is zero, and sums[1 + C + i] the one after row i of the present segment.
+# -- a sliding window, additions only
+# ---------------------------------------------------------------------------------  Rounds are cut into
+# blocks of w. After k+1 rounds of a block, the window is the rest of the previous block, rows k+1..w-1, and
+# the rows 0..k of this one. The second is a running sum; the first are sums from the end of a finished block,
+# kept at every B-th row (B ≈ √w) and for each row of the present B. So nothing is ever subtracted, a round
+# costs three additions of zzᵀ on average, and memory is 2√w matrices.  rows (w, q+1) is the ring of rounds;
+# clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C = ⌈w/B⌉: sums[0] is the running
+# sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so sums[C] is zero, and sums[1
+# + C + i] the one after row i of the present segment.
 
 
 @njit(int64(int64), **OPTIONS)

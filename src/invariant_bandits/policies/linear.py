@@ -1,7 +1,7 @@
 """Every linear policy is one policy: a memory, an exploration, and perhaps an invariant part.
 
-score(φ) = φᵀβ̂ + z·δ̂ + exploration · (radius · ‖z‖ + invariant radius · ‖φ‖_inv), z the residual coordinates of φ.
-LinUCB is the case without an invariant part, z = φ.
+score(φ) = φᵀβ̂ + z·δ̂ + exploration · (radius · ‖z‖ + invariant radius · ‖φ‖_inv), z the residual coordinates
+of φ. LinUCB is the case without an invariant part, z = φ.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class Invariant(Protocol):
 
 
 class UpperConfidence:
-    """Optimism: the action with the highest upper confidence bound, with the radii published with the memory."""
+    """Optimism: the action with the highest upper confidence bound, with the radii published with the
+    memory.
+    """
 
     def radii(
         self, memory: MemoryState, part: Invariant | None, volume: float, assumed: bounds.Assumptions
@@ -90,8 +92,8 @@ class UpperConfidence:
 class Thompson(UpperConfidence):
     """Coefficients are drawn once per learned round, and the best action under them is played.
 
-    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal (2013)
-    for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
+    The draw is N(estimate, (exploration · scale)² · covariance), with the published scale of Agrawal & Goyal
+    (2013) for each of the two parts. Under Discount the covariance is A⁻¹ṼA⁻¹ (Kim & Tewari 2020).
     """
 
     def __init__(self, seed: int | np.random.Generator) -> None:
@@ -190,7 +192,9 @@ class LinearPolicy(BasePolicy):
         return policy
 
     def _learn_past(self, past: Past, latest: int | None) -> None:
-        """Learn every logged round, or the latest: row by row where the rows are at hand, else from their moments."""
+        """Learn every logged round, or the latest: row by row where the rows are at hand, else from their
+        moments.
+        """
         if past.logs is None:
             if latest is not None:
                 raise InputError("warm: the logged rounds are not at hand, only the moments of all of them")
@@ -204,9 +208,13 @@ class LinearPolicy(BasePolicy):
                 LinearPolicy.update(self, features, reward)
 
     def _learn_moments(self, past: Past) -> None:
-        """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to rounding."""
+        """A = λI + Σφφᵀ and b = Σφ(r − baseline) are sums: the state after learning row by row, up to
+        rounding.
+        """
         if self.memory != FOREVER:
-            raise InputError(f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}")
+            raise InputError(
+                f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}"
+            )
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
@@ -252,7 +260,9 @@ class LinearPolicy(BasePolicy):
         return decision
 
     def scores(self, features: Any) -> Scores:
-        """Means and widths of the actions with features (K, p); optimism maximises mean + exploration · width."""
+        """Means and widths of the actions with features (K, p); optimism maximises mean + exploration ·
+        width.
+        """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         with self._lock:
@@ -301,8 +311,8 @@ class LinearPolicy(BasePolicy):
         features : array, shape (K, p)
             Features of the offered actions.
         samples : int
-            Number of draws of the coefficients, where these are drawn; each action has its share of draws in which it
-            is the best. The standard error is at most 0.5/√samples.
+            Number of draws of the coefficients, where these are drawn; each action has its share of draws in
+            which it is the best. The standard error is at most 0.5/√samples.
         """
         if self._draws is None:
             return one_hot(self.select(features), len(features))
@@ -315,7 +325,9 @@ class LinearPolicy(BasePolicy):
         return np.bincount(values.argmax(axis=1), minlength=len(features)) / samples
 
     def _draw_many(self, count: int, purpose: int = 0) -> tuple[Array, Array]:
-        """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two parts."""
+        """The panel (p, 1 + q + r), and standard normal draws (count, q + r) times the spreads of the two
+        parts.
+        """
         assert self._draws is not None
         with self._lock:
             panel, q = self._panel(), self._memory.dim
@@ -325,7 +337,9 @@ class LinearPolicy(BasePolicy):
         return panel, noise
 
     def _panel(self) -> Array:
-        """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of ‖φ‖_inv."""
+        """Matrix (p, 1 + q + r) that takes φ to its mean, to coordinates of norm ‖z‖, and to those of
+        ‖φ‖_inv.
+        """
         estimate, root, q = self._memory.estimate(), self._memory.norm_root(), self._memory.dim
         if not self._lift.size:
             return np.column_stack([estimate, root])
@@ -343,7 +357,9 @@ class LinearPolicy(BasePolicy):
                 row = features if type(features) is np.ndarray else chosen_array(features, self.dim)
                 volume = self._memory.learn(row, reward, self._lift)
             except kernels.WRONG_TYPE:  # another type or layout than the compiled loop takes
-                volume = self._memory.learn(chosen_array(features, self.dim), reward_number(reward), self._lift)
+                volume = self._memory.learn(
+                    chosen_array(features, self.dim), reward_number(reward), self._lift
+                )
             if volume < 0.0:
                 refuse_round(features, reward, self.dim)
             self.rounds += 1
@@ -398,8 +414,13 @@ class LinearPolicy(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Two counters, and what the memory keeps of q coordinates."""
-        arrays = {"counters": counters(2), **prefixed("memory.", cls._stored_memory(settings).array_specs("q"))}
-        return StateSchema(arrays, sizes={"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {})
+        arrays = {
+            "counters": counters(2),
+            **prefixed("memory.", cls._stored_memory(settings).array_specs("q")),
+        }
+        return StateSchema(
+            arrays, sizes={"q": whole_number("dim", settings["dim"], 1)} if "dim" in settings else {}
+        )
 
     @classmethod
     def _stored_memory(cls, settings: Mapping[str, Any]) -> Memory:
@@ -431,7 +452,8 @@ class LinearPolicy(BasePolicy):
 @policy("linucb-cold", label="LinUCB cold", warm=False)
 @policy("linucb", label="LinUCB")
 class LinUCB(LinearPolicy):
-    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in LinearPolicy.
+    """LinUCB (Abbasi-Yadkori et al. 2011), with the determinant itself in the radius. Parameters as in
+    LinearPolicy.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> rng = np.random.default_rng(0)
@@ -507,7 +529,8 @@ class SWLinUCB(LinearPolicy):
 
 @policy("d-linucb", label="discount")
 class DLinUCB(LinearPolicy):
-    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in LinearPolicy.
+    """LinUCB with weights discount^age, both matrices kept (Russac et al. 2019). Other parameters as in
+    LinearPolicy.
 
     >>> DLinUCB(3, discount=0.99)
     DLinUCB(dim=3, memory=Discount(discount=0.99), rounds=0)
@@ -520,7 +543,9 @@ class DLinUCB(LinearPolicy):
 
     @classmethod
     def from_past(cls, past: Past, *, discount: float | None = None, **options: Any) -> Self:
-        """Without a `discount` one that remembers as many rounds as the past suggests, or 0.999, as in the paper."""
+        """Without a `discount` one that remembers as many rounds as the past suggests, or 0.999, as in
+        the paper.
+        """
         if discount is None:
             discount = 0.999 if past.suggested_window is None else 1.0 - 1.0 / max(past.suggested_window, 2)
         return super().from_past(past, discount=discount, **options)

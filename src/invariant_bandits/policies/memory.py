@@ -1,7 +1,7 @@
 """Memories: what of the online past counts.
 
-Forever, SlidingWindow, Discount and Restart are settings; `begin` makes the running state of one. Each memory has a
-state with a `factor` (see `kernels`), from which estimate and norms are read the same way.
+Forever, SlidingWindow, Discount and Restart are settings; `begin` makes the running state of one. Each memory
+has a state with a `factor` (see `kernels`), from which estimate and norms are read the same way.
 """
 
 from __future__ import annotations
@@ -278,7 +278,9 @@ class WindowState(MemoryState):
         return volume
 
     def arrays(self) -> dict[str, Array]:
-        """The rounds of the window and the sums over them; bits depend on the order in which they were added."""
+        """The rounds of the window and the sums over them; bits depend on the order in which they were
+        added.
+        """
         return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
 
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:

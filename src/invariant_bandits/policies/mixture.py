@@ -42,8 +42,8 @@ class FilterMixture:
     prior : DriftPrior
         What the logs teach.
     state : mapping of str to array
-        `hypothesis_index` (C,) and the parts STATE; `mixture_moments` and `believed_noise` follow from them, unless
-        they are here, as they were summed up to the last bit.
+        `hypothesis_index` (C,) and the parts STATE; `mixture_moments` and `believed_noise` follow from them,
+        unless they are here, as they were summed up to the last bit.
     share : float
         Part of the weights that returns to the prior weights each round.
     learns_noise : bool
@@ -57,7 +57,9 @@ class FilterMixture:
         Places in HYPOTHESES.
     """
 
-    def __init__(self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool) -> None:
+    def __init__(
+        self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool
+    ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
         self.hypothesis_index = np.array(state["hypothesis_index"], dtype=np.int64)
@@ -111,14 +113,17 @@ class FilterMixture:
         most_lag : float
             Largest factor on the variance of an action hardly tried.
         neglect, patience : float
-            How neglected an action must be to be tested, and after how many rounds per coordinate tests begin.
+            How neglected an action must be to be tested, and after how many rounds per coordinate tests
+            begin.
         """
         numbers = self.filters.numbers
         numbers[kernels.MULTIPLIER], numbers[kernels.MOST_LAG] = multiplier, most_lag
         numbers[kernels.NEGLECT], numbers[kernels.PATIENCE] = neglect, patience
 
     def _reference(self, process: Array) -> int:
-        """The filter that knows online rounds alone: the first still one of the last hypothesis that has such."""
+        """The filter that knows online rounds alone: the first still one of the last hypothesis that has
+        such.
+        """
         still = process.sum(axis=1) == 0.0
         widest = np.where(still, self.hypothesis_index, -1)
         return int(np.argmax(widest)) if still.any() else int(np.argmax(self.hypothesis_index))
@@ -136,7 +141,9 @@ class FilterMixture:
 
     @property
     def believed_noise(self) -> float:
-        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not learned."""
+        """Variance of a reward about its expectation: the mixture's, or that of the logs where it is not
+        learned.
+        """
         return float(self.buffer[kernels.NOISE])
 
     def __len__(self) -> int:
@@ -154,7 +161,9 @@ class FilterMixture:
         return dict(zip(HYPOTHESES, weights.tolist(), strict=True))
 
     def distances(self, features: Array) -> Array:
-        """How far actions (K, p) are from 0, in units of what is usual in the logs (K,); empty if that is not known."""
+        """How far actions (K, p) are from 0, in units of what is usual in the logs (K,); empty if that is
+        not known.
+        """
         filters = self.filters
         if not len(filters.log_precision):
             return np.zeros(0)
@@ -178,8 +187,8 @@ class FilterMixture:
     def grown(self, before: DriftPrior, starts: Sequence[Member]) -> dict[str, Array]:
         """The state with the coordinates of one arm more, after the others.
 
-        Every filter believes of the new arm what it believes of the arms: `starts` are the members that would start
-        with it, and the new coordinates follow from the old ones by the regression of their Gaussians.
+        Every filter believes of the new arm what it believes of the arms: `starts` are the members that would
+        start with it, and the new coordinates follow from the old ones by the regression of their Gaussians.
         """
         if len(starts) != len(self):
             raise InputError("an arm can be added to the default members only, this policy has others")
@@ -210,11 +219,17 @@ class FilterMixture:
     def _with_state(self, **changed: Array) -> dict[str, Array]:
         """The state with some parts changed; what follows from it is worked out anew."""
         state = {**self.arrays(), **changed}
-        return {name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")}
+        return {
+            name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
+        }
 
 
-def _with_coordinates(start: Member, mean: Array, lower: Array, new: Array, old: Array) -> tuple[Array, Array]:
-    """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with them."""
+def _with_coordinates(
+    start: Member, mean: Array, lower: Array, new: Array, old: Array
+) -> tuple[Array, Array]:
+    """Mean and covariance of a filter with the new coordinates; `start` is what it would start from with
+    them.
+    """
     P = np.tril(lower) + np.tril(lower, -1).T
     known = start.covariance[np.ix_(old, old)]
     across = start.covariance[np.ix_(new, old)]

@@ -1,8 +1,9 @@
 """The compiled loops of a mixture of Kalman filters: how it learns, how it decides, how it is rehearsed.
 
-All filters stand in one array, the *buffer*, so that a call hands over one array instead of fifteen; `unpack` returns
-its parts as Filters, which the loops take whole. Covariances are kept as lower triangles. Coordinates of an action:
-z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a refused call changes nothing.
+All filters stand in one array, the *buffer*, so that a call hands over one array instead of fifteen; `unpack`
+returns its parts as Filters, which the loops take whole. Covariances are kept as lower triangles. Coordinates
+of an action: z = [Vᵀφ, 1] if d = p + 1, else Vᵀφ. Signatures are explicit and input is checked here; a
+refused call changes nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import float64, int64, njit, types
 
-from invariant_bandits.policies.kernels import IN1, IN2, LARGEST_SQUARE, NOT_FINITE, OPTIONS, V1, V2, V3, WRONG_SHAPE
+from invariant_bandits.policies.kernels import (
+    IN1,
+    IN2,
+    LARGEST_SQUARE,
+    NOT_FINITE,
+    OPTIONS,
+    V1,
+    V2,
+    V3,
+    WRONG_SHAPE,
+)
 
 TOO_FAR = -3
 """Status of a choice, beside WRONG_SHAPE and NOT_FINITE: an action is too far from anything in the logs."""
 LEARNED, WINSORISED, REFUSED = 0, 1, 2
-"""Status of a round: learned; learned with its error or leverage cut in filters of more than half of the weight; not
-learned, and nothing was changed."""
+"""Status of a round: learned; learned with its error or leverage cut in filters of more than half of the
+weight; not learned, and nothing was changed."""
 IDENTITY, LOGIT = 0, 1
 """Links between coefficients and the expected reward."""
 SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
@@ -195,8 +206,12 @@ def _product(z: Any, A: Any, g: Any) -> Any:
 
 
 @njit(types.void(V1, float64, V1, float64, V2, float64, V1, V2), **OPTIONS)
-def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, mixed: Any) -> Any:
-    """A ← A − gain·ggᵀ + elapsed·diag(q), and mixed[1:] += weight·(A + apart·apartᵀ), lower triangles, in one pass."""
+def _absorb(
+    g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, apart: Any, mixed: Any
+) -> Any:
+    """A ← A − gain·ggᵀ + elapsed·diag(q), and mixed[1:] += weight·(A + apart·apartᵀ), lower triangles, in
+    one pass.
+    """
     for i in range(len(g)):
         scaled = g[i] * gain
         if weight < NEGLIGIBLE:
@@ -216,9 +231,11 @@ def _absorb(g: Any, gain: float, q: Any, elapsed: float, A: Any, weight: float, 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
 def _click_evidence(reward: float, odds: float, spread: float, temper: float) -> Any:
-    """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π, and h.
+    """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π,
+    and h.
 
-    π = σ(odds/√(1 + .393·spread)), h = π(1 − π), at least 1e-4: the extended Kalman filter of a logistic model.
+    π = σ(odds/√(1 + .393·spread)), h = π(1 − π), at least 1e-4: the extended Kalman filter of a logistic
+    model.
     """
     chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * spread)))
     chance = min(max(chance, LEAST_CLICK_VARIANCE), 1.0 - LEAST_CLICK_VARIANCE)
@@ -231,8 +248,8 @@ def _click_evidence(reward: float, odds: float, spread: float, temper: float) ->
 def gather(z: Any, apart: float, square: float, online: Any) -> Any:
     """Add a round to the sums of the alarm, online (2, d + 1, d + 1), lower triangles.
 
-    First [Σzzᵀ; Σz·apart, count], then Σsquare·zzᵀ; `apart` is how far the reward is from what the logs expect, and
-    `square` what this round says of the variance of the noise.
+    First [Σzzᵀ; Σz·apart, count], then Σsquare·zzᵀ; `apart` is how far the reward is from what the logs
+    expect, and `square` what this round says of the variance of the noise.
     """
     d = len(z)
     for i in range(d):
@@ -246,24 +263,26 @@ def gather(z: Any, apart: float, square: float, online: Any) -> Any:
 
 @njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
 def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
-    """One round for every filter, then the weights and the mixture's moments; returns the status of the round.
+    """One round for every filter, then the weights and the mixture's moments; returns the status of the
+    round.
 
-    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0 weights
-    follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the noise variance moves
-    towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 + min(`rounds`, 1000). Errors beyond
-    ten standard deviations count as ten. With ν = 0 the noise is known: w ∝ w·N(e; 0, S). A SHARE of the weights
-    returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S) of the filter REFERENCE, and how far the reward
-    is from what the logs expect.
+    Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
+    weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the
+    noise variance moves towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 +
+    min(`rounds`, 1000). Errors beyond ten standard deviations count as ten. With ν = 0 the noise is known: w
+    ∝ w·N(e; 0, S). A SHARE of the weights returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S)
+    of the filter REFERENCE, and how far the reward is from what the logs expect.
 
-    With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of `_click_evidence`,
-    weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same way.
+    With link LOGIT the reward is a click, from 0 to 1, and z·m its log-odds: S and e are those of
+    `_click_evidence`, weights follow the likelihood of the click, and 1/v moves towards π(1 − π) in the same
+    way.
 
-    Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything in the
-    logs is refused; so is a round whose squares would overflow, before anything is changed.
+    Variances stay positive: no round lessens one by more than STEEPEST, and an action too far from anything
+    in the logs is refused; so is a round whose squares would overflow, before anything is changed.
 
-    With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows online rounds
-    alone excepted, and the mixture's covariance does without them. In the other rounds they predict what the rest
-    predicts, so that their weight stays (Freund et al. 1997).
+    With learned noise, filters of weight below PARKED learn every eighth round only, the one that knows
+    online rounds alone excepted, and the mixture's covariance does without them. In the other rounds they
+    predict what the rest predicts, so that their weight stays (Freund et al. 1997).
     """
     numbers, V, log_precision = filters.numbers, filters.basis, filters.log_precision
     M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
@@ -369,7 +388,9 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
 
 @njit(int64(IN1, float64, V1, float64), **OPTIONS)
 def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
-    """One round for every filter of a buffer after so many `rounds`: features x (p,) and reward; returns its status."""
+    """One round for every filter of a buffer after so many `rounds`: features x (p,) and reward; returns
+    its status.
+    """
     return _learn(x, reward, unpack(buffer), rounds)
 
 
@@ -386,12 +407,12 @@ ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 def _score(X: Any, filters: Any, rounds: float, parts: Any) -> Any:
     """Mean, width and neglect of every action; X (K, p), parts (3, K).
 
-    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter REFERENCE, which knows online rounds alone, and Q the logs'
-    precision: how much less is known of the action than t rounds like those of the logs would have taught. For an
-    action hardly tried it grows with t. Where none of the offered is well known it is in units of the best known one:
-    new contexts neglect nothing. Width: the mixture's standard deviation; for neglect above 3, after 3d rounds, times
-    the fourth root of neglect/3, at least √(MOST_LAG/16) and at most √MOST_LAG. If Q is not known, zᵀQz is taken as d,
-    and neither rounds nor the best known count.
+    Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter REFERENCE, which knows online rounds alone, and Q the
+    logs' precision: how much less is known of the action than t rounds like those of the logs would have
+    taught. For an action hardly tried it grows with t. Where none of the offered is well known it is in units
+    of the best known one: new contexts neglect nothing. Width: the mixture's standard deviation; for neglect
+    above 3, after 3d rounds, times the fourth root of neglect/3, at least √(MOST_LAG/16) and at most
+    √MOST_LAG. If Q is not known, zᵀQz is taken as d, and neither rounds nor the best known count.
     """
     V, mixed, log_precision = filters.basis, filters.mixture_moments, filters.log_precision
     numbers, d = filters.numbers, mixed.shape[1]
@@ -443,10 +464,12 @@ def _hope(mean: float, deviation: float) -> Any:
 
 @njit(THREE_NUMBERS(V1, V1, FILTERS, float64, float64, float64), **OPTIONS)
 def _advantage(z: Any, best: Any, filters: Any, least: float, behind: float, remaining: float) -> Any:
-    """How far the action z may be better than `best`: P, E[max(advantage, 0)], and the latter over all rounds to come.
+    """How far the action z may be better than `best`: P, E[max(advantage, 0)], and the latter over all rounds
+    to come.
 
-    The filter that knows online rounds alone weighs at least `least`. What is learned of coefficients that move by q a
-    round lasts as long as they need to move by what there is to gain, `behind` and the expected advantage.
+    The filter that knows online rounds alone weighs at least `least`. What is learned of coefficients that
+    move by q a round lasts as long as they need to move by what there is to gain, `behind` and the expected
+    advantage.
     """
     M, P, q, weights = filters.means, filters.covariances, filters.process, filters.weights
     d, reference = len(z), int(filters.numbers[REFERENCE])
@@ -477,10 +500,11 @@ def _advantage(z: Any, best: Any, filters: Any, least: float, behind: float, rem
 def _find_test(X: Any, filters: Any, remaining: float, parts: Any) -> Any:
     """The neglected action most worth a test, or −1.
 
-    An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than `price` times
-    what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an advantage of δ from none. With
-    the probability that the logs' model, its baseline included, no longer holds, the price falls from thirty to two and
-    the weight of the filter that knows online rounds alone rises to 1, from .01 at least.
+    An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than
+    `price` times what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an
+    advantage of δ from none. With the probability that the logs' model, its baseline included, no longer
+    holds, the price falls from thirty to two and the weight of the filter that knows online rounds alone
+    rises to 1, from .01 at least.
     """
     V, weights, trusts = filters.basis, filters.weights, filters.trusts_logs
     noise, neglect = filters.numbers[NOISE], filters.numbers[NEGLECT]
@@ -541,7 +565,9 @@ def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
 
 @njit(int64(IN2, V1, float64, float64), **OPTIONS)
 def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
-    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status."""
+    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a
+    status.
+    """
     return _choose(X, unpack(buffer), rounds, remaining)
 
 
@@ -549,9 +575,9 @@ def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
 def rehearse(
     rows: Any, starts: Any, order: Any, truth: Any, luck: Any, level: float, buffer: Any, horizon: float
 ) -> Any:
-    """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t] about
-    `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The buffer is changed: hand
-    over a copy.
+    """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t]
+    about `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The buffer is
+    changed: hand over a copy.
     """
     filters = unpack(buffer)
     weights, v, link = filters.weights, filters.noise, int(filters.numbers[LINK])
@@ -584,14 +610,16 @@ def rehearse(
     return regret
 
 
-# -- likelihoods of the alarm ------------------------------------------------------------------------------------------
+# -- likelihoods of the alarm
+# ------------------------------------------------------------------------------------------
 
 
 @njit(float64(V2, V1, V2, V2, int64), **OPTIONS)
 def half_solved(G: Any, w: Any, rest: Any, U: Any, columns: int) -> Any:
     """U ← L⁻¹U in its first `columns`, LLᵀ = rest + G·diag(w)·G (p, p); returns the log determinant of L.
 
-    Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no harm.
+    Rows and columns are scaled to a unit diagonal, which is raised a little: directions never tried do no
+    harm.
     """
     p = len(w)
     M, scales, total = np.empty((p, p)), np.empty(p), 0.0
@@ -644,8 +672,8 @@ def log_normal(u: Any, G: Any, w: Any, rest: Any) -> Any:
 def likeliest_drift(u: Any, G: Any, rest: Any, low: Any, high: Any, steps: int) -> Any:
     """Largest log N(u; 0, M), M = rest + G·diag(w)·G, over low ≤ w ≤ high (p,), up to the same constant.
 
-    Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high; the best of
-    all points visited.
+    Found by w_j ← w_j·(g_jᵀM⁻¹u)²/g_jᵀM⁻¹g_j, the fixed point of the likelihood's gradient, from w = high;
+    the best of all points visited.
     """
     p = len(u)
     best = log_normal(u, G, low, rest)

@@ -47,8 +47,8 @@ class LoggedRows(Protocol):
 class Past:
     """What is known before the first round that a policy plays.
 
-    Everything a policy starts from: `Policy.from_past(past, **options)`. What is not given is worked out from the rest
-    when it is first asked for, once.
+    Everything a policy starts from: `Policy.from_past(past, **options)`. What is not given is worked out from
+    the rest when it is first asked for, once.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class Past:
     actions : int, optional
         How many actions every round offers, where it is the same number.
     baseline : float
-        Was taken off the logged rewards and is taken off those that the policy will learn: linear policies have no
-        intercept.
+        Was taken off the logged rewards and is taken off those that the policy will learn: linear policies
+        have no intercept.
     noise_scale, feature_bound, confidence : float, optional
-        Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where the
-        caller knows or assumes them.
+        Standard deviation of a reward, largest norm of a feature vector and the probability of failure, where
+        the caller knows or assumes them.
     suggested_window : int, optional
         How many rounds a policy that forgets should remember by default.
     offered : what `rehearsal.OfferedSets.of` takes, or a function that returns it or None, optional
@@ -204,7 +204,9 @@ class Past:
 
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
-        """What is stable and what drifts in the logs; a search that has not converged is used like any other."""
+        """What is stable and what drifts in the logs; a search that has not converged is used like any
+        other.
+        """
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             return InvariantSubspaceDecomposition().fit(self.moments)
 
@@ -224,7 +226,9 @@ class Past:
 
     @cached_property
     def noise_scale(self) -> float:
-        """Standard deviation of a reward: as given, else about one linear model with a baseline per window."""
+        """Standard deviation of a reward: as given, else about one linear model with a baseline per
+        window.
+        """
         if self.known_noise_scale is not None:
             return self.known_noise_scale
         gram, cross = self.moments.gram.sum(axis=0), self.moments.cross.sum(axis=0)
@@ -255,6 +259,8 @@ def _of_arms(feedback: Feedback, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
     assert feedback.arm_features is not None
     if edges is None:
-        return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, windows)
+        return ArmStatistics.from_features(
+            feedback.arm_features, feedback.features, feedback.rewards, windows
+        )
     at = place_times(feedback.rounds, feedback.times, np.asarray(edges))
     return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, at)

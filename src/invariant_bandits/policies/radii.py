@@ -1,9 +1,9 @@
 """Radii of confidence sets and bounds on the regret, one function per statement of the literature.
 
 Symbols as in the paper: confidence η (probability of failure), noise_scale σ, ridge λ, norm_bound M ≥ ‖γ‖,
-feature_bound L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error ΔΠ =
-‖Π̂ − Π‖. The appendix of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself; here every
-function returns the bound on the norm, the radius.
+feature_bound L ≥ ‖φ‖, min_eigenvalue λ0 of the logs' Gram matrix per round, logged_rounds T0, subspace_error
+ΔΠ = ‖Π̂ − Π‖. The appendix of the paper writes some radii as √ρ̂ after having bounded the norm by ρ̂ itself;
+here every function returns the bound on the norm, the radius.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ class Assumptions(NamedTuple):
     feature_bound: float = 1.0
 
 
-# -- radii of published policies --------------------------------------------------------------------------------------
+# -- radii of published policies
+# --------------------------------------------------------------------------------------
 
 
-def lemma1_radius(log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float) -> float:
+def lemma1_radius(
+    log_volume: float, confidence: float, noise_scale: float, ridge: float, norm_bound: float
+) -> float:
     """Lemma 1 (Abbasi-Yadkori et al. 2011, Theorem 2): for all rounds at once, with the actual determinant.
 
     σ√(2 log(1/η) + log det A/det λI) + √λ·M bounds ‖γ̂ − γ‖_A; `log_volume` is the log-ratio of determinants.
@@ -57,7 +60,9 @@ def discounted_radius(rounds: int, dim: int, discount: float, assumed: Assumptio
 
 
 def thompson_scale(rounds: int, dim: int, confidence: float, noise_scale: float) -> float:
-    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from 1."""
+    """Agrawal & Goyal (2013): σ√(9d·log(t/η)) times A^{-1/2} is the spread of the samples, t counted from
+    1.
+    """
     return noise_scale * sqrt(9.0 * dim * (log(rounds + 1.0) - log(confidence)))
 
 
@@ -66,7 +71,8 @@ def disjoint_radius(confidence: float) -> float:
     return 1.0 + sqrt(0.5 * (log(2.0) - log(confidence)))
 
 
-# -- radii of ISD-linUCB ----------------------------------------------------------------------------------------------
+# -- radii of ISD-linUCB
+# ----------------------------------------------------------------------------------------------
 
 
 def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumptions) -> float:
@@ -78,8 +84,8 @@ def theorem1_residual_radius(rounds: float, residual_dim: int, assumed: Assumpti
 def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed: Assumptions) -> float:
     """Theorem 2 (known subspaces): bounds ‖β̂ − β‖ in the logs' Gram matrix with probability 1 − 2η.
 
-    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term is
-    negative.
+    σ√(2 log(1/η) + p_inv·log(L²/(p_inv·λ0))) + 2L²M√(2/λ0·log((p_inv + 1)/η)). Since p_inv·λ0 ≤ L², no term
+    is negative.
     """
     if invariant_dim == 0:
         return 0.0
@@ -95,7 +101,11 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
 
 
 def lemma2_invariant_radius(
-    invariant_dim: int, min_eigenvalue: float, logged_rounds: float, subspace_error: float, assumed: Assumptions
+    invariant_dim: int,
+    min_eigenvalue: float,
+    logged_rounds: float,
+    subspace_error: float,
+    assumed: Assumptions,
 ) -> float:
     """Lemma 2 (estimated subspaces), with probability 1 − 4η.
 
@@ -130,9 +140,9 @@ def lemma3_residual_radius(
 def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> float:
     """Bound on ‖β̂ − β‖ in the norm of the inverse covariance of β̂, the logs being a fixed design.
 
-    Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 + 1/c))
-    for the squared norm. With x = 1/c the best is x − log(1 + x) = 2 log(1/η)/p_inv, and then the bound is p_inv(1 +
-    x): for Gaussian noise, Chernoff's bound on the χ² distribution.
+    Lemma 1 with c times the logs' own precision as its regulariser gives (1 + c)(2 log(1/η) + p_inv·log(1 +
+    1/c)) for the squared norm. With x = 1/c the best is x − log(1 + x) = 2 log(1/η)/p_inv, and then the bound
+    is p_inv(1 + x): for Gaussian noise, Chernoff's bound on the χ² distribution.
     """
     if invariant_dim == 0:
         return 0.0
@@ -146,7 +156,8 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
     return sqrt(invariant_dim * (1.0 + x))
 
 
-# -- bounds on the regret; `scales` are noise_scale, ridge, norm_bound and feature_bound as in Assumptions -------------
+# -- bounds on the regret; `scales` are noise_scale, ridge, norm_bound and feature_bound as in Assumptions
+# -------------
 
 
 def theorem1_regret_bound(
@@ -154,7 +165,9 @@ def theorem1_regret_bound(
 ) -> float:
     """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
     assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
-    return _residual_regret(horizon, residual_dim, theorem1_residual_radius(horizon, residual_dim, assumed), assumed)
+    return _residual_regret(
+        horizon, residual_dim, theorem1_residual_radius(horizon, residual_dim, assumed), assumed
+    )
 
 
 def theorem2_regret_bound(
@@ -195,11 +208,15 @@ def theorem3_regret_bound(
     error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, assumed.norm_bound)
     radius = lemma3_residual_radius(horizon, residual_dim, error, subspace_error, assumed)
     per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + assumed.norm_bound * subspace_error
-    return horizon * assumed.feature_bound * per_round + _residual_regret(horizon, residual_dim, radius, assumed)
+    return horizon * assumed.feature_bound * per_round + _residual_regret(
+        horizon, residual_dim, radius, assumed
+    )
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
-    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs any policy at least e⁻²/8·p_res·√T."""
+    """Appendix: on the cube [−1, 1]^p with unit noise some instance costs any policy at least
+    e⁻²/8·p_res·√T.
+    """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
 
 
@@ -219,10 +236,11 @@ def logs_needed(
     subspace_constant: float = 0.0,
     **scales: float,
 ) -> int:
-    """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret bound.
+    """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret
+    bound.
 
-    The smallest T0 for which Theorem 3's bound is at most 1 + share times the same bound at T0 → ∞. Bounds are
-    generous: take the answer as an order of magnitude, and for comparing plans.
+    The smallest T0 for which Theorem 3's bound is at most 1 + share times the same bound at T0 → ∞. Bounds
+    are generous: take the answer as an order of magnitude, and for comparing plans.
 
     Parameters
     ----------
@@ -253,7 +271,9 @@ def logs_needed(
 
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
-        return theorem3_regret_bound(horizon, residual_dim, invariant_dim, logged, min_eigenvalue, tilt, **scales)
+        return theorem3_regret_bound(
+            horizon, residual_dim, invariant_dim, logged, min_eigenvalue, tilt, **scales
+        )
 
     goal = (1.0 + share) * bound(1e300)
     low, high = 1, 2

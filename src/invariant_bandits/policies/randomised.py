@@ -39,26 +39,29 @@ DEEPEST = 8
 @policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
 @policy("randomised", label="randomised", wraps="auto-isd")
 class Randomised(BasePolicy):
-    """Any policy with some chance for every action, so that its log shows what other policies would have earned.
+    """Any policy with some chance for every action, so that its log shows what other policies would have
+    earned.
 
-    An action is played with probability w + (1 − Σw)·q, where q is the wrapped policy's own probability of it, one for
-    its choice if it does not draw, and w is the action's share of chance. Decisions are drawn from exactly these
-    `propensities`, for any wrapped policy: write them into the log. It learns as it would alone.
+    An action is played with probability w + (1 − Σw)·q, where q is the wrapped policy's own probability of
+    it, one for its choice if it does not draw, and w is the action's share of chance. Decisions are drawn
+    from exactly these `propensities`, for any wrapped policy: write them into the log. It learns as it would
+    alone.
 
     Parameters
     ----------
     policy : Policy
-        The policy that is wrapped; it is learned with and stored inside. One of your own needs dim, rounds, select and
-        update, and scores for "inverse-gap".
+        The policy that is wrapped; it is learned with and stored inside. One of your own needs dim, rounds,
+        select and update, and scores for "inverse-gap".
     floor : float, optional
-        Share of the decisions, from 0 to 1, that is drawn uniformly: w = floor/K for each of K actions, and none is
-        less probable than that. 0.05 if not given. With "inverse-gap" a lower bound on what the gap gives, 0 if not
-        given.
+        Share of the decisions, from 0 to 1, that is drawn uniformly: w = floor/K for each of K actions, and
+        none is less probable than that. 0.05 if not given. With "inverse-gap" a lower bound on what the gap
+        gives, 0 if not given.
     kind : "uniform" or "inverse-gap"
-        Inverse gap: w = 1/(K + sharpness · gap), where gap is by how much the action's expected reward is below the
-        largest one, in standard deviations of the noise as far as the policy knows its `noise_scale`. Actions that
-        look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The cost is at most (K − 1)/sharpness of
-        these standard deviations per round, as far as the expected rewards are right.
+        Inverse gap: w = 1/(K + sharpness · gap), where gap is by how much the action's expected reward is
+        below the largest one, in standard deviations of the noise as far as the policy knows its
+        `noise_scale`. Actions that look bad are tried less (Abe & Long 1999; Foster & Rakhlin 2020). The cost
+        is at most (K − 1)/sharpness of these standard deviations per round, as far as the expected rewards
+        are right.
     sharpness : float
         How fast the chance falls with the gap.
     seed : int or numpy.random.Generator
@@ -117,7 +120,9 @@ class Randomised(BasePolicy):
         return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
 
     def _share_lock(self) -> None:
-        """One lock for both, so that no thread changes the wrapped policy between its answers and the draw."""
+        """One lock for both, so that no thread changes the wrapped policy between its answers and the
+        draw.
+        """
         if isinstance(self.policy, ThreadSafe):
             self._lock = self.policy._lock
 
@@ -140,8 +145,8 @@ class Randomised(BasePolicy):
         features : array, shape (K, p)
             Features of the offered actions.
         draw : int
-            Number of the decision, where several are made about the same features before the next update: each
-            number has a draw of its own.
+            Number of the decision, where several are made about the same features before the next update:
+            each number has a draw of its own.
         """
         features = offered_array(features, self.dim)
         number = whole_number("draw", draw, 0)
@@ -157,7 +162,9 @@ class Randomised(BasePolicy):
         """Actions (N,) for N rounds (N, K, p), drawn independently; the first as in `select`."""
         features = np.ascontiguousarray(finite_array("features", features, ("N", "K", self.dim)))
         with self._lock:
-            return np.array([self.choose(offered, draw=n)[0] for n, offered in enumerate(features)], dtype=np.int64)
+            return np.array(
+                [self.choose(offered, draw=n)[0] for n, offered in enumerate(features)], dtype=np.int64
+            )
 
     def propensities(self, features: Any) -> Array:
         """Probabilities (K,) with which the actions with features (K, p) are drawn, exactly."""
@@ -225,7 +232,9 @@ class Randomised(BasePolicy):
     # -- storing --
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the wrapped policy by its name and settings, the seed as a number."""
+        """What the constructor was given, the wrapped policy by its name and settings, the seed as a
+        number.
+        """
         own = {name: getattr(self, name) for name in ("floor", "kind", "sharpness")}
         with self._lock:
             wrapped = {"policy": name_of(self.policy), "settings": self.policy.settings()}

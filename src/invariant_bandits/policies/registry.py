@@ -34,7 +34,8 @@ LONGEST_OPTION = 80
 class RegisteredPolicy:
     """A class of policies under a name, with the options of `from_past` that the name stands for.
 
-    One that wraps other policies says which one if none is named; its name before that of another wraps that one.
+    One that wraps other policies says which one if none is named; its name before that of another wraps that
+    one.
     """
 
     name: str
@@ -74,10 +75,14 @@ class RegisteredPolicy:
         return bool(getattr(self.kind, "keeps_baseline", False))
 
     def build(self, past: Past, **options: Any) -> Any:
-        """A fresh policy that knows the past; options of the caller's, and those of the name, which come first."""
+        """A fresh policy that knows the past; options of the caller's, and those of the name, which come
+        first.
+        """
         start = getattr(self.kind, "from_past", None)
         try:
-            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # used like any other fit
+            with warnings.catch_warnings(
+                action="ignore", category=ConvergenceWarning
+            ):  # used like any other fit
                 if start is None:
                     return self.kind(past.dim, **{**options, **self.options})
                 return start(past, **{**options, **self.options})
@@ -92,7 +97,9 @@ class RegisteredPolicy:
             raise InputError(f"policy {self.name!r} cannot be made with {words}: {error}") from error
 
     def takes(self, option: str) -> bool:
-        """Whether the option can be given: `from_past` or the constructor knows it, and the name does not fix it."""
+        """Whether the option can be given: `from_past` or the constructor knows it, and the name does not
+        fix it.
+        """
         return option in self.open_options()
 
     def check(self, options: Mapping[str, Any]) -> None:
@@ -107,7 +114,9 @@ class RegisteredPolicy:
         return self._known_options() - set(self.options)
 
     def _known_options(self) -> set[str]:
-        """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind it."""
+        """Names of keywords of `from_past` and, as far as it hands others on, of the constructors behind
+        it.
+        """
         names: set[str] = set() if self.wraps is None else find_policy(self.wraps).open_options()
         starts = [self.kind.from_past] if hasattr(self.kind, "from_past") else []
         behind = [base.__init__ for base in self.kind.__mro__ if "__init__" in vars(base)]
@@ -115,7 +124,9 @@ class RegisteredPolicy:
             parameters = inspect.signature(function, eval_str=True).parameters.values()
             names |= {option.name for option in parameters if option.kind is option.KEYWORD_ONLY}
             others = [option for option in parameters if option.kind is option.VAR_KEYWORD]
-            listed = [kind for option in others for kind in get_args(option.annotation)]  # **common: Unpack[Common]
+            listed = [
+                kind for option in others for kind in get_args(option.annotation)
+            ]  # **common: Unpack[Common]
             names |= {name for kind in listed for name in kind.__annotations__}
             if not others or listed:
                 break
@@ -125,7 +136,9 @@ class RegisteredPolicy:
 POLICIES: Registry[RegisteredPolicy] = Registry("policy", "invariant_bandits.policies")
 
 
-def policy(name: str, *, label: str | None = None, wraps: str | None = None, **options: Any) -> Callable[[Kind], Kind]:
+def policy(
+    name: str, *, label: str | None = None, wraps: str | None = None, **options: Any
+) -> Callable[[Kind], Kind]:
     """Register a class of policies under a name.
 
     Parameters
@@ -135,13 +148,15 @@ def policy(name: str, *, label: str | None = None, wraps: str | None = None, **o
     label : str, optional
         What tables call it; the name if not given.
     wraps : str, optional
-        For a class whose `from_past` takes the name of another policy as `policy`: the one it wraps if none is named.
-        "randomised-linucb" is then "randomised" around "linucb".
+        For a class whose `from_past` takes the name of another policy as `policy`: the one it wraps if none
+        is named. "randomised-linucb" is then "randomised" around "linucb".
     options :
         Options of `from_past` that the name stands for: one class may be registered under several names.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        raise InputError(f"name must be lower case words joined by hyphens, such as 'linucb-decaying', got {name!r}")
+        raise InputError(
+            f"name must be lower case words joined by hyphens, such as 'linucb-decaying', got {name!r}"
+        )
 
     def registered(kind: Kind) -> Kind:
         POLICIES.add(RegisteredPolicy(name, kind, label or name, options, wraps))
@@ -151,9 +166,11 @@ def policy(name: str, *, label: str | None = None, wraps: str | None = None, **o
 
 
 def find_policy(name: str) -> RegisteredPolicy:
-    """The registered policy of this name; the name of its class is understood, and a wrapper's before another name.
+    """The registered policy of this name; the name of its class is understood, and a wrapper's before another
+    name.
 
-    Options may follow: "randomised-linucb,floor=0.1,exploration=0.3" is a name for that policy with these options.
+    Options may follow: "randomised-linucb,floor=0.1,exploration=0.3" is a name for that policy with these
+    options.
     """
     name, comma, options = str(name).partition(",")
     if comma:
@@ -174,7 +191,9 @@ def _parse_options(text: str) -> dict[str, Any]:
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key.isidentifier() and equals and value):
-            raise InputError(f"options of a policy must be like 'linucb,exploration=0.3', got {part.strip()!r}")
+            raise InputError(
+                f"options of a policy must be like 'linucb,exploration=0.3', got {part.strip()!r}"
+            )
         try:
             options[key] = json.loads(value)
         except json.JSONDecodeError:
@@ -193,7 +212,8 @@ def name_of(policy: Any) -> str:
 
 @dataclass(frozen=True)
 class Contender:
-    """A registered policy with options, as plain data: it can be written down, compared and stored beside results.
+    """A registered policy with options, as plain data: it can be written down, compared and stored beside
+    results.
 
     >>> Contender("linucb", {"exploration": 0.3})
     Contender(kind='linucb', options={'exploration': 0.3})
@@ -218,16 +238,22 @@ def build_policy(maker: Any, past: Any, methods: Sequence[str] = PLAYS) -> Any:
         takes_nothing = not inspect.signature(maker).parameters
     except (TypeError, ValueError):
         takes_nothing = False
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # such a fit is used like any other
+    with warnings.catch_warnings(
+        action="ignore", category=ConvergenceWarning
+    ):  # such a fit is used like any other
         made = maker() if takes_nothing else maker(past)
     for method in methods:
         if not callable(getattr(made, method, None)):
-            raise InputError(f"its maker must return a policy with {', '.join(methods)}, got {type(made).__name__}")
+            raise InputError(
+                f"its maker must return a policy with {', '.join(methods)}, got {type(made).__name__}"
+            )
     return made
 
 
 def checked_makers(policies: Any) -> dict[str, Maker]:
-    """Label -> maker, from a mapping of labels to makers, classes or registered names, or a list of these names."""
+    """Label -> maker, from a mapping of labels to makers, classes or registered names, or a list of these
+    names.
+    """
     if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
         raise InputError(f"policies must map names to makers, or list names, got {type(policies).__name__}")
     if not policies:

@@ -1,8 +1,10 @@
-"""Rehearsal: before the first round AutoISD plays against its own doubts and keeps the exploration that did best.
+"""Rehearsal: before the first round AutoISD plays against its own doubts and keeps the exploration that did
+best.
 
-A world is drawn from the members (one of them by its weight, then coefficients from it, along its walk), its rounds are
-offered sets that are known, and every candidate plays the same worlds. What is best depends on the offered sets and on
-the horizon: with varied contexts hardly any exploration pays, with a few actions that are always the same, much does.
+A world is drawn from the members (one of them by its weight, then coefficients from it, along its walk), its
+rounds are offered sets that are known, and every candidate plays the same worlds. What is best depends on the
+offered sets and on the horizon: with varied contexts hardly any exploration pays, with a few actions that are
+always the same, much does.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class OfferedSets:
 
     @classmethod
     def from_past(cls, past: Past) -> OfferedSets | None:
-        """Actions that rounds to come may offer: the past's, else the logs' if they are at hand, else None."""
+        """Actions that rounds to come may offer: the past's, else the logs' if they are at hand, else
+        None.
+        """
         sets = past.offered() if callable(past.offered) else past.offered
         if sets is not None:
             return cls.of(sets)
@@ -94,7 +98,9 @@ def _as_sets(offered: Any, dim: int | None) -> list[Array]:
     try:
         sets = [finite_array(f"offered[{i}]", actions, ("K", p)) for i, actions in enumerate(offered)]
     except TypeError:
-        raise InputError("offered must be an array (K, p) or (n, K, p), or a sequence of arrays (K, p)") from None
+        raise InputError(
+            "offered must be an array (K, p) or (n, K, p), or a sequence of arrays (K, p)"
+        ) from None
     if not sets or any(len(actions) == 0 for actions in sets):
         raise InputError("offered must have at least one set, and every set at least one action")
     return sets
@@ -115,7 +121,9 @@ GOLDEN = 0.6180339887498949
 
 
 class Trial(NamedTuple):
-    """What a candidate did: its settings, mean regret per rehearsed world, its standard error, and how many worlds."""
+    """What a candidate did: its settings, mean regret per rehearsed world, its standard error, and how
+    many worlds.
+    """
 
     exploration: float
     tests: str
@@ -156,7 +164,9 @@ class Rehearsal:
         return self.trials[self.chosen].tests
 
     def __str__(self) -> str:
-        lines = [f"Rehearsed {self.rounds:,} rounds on {self.sets} offered set{'s' if self.sets > 1 else ''}:"]
+        lines = [
+            f"Rehearsed {self.rounds:,} rounds on {self.sets} offered set{'s' if self.sets > 1 else ''}:"
+        ]
         for i, trial in enumerate(self.trials):
             mark = "  <- plays" if i == self.chosen else ""
             lines.append(
@@ -173,7 +183,9 @@ class Rehearsal:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Rehearsal:
         """What `to_dict` made."""
-        trials = tuple(Trial(float(e), str(t), float(r), float(s), int(n)) for e, t, r, s, n in values["trials"])
+        trials = tuple(
+            Trial(float(e), str(t), float(r), float(s), int(n)) for e, t, r, s, n in values["trials"]
+        )
         chosen, rounds, sets = (whole_number(name, values[name], 0) for name in ("chosen", "rounds", "sets"))
         if chosen >= len(trials) or not np.isfinite([(trial.regret, trial.error) for trial in trials]).all():
             raise InputError("a rehearsal must be of finite regrets, and choose one of its trials")
@@ -191,8 +203,9 @@ class World(NamedTuple):
 def rehearse(policy: Any, members: Sequence[Member], offered: OfferedSets, horizon: int) -> Rehearsal:
     """Play candidates of exploration and tests against worlds drawn from the policy's own members.
 
-    Successive halving: all candidates play some worlds, the better half plays as many again, and so on to two. The best
-    is chosen if it beats the policy's own settings by more than a standard error of the paired difference.
+    Successive halving: all candidates play some worlds, the better half plays as many again, and so on to
+    two. The best is chosen if it beats the policy's own settings by more than a standard error of the paired
+    difference.
 
     Parameters
     ----------
@@ -242,7 +255,9 @@ def _trial(candidate: tuple[float, str], regrets: Sequence[float]) -> Trial:
 class _Worlds:
     """Draws worlds from the members of a policy; the i-th is always the same."""
 
-    def __init__(self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int) -> None:
+    def __init__(
+        self, prior: DriftPrior, members: Sequence[Member], offered: OfferedSets, rounds: int
+    ) -> None:
         self.prior, self.members, self.offered, self.rounds = prior, members, offered, rounds
         self.cumulated = np.cumsum([member.weight for member in members])
 
@@ -270,5 +285,9 @@ class _Worlds:
             values, vectors = np.linalg.eigh(member.covariance[:p, :p])
             start = member.mean[:p] + vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(p))
         step = member.process[:p]
-        steps = rng.standard_normal((self.rounds, p)) * np.sqrt(step) if step.any() else np.zeros((self.rounds, p))
+        steps = (
+            rng.standard_normal((self.rounds, p)) * np.sqrt(step)
+            if step.any()
+            else np.zeros((self.rounds, p))
+        )
         return np.asarray((start + np.cumsum(steps, axis=0)) @ self.prior.basis.T)

@@ -12,7 +12,8 @@ JUMP = 1.0
 class MonotonicClock:
     """Seconds since 1970 that never decrease, also over a restart.
 
-    While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits end.
+    While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits
+    end.
 
     Parameters
     ----------

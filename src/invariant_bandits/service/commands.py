@@ -89,7 +89,9 @@ class EventBatch:
         """Return a batch of its own, to try several commands of which all are wanted or none."""
         pending = {key: record.copy() for key, record in self.pending.items()}
         events, stored, contents = list(self.events), list(self.stored), list(self.contents)
-        return replace(self, events=events, stored=stored, contents=contents, pending=pending, drawn=dict(self.drawn))
+        return replace(
+            self, events=events, stored=stored, contents=contents, pending=pending, drawn=dict(self.drawn)
+        )
 
     def become(self, other: EventBatch) -> None:
         """Take over what was tried in a copy."""
@@ -221,7 +223,9 @@ class DecisionCommand:
     def _decide(self, state: State, served: ServedModel, now: float, drawn: int) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
         id = self.id or _new_id(now)
-        draw = served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
+        draw = (
+            served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
+        )
         round, choice = served.choose(self.context, self.labels, self.actions, draw)
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if self.scores or measured else None
@@ -258,12 +262,16 @@ class DecisionCommand:
 
 
 def _draw_of(key: str) -> int:
-    """Return a number for the random draw that processes which know nothing of each other share only by chance."""
+    """Return a number for the random draw that processes which know nothing of each other share only by
+    chance.
+    """
     return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:7], "little")
 
 
 def _new_id(now: float) -> str:
-    """Return an id that cannot be guessed and begins with its time: neighbours in time stay so in the index."""
+    """Return an id that cannot be guessed and begins with its time: neighbours in time stay so in the
+    index.
+    """
     return f"{int(now * 1e6):014x}{secrets.token_hex(8)}"
 
 
@@ -318,7 +326,9 @@ class RewardCommand:
         return status
 
     def _is_repeated(self, reward: Rewarded, record: Record, single: bool) -> bool:
-        """Return whether a reward is this one: of the same request, or of the same value where one is all there is."""
+        """Return whether a reward is this one: of the same request, or of the same value where one is all
+        there is.
+        """
         if record.decided is None:
             return reward.value == self.value and reward.request == self.request
         is_same_request = self.request is not None and reward.request == self.request
@@ -378,9 +388,9 @@ def add_version(
 ) -> Command:
     """Name of a new version with this state; to be done alone.
 
-    With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take the same
-    requests as the active version: ConflictError lists the differences. `through` is the number of the event
-    up to which decisions are part of its history; the present one if it is not given.
+    With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take
+    the same requests as the active version: ConflictError lists the differences. `through` is the number of
+    the event up to which decisions are part of its history; the present one if it is not given.
     """
 
     def command(state: State, batch: EventBatch) -> str:
@@ -442,7 +452,9 @@ def configure(model: str, configuration: Configuration, *, by: str = "") -> Comm
     return command
 
 
-def change_arms(model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = "") -> Command:
+def change_arms(
+    model: str, label: str, *, add: bool, features: dict[str, Any] | None = None, by: str = ""
+) -> Command:
     """Add an arm or retire one, tried on a copy first; to be done alone."""
 
     def command(state: State, batch: EventBatch) -> dict[str, bool]:

@@ -1,7 +1,9 @@
-"""The engine: one thread that owns the state, decides and learns, and commits what happened before anybody hears of it.
+"""The engine: one thread that owns the state, decides and learns, and commits what happened before anybody
+hears of it.
 
-Requests that come while a commit is under way are taken together in the next one. Within such a batch every decision
-sees the state before it; what is learned is learned after the commit. So nothing has to be taken back if it fails.
+Requests that come while a commit is under way are taken together in the next one. Within such a batch every
+decision sees the state before it; what is learned is learned after the commit. So nothing has to be taken
+back if it fails.
 """
 
 from __future__ import annotations
@@ -233,7 +235,9 @@ class Engine:
         return batch
 
     def _commit(self, batch: EventBatch) -> bool:
-        """Make what was proposed durable, and so; False if there were events before it that it does not know of yet."""
+        """Make what was proposed durable, and so; False if there were events before it that it does not
+        know of yet.
+        """
         if not self.available:
             known = self.state.seq
             self._recover()
@@ -298,9 +302,11 @@ class Engine:
         self._set_aside_for_good()
 
     def _make_state_again(self) -> None:
-        """Make the state again without doubtful events; UnavailableError if events that were applied before fail, too.
+        """Make the state again without doubtful events; UnavailableError if events that were applied before
+        fail, too.
 
-        Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again later.
+        Then it is not the event's fault, and nothing that was acknowledged is given up: it is tried again
+        later.
         """
         state = replay.restore(self.store, self._doubtful)
         more = [seq for seq in state.aside if seq < min(self._doubtful) and seq not in self.state.aside]

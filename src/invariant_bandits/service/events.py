@@ -1,4 +1,6 @@
-"""What can happen to a service, one append-only record each; the state is a function of these in their order."""
+"""What can happen to a service, one append-only record each; the state is a function of these in their
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from invariant_bandits.service.settings import Configuration
 LONGEST_SLOT = 128
 ASIDE = "\x01set aside"
 """Key of events that set others aside; ids have printable characters only."""
-ClosedBecause = Literal["reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"]
+ClosedBecause = Literal[
+    "reward", "aggregate", "default", "no reward", "not activated", "not learned in this mode"
+]
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
@@ -32,8 +36,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
 class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
     """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model.
 
-    `through` is the number of the event up to which settled decisions are part of its history, `evaluation` what was
-    found out about it before it was added.
+    `through` is the number of the event up to which settled decisions are part of its history, `evaluation`
+    what was found out about it before it was added.
     """
 
     model: str
@@ -82,14 +86,16 @@ class ArmRetired(Event, frozen=True, array_like=True, tag="retire"):
 
 
 class Decided(Event, frozen=True, array_like=True, tag="decision"):
-    """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies on it.
+    """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
+    on it.
 
     Parameters
     ----------
     id, model, version : str
         What rewards are reported under; who decided.
     draw : int
-        Number of the random draw: the decision is a function of the version's state, the round and this number.
+        Number of the random draw: the decision is a function of the version's state, the round and this
+        number.
     context : mapping or None
         What all offered actions share, as it was asked.
     labels : list of str
@@ -109,7 +115,8 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
     protocol : str
         Through which door it came.
     chance_cost : float or None
-        By how much less reward is expected of this draw than of the most probable action; None if it was not measured.
+        By how much less reward is expected of this draw than of the most probable action; None if it was not
+        measured.
     at : int or None
         So many events the state knew that decided; None: all before its batch.
     all_arms : bool
@@ -162,7 +169,9 @@ class Closed(Event, frozen=True, array_like=True, tag="closed"):
 
 
 class Grouped(Event, frozen=True, array_like=True, tag="group"):
-    """Decisions that were made together under one id, one per slot; each has an id of its own (`id_in_group`)."""
+    """Decisions that were made together under one id, one per slot; each has an id of its own
+    (`id_in_group`).
+    """
 
     id: str
     model: str
@@ -224,10 +233,11 @@ def id_in_group(id: str, slot: str) -> str:
 
 
 def decision_key(id: str, model: str = "") -> str:
-    """The key of a decision in memory and in the index of a store; without a model, what all keys of the id begin with.
+    """The key of a decision in memory and in the index of a store; without a model, what all keys of the id
+    begin with.
 
-    Ids are printable, so the first line break ends the id whatever the model is called. The id comes first: ids that
-    the service makes begin with their time, and neighbours in time stay neighbours in the index.
+    Ids are printable, so the first line break ends the id whatever the model is called. The id comes first:
+    ids that the service makes begin with their time, and neighbours in time stay neighbours in the index.
     """
     return f"{id}\n{model}"
 

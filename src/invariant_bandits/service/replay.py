@@ -1,4 +1,6 @@
-"""State from the store: a snapshot and the events after it; or all events, every decision made again and compared."""
+"""State from the store: a snapshot and the events after it; or all events, every decision made again and
+compared.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ def follow(state: State, rows: Iterable[Row]) -> None:
 def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
     """The state after all events of a store, from its newest snapshot on; it may be growing.
 
-    Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside` names them.
-    `aside` names further ones.
+    Events that cannot be applied are set aside: the state is as if they had not happened, and `state.aside`
+    names them. `aside` names further ones.
     """
     state, least = _first_state(store, aside), store.head().seq
     checkpoint: bytes | None = None
@@ -64,7 +66,9 @@ def restore(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
-    """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside for good."""
+    """The state of the newest snapshot that can be loaded, or the empty one; it knows what was set aside
+    for good.
+    """
     snapshots = [snapshot for snapshot in (store.latest_snapshot(), store.base()) if snapshot is not None]
     loaded = (_load(store, snapshot) for snapshot in snapshots)
     state = next((state for state in loaded if state is not None), None)
@@ -77,7 +81,9 @@ def _first_state(store: Any, aside: Mapping[int, str] | None = None) -> State:
 
 
 def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
-    """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be used."""
+    """The state that a snapshot holds; None, and a line in the log, if it holds a model that cannot be
+    used.
+    """
     try:
         return State.from_bytes(snapshot[1], store)
     except FileError as error:
@@ -102,10 +108,11 @@ def last_time(store: Any) -> float:
 
 
 def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: int | None = None) -> State:
-    """The state after all events, or the first `end`; every decision is made again and must be the same, bit for bit.
+    """The state after all events, or the first `end`; every decision is made again and must be the same, bit
+    for bit.
 
-    It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest snapshot
-    must hold the state that the replay has at its place.
+    It begins with nothing, or where events were removed with the snapshot that was kept for it. The newest
+    snapshot must hold the state that the replay has at its place.
     """
     base, newest = store.base(), store.latest_snapshot()
     if base is None and store.start().seq:
@@ -152,7 +159,8 @@ class Published:
             self._kept[state.seq] = State.from_bytes(state.to_bytes(), self._store)
 
     def at(self, seq: int, now: State) -> State | None:
-        """The state after `seq` events, for a decision of the next batch; None if that was before the replay's first.
+        """The state after `seq` events, for a decision of the next batch; None if that was before the
+        replay's first.
 
         States that no later decision needs are dropped.
         """
@@ -170,7 +178,9 @@ def _check_snapshot(state: State, snapshot: State | None) -> None:
 
 
 def check(state: State, event: Decided) -> None:
-    """Raise unless the state decides as the event says; it cannot say if the version that decided is set aside."""
+    """Raise unless the state decides as the event says; it cannot say if the version that decided is set
+    aside.
+    """
     served = state.models[event.model]
     if state.aside and event.version not in served.versions:
         return
@@ -193,8 +203,8 @@ class Compacted(NamedTuple):
 def compact(store: Any, before: float) -> Compacted:
     """Remove events from before a time, seconds since 1970.
 
-    Decisions that wait for rewards stay, with all events after them, and so does the last batch. A reward that comes
-    later for a decision that was removed is kept and counted as one without a decision.
+    Decisions that wait for rewards stay, with all events after them, and so does the last batch. A reward
+    that comes later for a decision that was removed is kept and counted as one without a decision.
     """
     state = restore(store)
     start, end = store.start().seq, store.head().seq
@@ -211,7 +221,9 @@ def _row(store: Any, seq: int) -> Any:
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:
-    """Number of the first batch that is not from before a time; of the last one if all are. Times never decrease."""
+    """Number of the first batch that is not from before a time; of the last one if all are. Times never
+    decrease.
+    """
     if first == last:
         return first
     last -= 1

@@ -176,7 +176,9 @@ def engine_for(role: FleetRole, address: str, say: Say, verifying: VerifyingStor
 
 
 def _engine_while_verifying(verifying: VerifyingStore) -> Engine:
-    """Return the engine of a store whose verification goes on while the state is restored; damage is raised first."""
+    """Return the engine of a store whose verification goes on while the state is restored; damage is
+    raised first.
+    """
     try:
         try:
             engine = Engine(verifying.store)
@@ -228,7 +230,8 @@ class ServiceSettings:
     store : str
         Path of the SQLite file, made if it is not there, or `postgresql://…`.
     models : mapping of str to path
-        Model files by the name they are served under; without any, and with an empty store, an empty model "default".
+        Model files by the name they are served under; without any, and with an empty store, an empty model
+        "default".
     host, port : str, int
         Where to listen.
     tokens : mapping of str to Role
@@ -266,8 +269,8 @@ def open_service(
 ) -> Service:
     """The service with its store checked, its state restored and its models there; not yet listening.
 
-    Where there is no model at all, an empty one is made if that is wanted. `verifying` is the store, if it is already
-    open.
+    Where there is no model at all, an empty one is made if that is wanted. `verifying` is the store, if it is
+    already open.
     """
     if not settings.tokens and not is_loopback(settings.host):
         raise InputError(
@@ -373,9 +376,16 @@ def run(service: Service, settings: ServiceSettings, say: Callable[[str], None] 
     import uvicorn
 
     config = uvicorn.Config(
-        application(service), settings.host, settings.port, log_level="warning", access_log=False, server_header=False,
-        h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=30, limit_concurrency=2_000,
-    )  # fmt: skip
+        application(service),
+        settings.host,
+        settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=64 << 10,
+        timeout_keep_alive=30,
+        limit_concurrency=2_000,
+    )
     server = Server(config, lambda: say(f"serving at http://{settings.host}:{settings.port}"), service.engine)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn ends in order, and raises them again afterwards
         signal.signal(number, lambda *_: None)

@@ -28,7 +28,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conflicts : "refuse" or "ignore"
         What another value for a settled decision is answered with: 409, or as if nothing had been said.
     mode : "online", "apprentice" or "logging"
-        Who decides: the model; the first offered action while the model learns; the same while nothing is learned.
+        Who decides: the model; the first offered action while the model learns; the same while nothing is
+        learned.
     """
 
     floor: Share = 0.05

@@ -1,4 +1,6 @@
-"""The state of a service: a function of its events. `propose` says what should happen, `apply` makes it so."""
+"""The state of a service: a function of its events. `propose` says what should happen, `apply` makes it
+so.
+"""
 
 from __future__ import annotations
 
@@ -128,10 +130,11 @@ class Counts(msgspec.Struct):
     decisions, explored : int
         Decisions, and those in which chance chose another action than the most probable one.
     rewards, late, unknown : int
-        Rewards that were joined; came after the decision was settled; came without a decision (of the default model).
+        Rewards that were joined; came after the decision was settled; came without a decision (of the default
+        model).
     learned, defaulted, unlearned, refused : int
-        Decisions learned; of these with the default reward; settled without being learned; not learned because the
-        policy refused the round.
+        Decisions learned; of these with the default reward; settled without being learned; not learned
+        because the policy refused the round.
     chance_measured, chance_cost : int, float
         Decisions whose expected loss by chance was worked out, and the sum of these losses.
     """
@@ -207,7 +210,9 @@ class ServedModel:
         return self.activations[-2]
 
     def forget_old_versions(self, newest: str) -> None:
-        """Let go of versions from background learning that `roll back` will not come to, all but the newest."""
+        """Let go of versions from background learning that `roll back` will not come to, all but the
+        newest.
+        """
         self.activations = self.activations[-MOST_STEPS_BACK:]
         for name in [name for name, one in self.versions.items() if one.origin == "background"]:
             if name != newest and name not in self.activations:
@@ -411,7 +416,9 @@ MOST_WAITING = 1_000_000
 MEASURED_EVERY = 8
 """What chance costs is worked out for one of so many decisions."""
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
-"""What a learner that cannot take a round may raise: a function of the state and the round, as all it does."""
+"""What a learner that cannot take a round may raise: a function of the state and the round, as all it
+does.
+"""
 
 
 NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Error)
@@ -419,7 +426,8 @@ NOT_THE_EVENT = (StoreError, UnavailableError, MemoryError, OSError, sqlite3.Err
 
 
 class ConflictError(InputError):
-    """A request that contradicts an earlier one or could mean several models, or a version that takes other requests.
+    """A request that contradicts an earlier one or could mean several models, or a version that takes other
+    requests.
 
     Parameters
     ----------
@@ -470,8 +478,8 @@ class State:
     store : Store
         Where records and contents that are not at hand are looked up.
     at : int or None
-        Given if this is a state that others have published, after so many events, to decide from: then rewards are
-        taken, but settled only by who learns.
+        Given if this is a state that others have published, after so many events, to decide from: then
+        rewards are taken, but settled only by who learns.
     """
 
     def __init__(self, store: Any, *, at: int | None = None) -> None:
@@ -484,7 +492,9 @@ class State:
         self.seq = 0
 
     def _rows_of(self, key: str) -> list[Row]:
-        """What the store tells of a decision, as far as this state goes; all of it, where that is only decided from."""
+        """What the store tells of a decision, as far as this state goes; all of it, where that is only
+        decided from.
+        """
         rows: list[Row] = self._store.of_key(key)
         return [
             row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
@@ -503,8 +513,8 @@ class State:
     def apply(self, event: AnyEvent | None) -> None:
         """Make the state that of after the next event; UnappliableError if no state follows from it.
 
-        Nothing follows from an event that is set aside, but that its decision is not settled again. Such an event may
-        be None: it could not be read.
+        Nothing follows from an event that is set aside, but that its decision is not settled again. Such an
+        event may be None: it could not be read.
         """
         if self.seq not in self.aside:
             try:
@@ -633,8 +643,9 @@ class State:
     def owner(self, id: str, model: str | None, pending: dict[str, Record]) -> ServedModel:
         """The model whose decision an id means.
 
-        Without a name it is the only model that has decided under the id. If none has, it is "default", or the only
-        model that is served. ConflictError names the models that could be meant if there are several.
+        Without a name it is the only model that has decided under the id. If none has, it is "default", or
+        the only model that is served. ConflictError names the models that could be meant if there are
+        several.
         """
         if model is not None or len(self.models) < 2:
             return self.model(model or next(iter(self.models), "default"))

@@ -134,7 +134,7 @@ EXPERIMENTS.add(
             ),
             Claim(
                 "AutoISD below ISD-linUCB for every p",
-                "AutoISD, which is not told the split, stays below ISD-linUCB, which is.",
+                "AutoISD, which does not know the split, stays below ISD-linUCB, which does.",
                 "largest ratio of mean regrets over p",
                 largest_ratio(DIMENSION.values(), AUTO, ISD_ORACLE),
                 Bound(high=1.0),

@@ -41,7 +41,9 @@ def run(engine: Any, address: str | None, tasks: Sequence[Task], plan: Aggregati
 
         return local.run(tasks, plan)
     if not plan.reader.source.in_files:
-        raise InputError(f"engine {kind!r} reads files that its workers can open; what is in memory is read by 'local'")
+        raise InputError(
+            f"engine {kind!r} reads files that its workers can open; what is in memory is read by 'local'"
+        )
     cluster = None if isinstance(engine, str) else engine
     if kind == "dask":
         from invariant_bandits.logs.engines import dask

@@ -1,4 +1,6 @@
-"""A Dask cluster: one task of the log is one task of Dask. Lost workers' tasks are run again by the scheduler."""
+"""A Dask cluster: one task of the log is one task of Dask. Lost workers' tasks are run again by the
+scheduler.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def run(
     address: str | None = None,
     function: Callable[[Task, AggregationPlan], bytes] = aggregate_to_bytes,
 ) -> Iterator[Partial]:
-    """Yield partial results in the order of the tasks from `client`, the cluster at `address`, or local processes."""
+    """Yield partial results in the order of the tasks from `client`, the cluster at `address`, or local
+    processes.
+    """
     if client is not None:
         yield from _parts(client, tasks, plan, function)
         return
@@ -29,7 +33,10 @@ def run(
 
 
 def _parts(
-    client: Any, tasks: Sequence[Task], plan: AggregationPlan, function: Callable[[Task, AggregationPlan], bytes]
+    client: Any,
+    tasks: Sequence[Task],
+    plan: AggregationPlan,
+    function: Callable[[Task, AggregationPlan], bytes],
 ) -> Iterator[Partial]:
     # The plan travels once, as the result of a task: if the worker that holds it dies, it is made again.
     shared = client.submit(_same, plan, pure=False)

@@ -1,4 +1,6 @@
-"""Spark: one task of the log is one partition, mapped by mapInArrow. Lost executors' partitions are run again."""
+"""Spark: one task of the log is one partition, mapped by mapInArrow. Lost executors' partitions are run
+again.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def run(
     address: str | None = None,
     function: Callable[[Task, AggregationPlan], bytes] = aggregate_to_bytes,
 ) -> Iterator[Partial]:
-    """Yield partial results in the order of the tasks from `session`, the master at `address`, or local processes."""
+    """Yield partial results in the order of the tasks from `session`, the master at `address`, or local
+    processes.
+    """
     if session is not None:
         yield from _parts(session, tasks, plan, function)
         return
@@ -35,7 +39,10 @@ def run(
 
 
 def _parts(
-    session: Any, tasks: Sequence[Task], plan: AggregationPlan, function: Callable[[Task, AggregationPlan], bytes]
+    session: Any,
+    tasks: Sequence[Task],
+    plan: AggregationPlan,
+    function: Callable[[Task, AggregationPlan], bytes],
 ) -> Iterator[Partial]:
     indices = session.range(0, len(tasks), 1, len(tasks))
     mapped = indices.mapInArrow(partial(_aggregate, list(tasks), plan, function), "id long, content binary")
@@ -69,9 +76,15 @@ def open_session(master: str) -> Any:
     try:
         from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder.master(master).appName("invariant-bandits").config("spark.ui.enabled", "false")
+        builder = (
+            SparkSession.builder.master(master)
+            .appName("invariant-bandits")
+            .config("spark.ui.enabled", "false")
+        )
         if is_local:
-            builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
+                "spark.driver.host", "127.0.0.1"
+            )
         return builder.getOrCreate()
     except Exception as error:
         raise InputError(f"Spark could not be started with the master {master!r}: {error}") from error

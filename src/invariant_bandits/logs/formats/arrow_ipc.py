@@ -23,7 +23,9 @@ class ArrowSource(FileSource):
         super().__post_init__()
         self.arrow_schema = shared_schema(self.paths, _schema)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of one file."""
         row = 0
         with _reader(task.file, columns) as (_, batches):

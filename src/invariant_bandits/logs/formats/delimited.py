@@ -87,7 +87,9 @@ class Dialect:
 
 
 def _has_decimal_commas(values: list[str]) -> bool:
-    """Whether commas stand before decimals; three digits behind a separator decide only if nothing else does."""
+    """Whether commas stand before decimals; three digits behind a separator decide only if nothing else
+    does.
+    """
     commas = [value for value in values if DECIMAL_COMMA.match(value)]
     points = [value for value in values if DECIMAL_POINT.match(value)]
     sure_commas = sum(re.match(THOUSANDS["."], value) is None for value in commas)
@@ -119,7 +121,8 @@ TRUE, FALSE = ("true", "True", "TRUE", "yes", "Yes", "YES"), ("false", "False", 
 @log_format("csv", label="CSV", suffixes=(".csv", ".tsv"), packed=True)
 @dataclass
 class CsvSource(FileSource):
-    """Text tables with a header; every column is read as text, so that a value that is not a number costs one row only.
+    """Text tables with a header; every column is read as text, so that a value that is not a number costs one
+    row only.
 
     Delimiters (comma, semicolon, tab, bar), decimal commas and encodings are recognised file by file.
 
@@ -147,7 +150,9 @@ class CsvSource(FileSource):
         sample = first_lines(path, quoted=True)
         if not sample.strip():
             raise FileError(f"{path} is not readable: it is empty")
-        dialect = self.dialects[path] = Dialect.of(sample, "\t" if without_compression(path).endswith(".tsv") else ",")
+        dialect = self.dialects[path] = Dialect.of(
+            sample, "\t" if without_compression(path).endswith(".tsv") else ","
+        )
         self.headers[path] = dialect.header(sample)
         if not self.headers[path]:
             raise FileError(f"{path} is not readable: its first line is not a header")
@@ -174,7 +179,9 @@ class CsvSource(FileSource):
                 schema = schema.set(index, column_field.with_type(pa.float64()))
         return schema
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         dialect, row = self.dialects[task.file], 0
@@ -200,7 +207,9 @@ class CsvSource(FileSource):
 
         lists = [column.name for column in arrow_schema if is_list(column.type)]
         if lists:
-            raise FileError(f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can")
+            raise FileError(
+                f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can"
+            )
         delimiter = "\t" if without_compression(path).endswith(".tsv") else ","
         options = csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
         with csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
@@ -221,9 +230,15 @@ def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:
 
 
 def _parsed(
-    text: bytes, dialect: Dialect, columns: Sequence[str] | None, invalid: Any, names: Sequence[str] | None = None
+    text: bytes,
+    dialect: Dialect,
+    columns: Sequence[str] | None,
+    invalid: Any,
+    names: Sequence[str] | None = None,
 ) -> Any:
-    """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs on after it."""
+    """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
+    on after it.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
@@ -254,7 +269,9 @@ def _noting(bad: list[int], before: int) -> Any:
 
 
 def _mostly_numbers(column: Any) -> bool:
-    """Whether at least nine in ten of the first values are numbers: the others are then mistakes, not categories."""
+    """Whether at least nine in ten of the first values are numbers: the others are then mistakes, not
+    categories.
+    """
     words = column.drop_null().slice(0, SAMPLE_ROWS).to_pylist()
     numbers = 0
     for word in words:

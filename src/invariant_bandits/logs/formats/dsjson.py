@@ -1,8 +1,8 @@
 """dsjson: what Azure Personalizer and the decision service of Vowpal Wabbit log, one JSON object per event.
 
-The label is where Vowpal takes it from: the chosen action from _labelIndex, its propensity from _label_probability, its
-reward is −_label_cost. Features are those under "c": of the event, and of every action under "_multi"; the innermost
-object that holds a feature is its namespace.
+The label is where Vowpal takes it from: the chosen action from _labelIndex, its propensity from
+_label_probability, its reward is −_label_cost. Features are those under "c": of the event, and of every
+action under "_multi"; the innermost object that holds a feature is its namespace.
 """
 
 from __future__ import annotations
@@ -35,15 +35,19 @@ def _is_dsjson(path: str) -> bool:
 
 
 @log_format(
-    "dsjson", label="dsjson", suffixes=(".dsjson", ".json", ".jsonl", ".ndjson"), packed=True, recognises=_is_dsjson
+    "dsjson",
+    label="dsjson",
+    suffixes=(".dsjson", ".json", ".jsonl", ".ndjson"),
+    packed=True,
+    recognises=_is_dsjson,
 )
 @dataclass
 class DsjsonSource(EventSource):
     """Events of a decision service, one row per offered action.
 
-    Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity, time;
-    __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight (1/(1 − pdrop))
-    where it has events with pdrop.
+    Columns beside the features: event_id, action (its _tag, or its place from 1), chosen, reward, propensity,
+    time; __observed_reward (−_original_label_cost) where the log has events in apprentice mode, and __weight
+    (1/(1 − pdrop)) where it has events with pdrop.
 
     Parameters
     ----------
@@ -66,7 +70,9 @@ class DsjsonSource(EventSource):
     def write_events(sink: Any, events: Iterable[Event]) -> None:
         """Write one object per event; of probabilities, only the chosen action's is known."""
         for event in events:
-            sink.write((json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False) + "\n").encode())
+            sink.write(
+                (json.dumps(_as_json(event), separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+            )
 
 
 def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
@@ -77,7 +83,8 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
         return DAMAGED
     if "_outcomes" in content or (type(context) is dict and ("_slots" in context or "_slot" in context)):
         raise FileError(
-            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is another"
+            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which "
+            f"is another"
             " form; one decision per event is needed"
         )
     try:
@@ -118,7 +125,9 @@ def _usable(content: dict[str, Any], context: Any, name: str, features: bool) ->
 
 def _as_json(event: Event) -> dict[str, Any]:
     """The object that `_event` reads as this event."""
-    tags = [{} if label == str(place) else {"_tag": label} for place, label in enumerate(event.labels, start=1)]
+    tags = [
+        {} if label == str(place) else {"_tag": label} for place, label in enumerate(event.labels, start=1)
+    ]
     actions = [tag | _nested(features) for tag, features in zip(tags, event.actions, strict=True)]
     written = {
         "_label_cost": 0.0 - event.reward,
@@ -171,7 +180,9 @@ def _notes(content: dict[str, Any], apprentice: bool, drop: float) -> tuple[str,
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
-    """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing is none."""
+    """Features of an object: numbers as they are, words as words, true as 1; what is 0, false or missing
+    is none.
+    """
     features: list[Feature] = []
     for key, value in content.items():
         kind = type(value)
@@ -198,7 +209,9 @@ def _float(value: Any) -> float:
 
 
 def _listed(values: list[Any], key: str, namespace: str) -> list[Feature]:
-    """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one per word."""
+    """Features of a list: of objects, those of the objects; of numbers, key[0], key[1], …; of words, one
+    per word.
+    """
     features: list[Feature] = []
     for place, value in enumerate(values):
         if type(value) is dict:

@@ -1,4 +1,6 @@
-"""JSON lines: one object per line, one task per file. Objects within objects become columns such as "user.age"."""
+"""JSON lines: one object per line, one task per file. Objects within objects become columns such as
+"user.age".
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ DEEPEST = 16
 class JsonLinesSource(FileSource):
     """One JSON object per line.
 
-    Types are those of the first lines. A line that is not an object is skipped and counted. A value of another
-    type than the others of its column makes its block text, so that it costs its row only.
-    A column that a file lacks is missing there.
+    Types are those of the first lines. A line that is not an object is skipped and counted. A value of
+    another type than the others of its column makes its block text, so that it costs its row only. A column
+    that a file lacks is missing there.
     """
 
     _nested: Any = field(init=False, repr=False)
@@ -48,7 +50,9 @@ class JsonLinesSource(FileSource):
         self.arrow_schema = _flat(self._nested)
         require_usable_names(self.paths[0], self.arrow_schema.names)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         wanted, row = as_written(_only(self._nested, columns)), 0
@@ -67,7 +71,9 @@ class JsonLinesSource(FileSource):
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write one object per row; times as ISO 8601, numbers that are not finite as null."""
         for batch in batches:
-            lines = (json.dumps({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist())
+            lines = (
+                json.dumps({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist()
+            )
             sink.write("".join(f"{line}\n" for line in lines).encode())
 
     def skipped_by_reason(self, task: Task) -> dict[str, Sequence[int]]:
@@ -97,16 +103,22 @@ def _seen_schema(path: str) -> Any:
     if start == b"[":
         raise FileError(f"{path} is one JSON array; what is needed is one object per line (JSON lines)")
     if start != b"{":
-        raise FileError(f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}")
+        raise FileError(
+            f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}"
+        )
     try:
         schema = read_json(sample, None, others="infer").schema
         if max(map(depth_of, schema.types), default=0) > DEEPEST:
-            raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows")
+            raise FileError(
+                f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
+            )
         return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(row) for row in _objects(sample) if row is not None]
     if not objects and too_deep(sample):
-        raise FileError(f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows")
+        raise FileError(
+            f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
+        )
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for row in objects for name in row)
@@ -124,17 +136,23 @@ def depth_of(kind: Any) -> int:
 
 
 def _both(path: str, known: Any, more: Any) -> Any:
-    """What is known of the files before, and what one more file has; FileError if they have nothing in common."""
+    """What is known of the files before, and what one more file has; FileError if they have nothing in
+    common.
+    """
     import pyarrow as pa
 
     if not set(known.names) & set(more.names):
-        raise FileError(f"{path} has none of the columns of the files before: {format_names(list(known.names))}")
+        raise FileError(
+            f"{path} has none of the columns of the files before: {format_names(list(known.names))}"
+        )
     fields = []
     for column in known:
         there = more.field(column.name) if column.name in more.names else column
         try:
             fields.append(
-                pa.unify_schemas([pa.schema([column]), pa.schema([there])], promote_options="permissive").field(0)
+                pa.unify_schemas(
+                    [pa.schema([column]), pa.schema([there])], promote_options="permissive"
+                ).field(0)
             )
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             fields.append(column)
@@ -161,7 +179,9 @@ def _flat(schema: Any) -> Any:
 
     while any(pa.types.is_struct(column.type) for column in schema):
         schema = schema.empty_table().flatten().schema
-    return pa.schema([column.with_type(pa.string()) if pa.types.is_null(column.type) else column for column in schema])
+    return pa.schema(
+        [column.with_type(pa.string()) if pa.types.is_null(column.type) else column for column in schema]
+    )
 
 
 def _only(schema: Any, columns: Sequence[str]) -> Any:
@@ -213,12 +233,16 @@ def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     objects = _objects(block)
     bad = [line for line, entry in enumerate(objects) if entry is None]
     rows = [_flat_object(entry) for entry in objects if entry is not None]
-    arrays = {entry.name: _fitting([row.get(entry.name) for row in rows], entry.type) for entry in _flat(wanted)}
+    arrays = {
+        entry.name: _fitting([row.get(entry.name) for row in rows], entry.type) for entry in _flat(wanted)
+    }
     return pa.table(arrays), wanted, bad
 
 
 def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
-    """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore" or "infer"."""
+    """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore"
+    or "infer".
+    """
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
@@ -255,7 +279,9 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        flat |= _flat_object(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        flat |= (
+            _flat_object(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        )
     return flat
 
 

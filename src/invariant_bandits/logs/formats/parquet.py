@@ -41,14 +41,20 @@ class ParquetSource(FileSource):
         self.arrow_schema = shared_schema(self.paths, schema_of)
         self.tasks, self.total_rows = tuple(tasks), position
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of one row group, or of those behind it."""
         with _parquet_file(task.file) as file, naming_file(task.file):
-            groups = [task.part] if first_row is None else list(range(task.part + 1, file.metadata.num_row_groups))
+            groups = (
+                [task.part] if first_row is None else list(range(task.part + 1, file.metadata.num_row_groups))
+            )
             row = task.first_row if first_row is None else first_row
             if not groups:
                 return
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False):
+            for batch in file.iter_batches(
+                BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
+            ):
                 yield row, batch_without_views(batch)
                 row += len(batch)
 

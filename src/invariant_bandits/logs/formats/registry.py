@@ -1,9 +1,11 @@
-"""Log formats by name: registered where they are defined, found by the suffix of a file or by what is in memory.
+"""Log formats by name: registered where they are defined, found by the suffix of a file or by what is in
+memory.
 
     @log_format("pairs", suffixes=(".pairs",))
     class PairsSource: ...
 
-is all it takes for `read_moments`, `fit_logs`, folders, patterns and messages to know files that end in ".pairs".
+is all it takes for `read_moments`, `fit_logs`, folders, patterns and messages to know files that end in
+".pairs".
 """
 
 from __future__ import annotations
@@ -56,13 +58,17 @@ class LogFormat:
     recognises: Callable[[str], bool] | None = None
 
     def has_suffix_of(self, path: str) -> str:
-        """The longest of the suffixes that the path ends in, the one of a compression aside; empty if none."""
+        """The longest of the suffixes that the path ends in, the one of a compression aside; empty if
+        none.
+        """
         name = without_compression(path) if self.packed else path
         return max((suffix for suffix in self.suffixes if name.endswith(suffix)), key=len, default="")
 
     @property
     def table_writer(self) -> Callable[[Any, str, Any, Any], None] | None:
-        """write_table(sink, path, arrow_schema, batches) of a class of sources that can be written as tables."""
+        """write_table(sink, path, arrow_schema, batches) of a class of sources that can be written as
+        tables.
+        """
         return getattr(self.kind, "write_table", None)
 
     @property
@@ -97,16 +103,17 @@ def log_format(
     label : str, optional
         What messages call it; the name if not given.
     suffixes : sequence of str
-        How the files of the format end, such as (".csv", ".tsv"). What is decorated is called with a tuple of paths,
-        in the order of the log.
+        How the files of the format end, such as (".csv", ".tsv"). What is decorated is called with a tuple of
+        paths, in the order of the log.
     accepts : callable, object -> bool
-        For what is in memory: whether an object is of this format. What is decorated is called with the object. The
-        format that was registered last is asked first.
+        For what is in memory: whether an object is of this format. What is decorated is called with the
+        object. The format that was registered last is asked first.
     packed : bool
         Whether the files may be compressed: then ".csv.gz", ".csv.zst" and so on are known as well.
         `sources.open_stream` reads them.
     recognises : callable, path -> bool
-        Whether a file is of this format, where its suffixes are also those of another one: it is asked before that.
+        Whether a file is of this format, where its suffixes are also those of another one: it is asked before
+        that.
 
     >>> import pyarrow as pa, invariant_bandits as ib
     >>> from invariant_bandits.logs.formats.table import TableSource
@@ -118,13 +125,17 @@ def log_format(
     >>> FORMATS.remove("pair of lists")
     """
     if isinstance(suffixes, str) or bool(suffixes) == (accepts is not None):
-        raise InputError(f"log format {name!r} needs either suffixes, such as ('.csv',), or accepts, got {suffixes!r}")
+        raise InputError(
+            f"log format {name!r} needs either suffixes, such as ('.csv',), or accepts, got {suffixes!r}"
+        )
 
     def registered(kind: Kind) -> Kind:
         for there in FORMATS.known():
             taken = sorted(set(there.suffixes) & set(suffixes))
             if taken and there.name != name and recognises is None and there.recognises is None:
-                raise InputError(f"log format {name!r}: {taken[0]!r} is registered already, by {there.name!r}")
+                raise InputError(
+                    f"log format {name!r}: {taken[0]!r} is registered already, by {there.name!r}"
+                )
         FORMATS.add(LogFormat(name, kind, label or name, tuple(suffixes), accepts, packed, recognises))
         return kind
 
@@ -153,13 +164,17 @@ def format_of_file(path: str) -> LogFormat | None:
     plain = next((known for known in fitting if known.recognises is None), None)
     if len(fitting) == 1:
         return fitting[0]
-    return next((known for known in fitting if known.recognises is not None and known.recognises(path)), plain)
+    return next(
+        (known for known in fitting if known.recognises is not None and known.recognises(path)), plain
+    )
 
 
 def format_to_write(path: str) -> LogFormat:
     """The format whose suffix the path has, among those that can be written, or FileError."""
     able = [
-        candidate for candidate in FORMATS if candidate.table_writer is not None or candidate.event_writer is not None
+        candidate
+        for candidate in FORMATS
+        if candidate.table_writer is not None or candidate.event_writer is not None
     ]
     fitting = sorted(
         (candidate for candidate in able if candidate.has_suffix_of(path)),
@@ -188,9 +203,9 @@ def open_source(source: Any) -> Source:
     Parameters
     ----------
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Source
-        Files must have the suffix of a registered format, all of them the same one; a folder is searched for them,
-        hidden files left aside. Files are in the order of their names; keys of folders (date=2024-01-01) are columns,
-        and then in the order of the keys.
+        Files must have the suffix of a registered format, all of them the same one; a folder is searched for
+        them, hidden files left aside. Files are in the order of their names; keys of folders
+        (date=2024-01-01) are columns, and then in the order of the keys.
 
     >>> import pyarrow as pa
     >>> open_source(pa.table({"reward": [1.0, 0.0], "x": [0.5, 2.0]})).total_rows
@@ -199,7 +214,11 @@ def open_source(source: Any) -> Source:
     require("pyarrow", "reading a log")
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
-    if isinstance(source, list | tuple) and source and all(isinstance(path, str | PathLike) for path in source):
+    if (
+        isinstance(source, list | tuple)
+        and source
+        and all(isinstance(path, str | PathLike) for path in source)
+    ):
         return _open_files("source", [pair for path in source for pair in _files_of(str(path))])
     if isinstance(source, Source):
         return source
@@ -228,7 +247,9 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
     if kinds or log_kind is None:
         by_label = sorted(FORMATS, key=lambda known_format: known_format.label)
         known = _either(
-            f"all {known_format.label} ({known_format.endings})" for known_format in by_label if known_format.suffixes
+            f"all {known_format.label} ({known_format.endings})"
+            for known_format in by_label
+            if known_format.suffixes
         )
         raise FileError(f"{place}: files must be {known}, got {paths[:3]}")
     source = log_kind.kind(tuple(paths))

@@ -39,7 +39,9 @@ class TableSource:
         self.arrow_schema, self.total_rows = schema_without_views(self.table.schema), self.table.num_rows
         self.tasks = (Task(self.name, 0, 0, 0),)
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of the table."""
         row = 0
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
@@ -58,7 +60,11 @@ def _is_pandas(source: Any) -> bool:
 def _is_table(source: Any) -> bool:
     import pyarrow as pa
 
-    return isinstance(source, pa.Table | pa.RecordBatch) or _is_pandas(source) or hasattr(source, "__arrow_c_stream__")
+    return (
+        isinstance(source, pa.Table | pa.RecordBatch)
+        or _is_pandas(source)
+        or hasattr(source, "__arrow_c_stream__")
+    )
 
 
 @log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
@@ -97,19 +103,23 @@ class ObpSource:
     Parameters
     ----------
     feedback : mapping
-        n_rounds (n) and n_actions (K), whole numbers; context (n, d); action and reward (n,); where it has them,
-        action_context (K, e), pscore and position (n,).
+        n_rounds (n) and n_actions (K), whole numbers; context (n, d); action and reward (n,); where it has
+        them, action_context (K, e), pscore and position (n,).
     """
 
     def __init__(self, feedback: Mapping[str, Any]) -> None:
         missing = [name for name in NEEDED if name not in feedback]
         if missing:
-            raise InputError(f"feedback lacks {', '.join(missing)}; got the keys {', '.join(map(str, feedback))}")
+            raise InputError(
+                f"feedback lacks {', '.join(missing)}; got the keys {', '.join(map(str, feedback))}"
+            )
         self.rounds = whole_number("n_rounds", feedback["n_rounds"], 1)
         actions = whole_number("n_actions", feedback["n_actions"], 1)
         self.context = finite_array("context", feedback["context"], (self.rounds, "d"))
         kinds = feedback.get("action_context")
-        self.kinds = np.eye(actions) if kinds is None else finite_array("action_context", kinds, (actions, "e"))
+        self.kinds = (
+            np.eye(actions) if kinds is None else finite_array("action_context", kinds, (actions, "e"))
+        )
         self.columns = self._per_round(feedback)
         self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
         self.tasks = (Task("feedback", 0, 0, 0),)
@@ -118,7 +128,10 @@ class ObpSource:
 
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:
         """Columns with one value per round."""
-        columns = {"action": np.asarray(feedback["action"]), "reward": np.asarray(feedback["reward"], dtype=float)}
+        columns = {
+            "action": np.asarray(feedback["action"]),
+            "reward": np.asarray(feedback["reward"], dtype=float),
+        }
         for name in ("pscore", "position"):
             if feedback.get(name) is not None:
                 columns[name] = np.asarray(feedback[name])
@@ -132,10 +145,16 @@ class ObpSource:
         """What the columns mean."""
         there = {name: name if name in self.columns else None for name in ("pscore", "position")}
         return Schema(
-            "reward", offered="offered", action="action", propensity=there["pscore"], position=there["position"]
+            "reward",
+            offered="offered",
+            action="action",
+            propensity=there["pscore"],
+            position=there["position"],
         )
 
-    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Batches of rounds."""
         size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
         for row in range(0, self.rounds, size):

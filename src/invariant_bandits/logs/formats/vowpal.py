@@ -4,7 +4,8 @@
     |action price:2.5 color=red
     0:-1.0:0.25 |action price:1.5 color=blue
 
-The line that begins action:cost:probability is the chosen one. "color=red" is the word red of the column action.color.
+The line that begins action:cost:probability is the chosen one. "color=red" is the word red of the column
+action.color.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ SEVERAL, NO_ACTIONS = "event with more than one labelled action", "event without
 class CbAdfSource(EventSource):
     """Events in Vowpal's text form, one row per offered action.
 
-    Columns beside the features: event_id (file:event, from 0), action (its tag, or its place from 1), chosen, reward
-    (−cost), propensity.
+    Columns beside the features: event_id (file:event, from 0), action (its tag, or its place from 1), chosen,
+    reward (−cost), propensity.
     """
 
     def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
@@ -57,7 +58,9 @@ def _written(features: Sequence[Feature]) -> str:
     for full, value in features:
         space, point, name = full.partition(".")
         space, name = (space, name) if point else ("", full)
-        said = f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
+        said = (
+            f"{_escaped(name)}={_escaped(value)}" if isinstance(value, str) else f"{_escaped(name)}:{value!r}"
+        )
         spaces.setdefault(_escaped(space), []).append(said)
     return " ".join(f"|{space} {' '.join(words)}" for space, words in spaces.items()) or "|"
 

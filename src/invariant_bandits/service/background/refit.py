@@ -1,7 +1,8 @@
 """Refitting: a new version of a model from its own history, judged on the latest decisions.
 
-As a program, it is the process that fits: standard input says what, and the new version goes to standard output. It is
-a process of its own, of low priority and one thread, and only reads the store: the service never waits for it.
+As a program, it is the process that fits: standard input says what, and the new version goes to standard
+output. It is a process of its own, of low priority and one thread, and only reads the store: the service
+never waits for it.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
     learner : Learner
         The running version; it is left as it is.
     decisions : callable
-        Gives the settled decisions that are new to the history of `learner`, or all there are of a model that began
-        empty, in the order in which they were learned.
+        Gives the settled decisions that are new to the history of `learner`, or all there are of a model that
+        began empty, in the order in which they were learned.
     count : int
         How many these are.
     """
@@ -90,7 +91,9 @@ def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learn
 
 
 def _updated(learner: FittedLearner, decisions: Decisions) -> tuple[Learner, str]:
-    """The model with the new decisions as further windows, by their number: times of the old log may be of any kind."""
+    """The model with the new decisions as further windows, by their number: times of the old log may be
+    of any kind.
+    """
     own, layout = learner.model, layout_of(decisions, learner)
     layout = replace(layout, chosen_only=layout.rows and not own.schema.has_offered)
     timeless = replace(own, schema=layout.schema_like(own.schema), moments=replace(own.moments, edges=None))
@@ -139,7 +142,8 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
         places={name: place for place, name in enumerate(usable_names)},
         policy=policy,
     )
-    words = f"{count:,} decisions in {usable.moments.windows} windows, {len(usable_names)} of {len(uses)} features"
+    words = f"{count:,} decisions in {usable.moments.windows} windows, "
+    words += f"{len(usable_names)} of {len(uses)} features"
     return made, words
 
 
@@ -245,10 +249,10 @@ class Seen(NamedTuple):
 class Judge:
     """Gathers, decision by decision, what a new version would have earned more.
 
-    Every decision says Σ_a (π(a) − p(a))·q̂(a) + (w − 1)·(r − q̂ of what was played): π are the probabilities of the
-    new version in the state it had learned by then, p the logged ones, w = π/p of what was played, q̂ what the new
-    version expected before it saw the reward r. Its mean is the doubly robust difference, unbiased as long as the
-    logged propensities are right.
+    Every decision says Σ_a (π(a) − p(a))·q̂(a) + (w − 1)·(r − q̂ of what was played): π are the probabilities
+    of the new version in the state it had learned by then, p the logged ones, w = π/p of what was played, q̂
+    what the new version expected before it saw the reward r. Its mean is the doubly robust difference,
+    unbiased as long as the logged propensities are right.
 
     Parameters
     ----------
@@ -353,8 +357,8 @@ def in_words(evaluation: Mapping[str, Any]) -> str:
 JUDGED_SHARE = 0.25
 """Share of the decisions, the latest ones, that a new version is judged on."""
 SETTLING_SHARE, FEWEST_SETTLING = 0.1, 100
-"""Share before these that it learns as they come without being judged: what a new policy tries at first is no part of
-what it will do, the less as the log seldom plays what it wants to try."""
+"""Share before these that it learns as they come without being judged: what a new policy tries at first is no
+part of what it will do, the less as the log seldom plays what it wants to try."""
 
 
 class RefitResult(msgspec.Struct):
@@ -367,7 +371,8 @@ class RefitResult(msgspec.Struct):
     base : str
         The version it was compared with.
     through : int
-        Settled decisions before this event are windows of its history; it learned the later ones as they came.
+        Settled decisions before this event are windows of its history; it learned the later ones as they
+        came.
     note : str
         What it was made of, and how it compares.
     first_fit : bool
@@ -392,7 +397,8 @@ class RefitResult(msgspec.Struct):
 
 
 def learn_from_history(store: Any, model: str) -> RefitResult:
-    """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as they come.
+    """Fit a new version of a model to its older decisions, and judge it on the latest, which it learns as
+    they come.
 
     In between it learns some without being judged.
 
@@ -426,7 +432,9 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
 
 
 def main() -> None:
-    """Do what standard input says, {"store": address, "model": name}: write a RefitResult, or why there is none."""
+    """Do what standard input says, {"store": address, "model": name}: write a RefitResult, or why there
+    is none.
+    """
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # so that nothing else that is printed comes between
     os.nice(LOWEST_PRIORITY)

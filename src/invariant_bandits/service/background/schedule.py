@@ -44,9 +44,9 @@ class RefitSchedule:
     at : (int, int) or None
         Hour and minute of every day, in the time of this machine.
     activate : "better", "always" or "never"
-        Whether a new version takes over by itself: if it is better than the running one for all that can be known (the
-        whole interval of the difference lies above 0), in any case, or only by hand. A model that began empty is first
-        fitted on easier terms: something must be known, and it must not be worse.
+        Whether a new version takes over by itself: if it is better than the running one for all that can be
+        known (the whole interval of the difference lies above 0), in any case, or only by hand. A model that
+        began empty is first fitted on easier terms: something must be known, and it must not be worse.
     """
 
     every: float | None = None

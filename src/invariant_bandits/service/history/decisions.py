@@ -1,4 +1,6 @@
-"""Which columns decisions become: the names and types that `fit`, `update` and `evaluate` find by themselves."""
+"""Which columns decisions become: the names and types that `fit`, `update` and `evaluate` find by
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,16 @@ def settled_decisions(
     first: int | None = None,
     last: int | None = None,
 ) -> Iterator[SettledDecision]:
-    """Decisions of a model that were made and settled between two events, in the order in which they were made.
+    """Decisions of a model that were made and settled between two events, in the order in which they were
+    made.
 
     Parameters
     ----------
     store : Store
     model : str
     configuration : Configuration, optional
-        Rules at the first event, for decisions that were not learned in their mode: they have earned what their rewards
-        come to by these rules. Later changes are followed.
+        Rules at the first event, for decisions that were not learned in their mode: they have earned what
+        their rewards come to by these rules. Later changes are followed.
     first, last : int, optional
         Numbers of events; all that there are.
     """
@@ -78,7 +81,9 @@ def settled_decisions(
 
 
 def learned_decisions(store: Any, model: str, first: int, last: int) -> Iterator[tuple[int, SettledDecision]]:
-    """Learned decisions of a model with the number of the event that settled them, in the order they are learned in."""
+    """Learned decisions of a model with the number of the event that settled them, in the order they are
+    learned in.
+    """
     records = Records(store.of_key)
     for seq, event in events_between(store, max(first, store.start().seq), last):
         if isinstance(event, Decided) and event.model == model:
@@ -147,10 +152,11 @@ class Layout:
     Parameters
     ----------
     rows : bool
-        Whether every offered action is a row, described by features; else a row is a decision among labelled arms,
-        described by its context.
+        Whether every offered action is a row, described by features; else a row is a decision among labelled
+        arms, described by its context.
     named : bool
-        Whether the model began empty: features have the names that they got there, context crossed with actions.
+        Whether the model began empty: features have the names that they got there, context crossed with
+        actions.
     roles : Roles
     columns : tuple of str
         What rows without names hold, in their order.
@@ -174,7 +180,9 @@ class Layout:
     chosen_only: bool = False
 
     def schema_like(self, schema: Schema) -> Schema:
-        """What the columns mean, if the model was fitted to a log with this schema; times are not looked at."""
+        """What the columns mean, if the model was fitted to a log with this schema; times are not looked
+        at.
+        """
         roles, features = self.roles, schema.features or self.columns
         like = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
         if self.chosen_only:

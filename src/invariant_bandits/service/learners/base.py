@@ -48,7 +48,9 @@ class Choice(NamedTuple):
         return self.propensities[self.place] < max(self.propensities)
 
     def cost(self, means: Sequence[float]) -> float:
-        """By how much less is expected of a draw than of the most probable action, given expected rewards (K,)."""
+        """By how much less is expected of a draw than of the most probable action, given expected rewards
+        (K,).
+        """
         likeliest = max(range(len(means)), key=self.propensities.__getitem__)
         return means[likeliest] - math.fsum(
             p * mean for p, mean in zip(self.propensities, means, strict=True)
@@ -58,8 +60,9 @@ class Choice(NamedTuple):
 class Learner(ABC):
     """The state of one version of a served model.
 
-    Every method is a function of the state and its arguments: the same events in the same order give the same bits.
-    A round is given as its context, the labels of the offered arms, and what is known of each offered action.
+    Every method is a function of the state and its arguments: the same events in the same order give the same
+    bits. A round is given as its context, the labels of the offered arms, and what is known of each offered
+    action.
     """
 
     kind: ClassVar[str]

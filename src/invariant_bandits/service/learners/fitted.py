@@ -25,7 +25,8 @@ NUMBERS = {float, int}
 
 
 class FittedLearner(Learner, kind="model"):
-    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is asked for.
+    """Decides by the policy of a Model; a policy that does not randomise is made to, with the floor that is
+    asked for.
 
     Parameters
     ----------
@@ -88,7 +89,9 @@ class FittedLearner(Learner, kind="model"):
         return row
 
     def _check_numbers(self, where: str, given: Mapping[str, Any]) -> None:
-        """Raise if a column of numbers is given something else; texts that look like numbers are not taken for such."""
+        """Raise if a column of numbers is given something else; texts that look like numbers are not
+        taken for such.
+        """
         for column in self.model.feature_map.columns:
             value = given.get(column.name)
             if value is None or column.categories is not None:
@@ -120,7 +123,9 @@ class FittedLearner(Learner, kind="model"):
     def learn(
         self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
     ) -> None:
-        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from, too."""
+        """Learn the reward of the action at `place`. Arms that were retired meanwhile are learned from,
+        too.
+        """
         if self.model.arms is None:
             features = self.round_of(context, labels, actions).features
         else:

@@ -1,4 +1,6 @@
-"""A model that begins empty: features get their names as they come, up to a limit, and share places beyond it."""
+"""A model that begins empty: features get their names as they come, up to a limit, and share places
+beyond it.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,11 @@ CONSTANT = "1"
 
 
 def named_numbers(given: Any, what: str) -> dict[str, float]:
-    """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as nothing.
+    """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as
+    nothing.
 
-    Lists are read as if their parts stood side by side: numbers get their place as a name. Numbers beyond ±1 are
-    compressed, sign(x)·(1 + log|x|), so that no unit drowns the others.
+    Lists are read as if their parts stood side by side: numbers get their place as a name. Numbers beyond ±1
+    are compressed, sign(x)·(1 + log|x|), so that no unit drowns the others.
 
     >>> named_numbers([{"user": {"age": 1.0, "city": "Bern"}}, {"tags": ["new", "dry"]}], "context")
     {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
@@ -96,7 +99,8 @@ def action_numbers(
     numbers = {CONSTANT: 1.0, **base}
     if len(base) * (1 + len(context)) > MOST_NUMBERS:
         raise InputError(
-            f"context: {len(context)} features crossed with {len(base)} of an action are more than {MOST_NUMBERS}"
+            f"context: {len(context)} features crossed with {len(base)} of an action are more than "
+            f"{MOST_NUMBERS}"
         )
     for name, value in base.items():
         for other, factor in context.items():

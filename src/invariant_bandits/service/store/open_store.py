@@ -34,7 +34,8 @@ def open_store(
     check : callable or None
         Is called with the path or address before the store is used.
     wait : callable or None
-        Is called again and again while another process learns in a shared store, which is refused if this is None.
+        Is called again and again while another process learns in a shared store, which is refused if this is
+        None.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
 """PostgreSQL: the same chain of events, for services that grow past one machine.
 
-A process that appends locks the row that says where the chain ends, so that the chain has one order. The process that
-learns holds a lock of its session besides, and its turn has a number (epoch) that is compared in the same transaction:
-a process that was replaced while it was away can never append again.
+A process that appends locks the row that says where the chain ends, so that the chain has one order. The
+process that learns holds a lock of its session besides, and its turn has a number (epoch) that is compared in
+the same transaction: a process that was replaced while it was away can never append again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ SESSION = (
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
 )
-"""A writer that hangs in the middle of a transaction loses its connection instead of holding up all others."""
+"""A writer that hangs in the middle of a transaction loses its connection instead of holding up all
+others.
+"""
 
 
 def is_address(text: str) -> bool:
@@ -123,7 +125,9 @@ class PostgresConnection:
             raise UnavailableError(_first_line(error)) from None
 
     def begin(self, *, held: bool) -> Head:
-        """Begin a transaction, or go on with the one that is held; StoreError if another process took the turn."""
+        """Begin a transaction, or go on with the one that is held; StoreError if another process took the
+        turn.
+        """
         try:
             cursor = self.raw.execute(END if held else f"BEGIN; {END}")
             if not held:
@@ -169,8 +173,8 @@ class PostgresDatabase:
     Parameters
     ----------
     address : str
-        `postgresql://user@host/database`, with all that libpq takes; tables are made in the first schema of its search
-        path if they are not there.
+        `postgresql://user@host/database`, with all that libpq takes; tables are made in the first schema of
+        its search path if they are not there.
     writing : bool
         Whether events will be added.
     learning : bool
@@ -255,7 +259,9 @@ class PostgresDatabase:
             raise
 
     def _version(self, connection: PostgresConnection) -> int:
-        """Return the version of the tables: that of this release, or 0 for an empty schema; else StoreError."""
+        """Return the version of the tables: that of this release, or 0 for an empty schema; else
+        StoreError.
+        """
         ((schema,),) = connection.execute("SELECT current_schema()")
         if schema is None:
             raise StoreError(f"{self.name}: the schema that its search_path names does not exist")
@@ -269,7 +275,8 @@ class PostgresDatabase:
         if version != LAYOUT:
             release = "a newer" if version > LAYOUT else "an earlier"
             raise StoreError(
-                f"{self.name} was written by {release} release (tables {version}, this release needs {LAYOUT})"
+                f"{self.name} was written by {release} release (tables {version}, this release needs "
+                f"{LAYOUT})"
             )
         return int(version)
 

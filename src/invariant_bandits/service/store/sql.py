@@ -1,7 +1,8 @@
-"""The store: events in a chain, contents by their SHA-256, and snapshots, in SQL that SQLite and PostgreSQL both run.
+"""The store: events in a chain, contents by their SHA-256, and snapshots, in SQL that SQLite and PostgreSQL
+both run.
 
-One process learns; any number read. What differs between the two databases is a `Database`: how to connect, to lock
-the end of the chain, and to make the tables.
+One process learns; any number read. What differs between the two databases is a `Database`: how to connect,
+to lock the end of the chain, and to make the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LAYOUT = 4
 """Version of the tables. Snapshots of version 3 named the documents of protocols otherwise."""
 TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE events (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT NULL)",
+    "CREATE TABLE events (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT "
+    "NULL)",
     "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
     "CREATE TABLE seals (first {integer} PRIMARY KEY, digest {blob} NOT NULL)",
     "CREATE TABLE contents (digest TEXT PRIMARY KEY, body {blob} NOT NULL)",
@@ -63,7 +65,9 @@ class Connection(Protocol):
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
     def begin(self, *, held: bool) -> Head:
-        """Begin a transaction in which no other process can move the end of the chain, or go on with the one held."""
+        """Begin a transaction in which no other process can move the end of the chain, or go on with the
+        one held.
+        """
 
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
@@ -242,7 +246,9 @@ class SqlStore:
         return self._snapshot("ORDER BY seq DESC LIMIT 1")
 
     def base(self) -> tuple[int, bytes] | None:
-        """Return the snapshot that a replay begins with, and how many events it holds; None: with the first event."""
+        """Return the snapshot that a replay begins with, and how many events it holds; None: with the
+        first event.
+        """
         return self._snapshot("WHERE seq IN (SELECT base FROM cut)")
 
     def _snapshot(self, which: str) -> tuple[int, bytes] | None:
@@ -286,16 +292,17 @@ class SqlStore:
         seen: int | None = None,
         keys: Sequence[str] | None = None,
     ) -> list[Row]:
-        """Add events as one batch, and contents they refer to; durable when this returns, or UnavailableError.
+        """Add events as one batch, and contents they refer to; durable when this returns, or
+        UnavailableError.
 
         Parameters
         ----------
         events : sequence of (str or None, bytes)
             Their keys, and the events.
         seen : int or None
-            How many events were known when these were proposed. If other processes have added more to a shared
-            store, with one of `keys` if those are given, OvertakenError has them. The next call cannot be overtaken,
-            and may be without events.
+            How many events were known when these were proposed. If other processes have added more to a
+            shared store, with one of `keys` if those are given, OvertakenError has them. The next call cannot
+            be overtaken, and may be without events.
         """
         with self._transaction() as head:
             if self.shared and seen is not None and head.seq > seen and not self._is_held:
@@ -328,7 +335,8 @@ class SqlStore:
         for first in range(before // SEALED * SEALED, end // SEALED * SEALED, SEALED):
             rows = self._writer.execute(ROWS_BETWEEN, first, first + SEALED)
             if rows and rows[0][0] == first:
-                upsert = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (first) DO UPDATE SET digest = excluded.digest"
+                upsert = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (first)"
+                upsert += " DO UPDATE SET digest = excluded.digest"
                 self._writer.execute(upsert, first, seal(rows))
 
     def save_snapshot(self, seq: int, body: bytes) -> None:
@@ -341,7 +349,9 @@ class SqlStore:
             )
 
     def cut(self, first: int, seq: int, snapshot: bytes) -> None:
-        """Remove all events before number `first` for good; a replay begins with the state after `seq` events."""
+        """Remove all events before number `first` for good; a replay begins with the state after `seq`
+        events.
+        """
         with self._transaction():
             ((body,),) = self._writer.execute("SELECT body FROM events WHERE seq = ?", first - 1)
             self._writer.execute(SNAPSHOT, seq, snapshot, snapshot_digest(seq, snapshot))

@@ -56,7 +56,9 @@ def _readable_events(path: Path) -> str:
 
 
 class _WriteAheadLog:
-    """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words, modulo 2^32."""
+    """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words,
+    modulo 2^32.
+    """
 
     def __init__(self, content: np.ndarray[Any, Any], path: Path) -> None:
         self.content, self.path = content, path
@@ -133,7 +135,8 @@ class _WriteAheadLog:
 
 
 class ChecksumCoefficients:
-    """What each of `words` words, and the checksum before them, add to a checksum: Fibonacci numbers modulo 2^32.
+    """What each of `words` words, and the checksum before them, add to a checksum: Fibonacci numbers modulo
+    2^32.
 
     Attributes
     ----------
@@ -175,10 +178,10 @@ _held: set[tuple[int, int]] = set()
 class FileLock:
     """The lock of the one process that writes to a file; the file is made if it does not exist.
 
-    The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It is a lock
-    of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the process closes any
-    descriptor of the file. Therefore a process never opens a file that it has locked a second time, and releases
-    the lock after it has closed its connections.
+    The lock belongs to the inode: links to the file and other mounts of its folder lead to the same lock. It
+    is a lock of flock, which does not collide with the locks of SQLite (fcntl). These end as soon as the
+    process closes any descriptor of the file. Therefore a process never opens a file that it has locked a
+    second time, and releases the lock after it has closed its connections.
 
     Parameters
     ----------
@@ -270,7 +273,9 @@ class SqliteConnection:
             raise self._translated(error) from None
 
     def _translated(self, error: sqlite3.Error) -> Exception:
-        """Return what an error means: it may pass, unless it is damage; a frozen state does not change any more."""
+        """Return what an error means: it may pass, unless it is damage; a frozen state does not change
+        any more.
+        """
         if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError) and not self._frozen:
             return UnavailableError(str(error))
         return StoreError(f"{self._path} is damaged: {error}")
@@ -369,11 +374,14 @@ class SqliteDatabase:
         return connection
 
     def _check_names(self) -> None:
-        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its name."""
+        """Refuse a file that is not the one its write-ahead log belongs to: SQLite finds the log by its
+        name.
+        """
         status = self.path.stat() if self.path.exists() else None
         if status is not None and status.st_nlink > 1:
             raise StoreError(
-                f"{self.path} has {status.st_nlink} names (hard links), and only one of them has its last events:"
+                f"{self.path} has {status.st_nlink} names (hard links), and only one of them has its last "
+                f"events:"
                 " remove the names that no service was started with"
             )
         log = self.path.with_name(f"{self.path.name}-wal")
@@ -436,7 +444,8 @@ class SqliteDatabase:
         if version not in (0, LAYOUT):
             release = "a newer" if version > LAYOUT else "an earlier"
             raise StoreError(
-                f"{self.path} was written by {release} release (tables {version}, this release needs {LAYOUT})"
+                f"{self.path} was written by {release} release (tables {version}, this release needs "
+                f"{LAYOUT})"
             )
         return int(version)
 

@@ -1,4 +1,6 @@
-"""Verification: is every event whole? Seals make it a matter of a second for a million; other rows are followed."""
+"""Verification: is every event whole? Seals make it a matter of a second for a million; other rows are
+followed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Ends(NamedTuple):
 
 
 class SealCheck(NamedTuple):
-    """Number of the first event under a seal that does not match, if any, and the traces of keys and of their index."""
+    """Number of the first event under a seal that does not match, if any, and the traces of keys and of
+    their index.
+    """
 
     damaged: int | None
     keys: KeyTrace
@@ -199,7 +203,9 @@ def _follow_rest(
 
 
 def _raise_damage(connection: Connection, name: str, start: int, digest: bytes) -> None:
-    """Raise with the number of the first damaged event from `start` on, where the chain has this digest before it."""
+    """Raise with the number of the first damaged event from `start` on, where the chain has this digest
+    before it.
+    """
     for seq in range(start, start + SEALED):
         try:
             rows = connection.execute(ROWS_BETWEEN, seq, seq + 1)
@@ -272,14 +278,18 @@ class VerifyingStore(NamedTuple):
 
 
 def open_while_verifying(path: str | Path) -> VerifyingStore:
-    """Open a file for writing while a process of its own verifies it; `finish` raises StoreError if it is damaged."""
+    """Open a file for writing while a process of its own verifies it; `finish` raises StoreError if it is
+    damaged.
+    """
     processes: list[VerificationProcess] = []
     store = open_store(path, check=lambda path: processes.append(VerificationProcess(path)))
     return VerifyingStore(store, processes[0].finish)
 
 
 class VerificationProcess:
-    """A verification in a process of its own; it is started before its file is opened here, because it forks."""
+    """A verification in a process of its own; it is started before its file is opened here, because it
+    forks.
+    """
 
     def __init__(self, path: Path | str) -> None:
         context = multiprocessing.get_context("fork")
