@@ -136,9 +136,14 @@ def test_an_empty_model_becomes_a_better_auto_isd_while_the_service_answers(tmp_
         engine.call(commands.configure("default", Configuration(floor=0.2)), alone=True)
         world.play(engine, 4_000)
         answers: list[Decided] = []
+
+        def ask() -> None:
+            if world.now < 5_000:  # however long the fit takes, rounds are left to compare on
+                answers.extend(world.play(engine, 1))
+
         with learning_of(engine, path) as learning:
             learning.begin("default", "somebody")
-            told = waited(learning, meanwhile=lambda: answers.extend(world.play(engine, 1)))
+            told = waited(learning, meanwhile=ask)
         assert (told["status"], told["active"]) == ("learned", True)
         assert told["evaluation"]["low"] > 0.0
         assert len(answers) > 20
