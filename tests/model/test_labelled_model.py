@@ -8,8 +8,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import arm_prior, read_log_odds
-from invariant_bandits.reports import model_page, values
-from invariant_bandits.reports import values as update_words
+from invariant_bandits.reports import model_page, update_page, values
 from labelled_logs import LABELS, labelled_log
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
@@ -261,7 +260,7 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     np.testing.assert_allclose(after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7)
     assert sum(arm.plays for arm in after.arms.arms) == len(log.times)
     assert after.arms.active == before.arms.active
-    assert "new rounds" in update_words.text(update)
+    assert "new rounds" in update_page.text(update)
 
 
 def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import invariant_bandits as ib
-from invariant_bandits.policies import mixture_kernels, state
+from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies import mixture_kernels as kernels
 from invariant_bandits.policies.rehearsal import OfferedSets, Rehearsal
 from invariant_bandits.simulation.fixed_arms import FixedArms
@@ -62,8 +62,8 @@ def test_a_rehearsal_is_the_same_every_time_and_travels_with_the_policy(tmp_path
     assert one.exploration == one.rehearsal.exploration
     assert one.tests == one.rehearsal.tests
     assert "<- plays" in str(one.explain())
-    state.save(one, tmp_path / "policy")
-    back = state.load(tmp_path / "policy")
+    ib.save(one, tmp_path / "policy")
+    back = ib.load(tmp_path / "policy")
     assert back.rehearsal == one.rehearsal
     assert play(back, episode)[0].tolist() == play(one, episode)[0].tolist()
 

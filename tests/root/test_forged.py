@@ -102,10 +102,7 @@ def test_loading_a_large_file_takes_its_content_and_its_state_and_no_more(tmp_pa
 COUNTS = [
     ("LinUCB, forever", "counters", [-1, 0]),
     ("LinUCB, forever", "counters", [2**63 - 1, 0]),
-    ("LinUCB, restart", "counters", [30, 9]),
-    ("SWLinUCB", "counters", [30, 2**40]),
     ("SWLinUCB", "memory.clock", [12, 1]),
-    ("ISDLinUCB recomputing, window", "record.rounds", [2**40]),
     ("BOBLinUCB", "rounds", [30, 99]),
     ("AutoISD", "counters", [-5]),
     ("AutoISD", "hypothesis_index", None),

@@ -34,7 +34,7 @@ def shop_model(policy="linucb"):
 
 
 def bits(model):
-    return testing.bits(model.policy), model.ledger.to_dict()
+    return testing.bits(model.policy), (model.ledger.open, model.ledger.rewarded, model.ledger.made)
 
 
 # -- threads --
