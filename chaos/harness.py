@@ -165,7 +165,7 @@ def client(port: int, number: int, until: Any, told: Any) -> None:
 
 def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict[str, Any]:
     """Hold a store that nobody writes to against what clients were told; the state against the replay."""
-    from invariant_bandits.service.events import decode_event
+    from invariant_bandits.service.events import decision_key, decode_event
     from invariant_bandits.service.replay import replay_all, restore
     from invariant_bandits.service.state import record_of
     from invariant_bandits.service.store.open_store import open_store
@@ -176,7 +176,9 @@ def check_all_kept(store_address: str, acknowledged: list[Acknowledged]) -> dict
     try:
         for got in acknowledged:
             for id, answer in got.decisions.items():
-                record = record_of(decode_event(row.event) for row in store.of_key(id))
+                record = record_of(
+                    decode_event(row.event) for row in store.of_key(decision_key(id, "default"))
+                )
                 kept = None if record is None else record.decided
                 if (
                     kept is None

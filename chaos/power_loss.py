@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from harness import Server, ask
+from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
@@ -187,7 +188,8 @@ def held(
             if row.key:
                 kinds[row.key] += 1
         lacking = sum(
-            kinds.get(id, 0) < (1 if path == "/v1/decisions" else 3) for _, path, id in acknowledged
+            kinds.get(decision_key(id, "default"), 0) < (1 if path == "/v1/decisions" else 3)
+            for _, path, id in acknowledged
         )
         if replay and replay_all(store).hashes() != restore(store).hashes():
             return lacking, "the state is not the replay"

@@ -1,4 +1,4 @@
-"""The command with labelled arms: what was offered is said, told, or looked up; too much that is lost is
+"""The command with labelled arms: what was offered is logged, named, or looked up; too much that is lost is
 refused.
 """
 
@@ -32,19 +32,19 @@ def test_evaluate_takes_a_labelled_log_as_it_is(run, files):
     assert "chosen actions only" not in said
 
 
-def test_arms_may_be_told_or_catalogued(run, files):
-    told = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arm-model", "shared")
-    code, said = run(*told, "--arms", "banner_A,banner_B,banner_C,banner_D,banner_E")
+def test_arms_may_be_named_or_catalogued(run, files):
+    command = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arm-model", "shared")
+    code, said = run(*command, "--arms", "banner_A,banner_B,banner_C,banner_D,banner_E")
     assert code == 3, said  # they were not all offered in every round, and the propensities show it
-    assert "the arms were told" in said
+    assert "the caller named the arms" in said
     assert "the propensities are wrong" in said
     assert "banner_E 0 never never active" in said
-    code, said = run(*told, "--catalogue", files / "items.csv", "--arm", "banner")
+    code, said = run(*command, "--catalogue", files / "items.csv", "--arm", "banner")
     assert code == 0, said
     assert "the catalogue says when each arm could be offered" in said
 
 
-def test_a_log_that_is_mostly_lost_is_refused_unless_told_to_keep_going(run, files):
+def test_a_log_that_is_mostly_lost_is_refused_unless_asked_to_keep_going(run, files):
     words = ("evaluate", files / "log.csv", "--policy", "greedy", "--jobs", 1, "--arms", "banner_A,banner_D")
     code, said = run(*words)
     assert code != 0
