@@ -8,7 +8,7 @@ export MPLBACKEND := Agg
 # What packages are built with is pinned, too: pip hands this on to the environments it builds in.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: help setup test lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
+.PHONY: help setup test quick lint attack dist audit java browser clients reproduce bench chaos mutants study-offline study-online study-stress study-arms study-real study-intervals study-randomised clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,6 +35,9 @@ lint: $(TEST_STAMP)  ## ruff, mypy (strict), import-linter
 
 test: lint java clients browser  ## all checks: linters, tests, doctests, documented examples
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+quick: $(TEST_STAMP)  ## tests that start no other process or system: an answer in under two minutes
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not system and not slow" tests
 
 java:  # Spark needs it; where it cannot be installed those tests are skipped and say so
 	@command -v java >/dev/null 2>&1 || { \

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -145,7 +144,7 @@ class Operation:
     path: str
     role: Role | None
     handler: Handler
-    bodies: tuple[type, ...] = ()
+    bodies: tuple[Any, ...] = ()
     answer: Any = None
     status: int = 200
     query: tuple[str, ...] = ()
@@ -181,7 +180,7 @@ class Operation:
             return await read_body(call.request, call.limits.upload)
         body = await read_body(call.request, call.limits.body)
         for kind in self.bodies[1:]:
-            if kind is not bytes and has_field(body, msgspec.structs.fields(kind)[0].name):
+            if kind is not bytes and has_field(body, kind.__struct_encode_fields__[0]):
                 return decode(body, kind)
         return decode(body, self.bodies[0])
 
