@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.service.protocols.personalizer.routes import ROWS
+from invariant_bandits.service.operations import OPERATIONS
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.serve import ServiceSettings, application, open_service
 from invariant_bandits.service.store.open_store import open_store
@@ -221,9 +221,12 @@ NASTY = (
 
 
 def test_no_call_answers_nonsense_with_500(loops: TestClient) -> None:
+    start = "/{endpoint:personalizer}"
+    operations = [(each.method, each.path.removeprefix(start)) for each in OPERATIONS if start in each.path]
+    assert len(operations) == 27
     asked = [
         (method, prefix + path.replace("{id:path}", id), body)
-        for method, path, *_ in ROWS
+        for method, path in operations
         for prefix in (V1, NEW)
         for body in (NASTY if method in ("PUT", "POST") else (b"",))
         for id in (("x", "a%2Fb", "%00", "%F0%9F%98%80" * 100) if "{id" in path else ("",))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
-from invariant_bandits.service.protocols.personalizer.evaluations import LogSpan, TooManyError
+from invariant_bandits.service.protocols.personalizer.evaluations import LogSpan
+from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.settings import Configuration
 from personalizer_calls import ACTIONS, NEW, RULES, SPAN, V1, rank, refused, reward
 from served_models import Clock, running, serve
@@ -86,18 +86,18 @@ def test_a_span_of_the_log_is_what_lies_in_it_also_where_nothing_was_learned(tmp
             clock.now = 1_000_000.0 + 60.0 * n
             engine.call(DecisionCommand(id=f"d{n}"))
             engine.call(RewardCommand(f"d{n}", float(n)))
-        events, store = engine.state.seq, engine.store
-        whole = LogSpan.read(store, events, "default", rules, 0.0, 2e6)
+        store = engine.store
+        whole = LogSpan.read(store, "default", rules, 0.0, 2e6, most=10)
         assert whole.feedback.rewards.tolist() == [float(n) for n in range(10)]
         assert whole.weights("Online").tolist() == [1.0] * 10
         assert whole.weights("Baseline")[5:].tolist() == [1.0] * 5
-        part = LogSpan.read(store, events, "default", rules, 1_000_060.0, 1_000_360.0)
+        part = LogSpan.read(store, "default", rules, 1_000_060.0, 1_000_360.0, most=10)
         assert part.feedback.rewards.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
         assert part.times[0] == pytest.approx(1_000_060.0, abs=1e-3)
-        with pytest.raises(TooManyError, match="more than 9 decisions"):
-            LogSpan.read(store, events, "default", rules, 0.0, 2e6, most=9)
-        with pytest.raises(InputError, match="no settled decisions"):
-            LogSpan.read(store, events, "default", rules, 1_500_000.0, 2e6)
+        with pytest.raises(RefusedError, match="more than 9 decisions"):
+            LogSpan.read(store, "default", rules, 0.0, 2e6, most=9)
+        with pytest.raises(RefusedError, match="no settled decisions"):
+            LogSpan.read(store, "default", rules, 1_500_000.0, 2e6, most=10)
 
 
 def test_important_features_come_first(loops: TestClient) -> None:

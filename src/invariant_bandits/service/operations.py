@@ -1,14 +1,18 @@
-"""Operations: everything that can be asked over HTTP, one row of data each, and what a handler works with."""
+"""Operations: everything that can be asked over HTTP, and what a handler works with; metrics count them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
+import prometheus_client as prometheus
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +22,6 @@ from invariant_bandits.service.access import Access, Role
 from invariant_bandits.service.background.schedule import Learning
 from invariant_bandits.service.commands import Command
 from invariant_bandits.service.engine import Engine
-from invariant_bandits.service.metrics import Metrics
 from invariant_bandits.service.responses import Limits, decode, has_field, json_response, read_body
 from invariant_bandits.service.state import ServedModel, State
 
@@ -27,6 +30,98 @@ Handler = Callable[..., Awaitable[Any]]
 MODEL, NAMED_MODEL = "/v1/model", "/v1/models/{model}"
 """What paths about one model begin with: the default one or that of ?model=, and one by its name."""
 audit_log = logging.getLogger("invariant_bandits.service.audit")
+
+PREFIX = "invariant_bandits"
+BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Upper ends of the latency classes, seconds."""
+RECENT = 1_000
+"""Requests of a route whose exact times are kept."""
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+COUNTED = {
+    "decisions": "Decisions made.",
+    "explored": "Decisions in which chance chose.",
+    "rewards": "Rewards joined to their decisions.",
+    "late": "Rewards that came after their decision was settled.",
+    "unknown": "Rewards without a decision.",
+    "learned": "Decisions learned.",
+    "defaulted": "Decisions learned with the default reward.",
+    "unlearned": "Decisions settled without being learned.",
+    "refused": "Decisions that the policy could not learn.",
+}
+"""Counts of a model that are metrics, and their help texts."""
+GAUGES = {
+    "waiting_decisions": "Decisions that wait for rewards.",
+    "alarm": "Whether what was stable in the logs has changed.",
+}
+
+# when a counter began is of no use to readers, and would double the page
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics(Collector):
+    """Requests by route and status, how long they took, and what the engine's view counts per model.
+
+    Attributes
+    ----------
+    view : callable
+        Returns the latest view of the engine.
+    """
+
+    view: Callable[[], Mapping[str, Any]] = dict
+
+    def __init__(self) -> None:
+        self._registry = registry = prometheus.CollectorRegistry()
+        for collector in (prometheus.ProcessCollector, prometheus.PlatformCollector, prometheus.GCCollector):
+            collector(registry=registry)
+        about, labels = "Requests by route and status.", ["route", "status"]
+        self._requests = prometheus.Counter(f"{PREFIX}_requests", about, labels, registry=registry)
+        name, about = f"{PREFIX}_request_duration_seconds", "How long requests took."
+        self._durations = prometheus.Histogram(name, about, ["route"], buckets=BOUNDS, registry=registry)
+        registry.register(self)
+        self._counts: Counter[str] = Counter()
+        self._recent: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=RECENT))
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests.labels(route, status).inc()
+        self._durations.labels(route).observe(seconds)
+        self._counts[route] += 1
+        self._recent[route].append(seconds)
+
+    def latencies(self) -> dict[str, dict[str, float]]:
+        """Return median, 95 % and 99 % of the last thousand requests of every route, in seconds,
+        and their count.
+        """
+        summary = {}
+        for route, recent in list(self._recent.items()):
+            times = sorted(recent)
+            shown = {name: times[int(share * len(times))] for name, share in QUANTILES.items()}
+            summary[route] = {"count": self._counts[route], **shown}
+        return summary
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a family for each count of the view, and its gauges."""
+        view = self.view()
+        models: Mapping[str, Any] = view.get("models", {})
+        for name, about in COUNTED.items():
+            counter = CounterMetricFamily(f"{PREFIX}_{name}", about, labels=["model"])
+            for model, shown in models.items():
+                counter.add_metric([model], shown["counts"][name])
+            yield counter
+        waiting, alarm = (
+            GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=["model"]) for name, about in GAUGES.items()
+        )
+        for model, shown in models.items():
+            waiting.add_metric([model], shown["waiting"])
+            alarm.add_metric([model], bool(shown["about"].get("alarm")))
+        yield from (waiting, alarm)
+        available = float(view.get("available", True))
+        yield GaugeMetricFamily(f"{PREFIX}_store_available", "Whether the store takes events.", available)
+        yield GaugeMetricFamily(f"{PREFIX}_events", "Events in the store.", view.get("seq", 0))
+
+    def page(self) -> bytes:
+        """Return the page in the text format of Prometheus."""
+        return prometheus.generate_latest(self._registry)
 
 
 @dataclass
@@ -133,7 +228,7 @@ class Operation:
     status : int
         Status of a response without error.
     query : tuple of str
-        Parameters in the query, for the document.
+        Parameters in the query, for the document, besides the model.
     invalid : str
         What the protocol calls an invalid request of this operation, where it has a name for it.
     model_of : callable
@@ -156,12 +251,20 @@ class Operation:
         """The label of its metrics, such as decisions.decide."""
         return f"{self.handler.__module__.rpartition('.')[2]}.{self.handler.__name__}"
 
+    @property
+    def answer_type(self) -> Any:
+        """Struct of the JSON response."""
+        return self.answer[0] if isinstance(self.answer, tuple) else self.answer
+
+    @property
+    def is_about_model(self) -> bool:
+        """Whether it is about one model: the default one, that of ?model=, or one by its name in the path."""
+        return self.path == MODEL or self.path.startswith(f"{MODEL}/")
+
     def routes(self) -> list[Route]:
-        """Return its routes; what is asked of the default model can be asked of a model by its name
-        as well.
-        """
+        """Return its routes."""
         paths = [self.path]
-        if self.path == MODEL or self.path.startswith(f"{MODEL}/"):
+        if self.is_about_model:
             paths.append(NAMED_MODEL + self.path.removeprefix(MODEL))
         return [Route(path, self.respond, methods=[self.method]) for path in paths]
 
@@ -187,3 +290,19 @@ class Operation:
 
 def _is_json(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+
+
+OPERATIONS: list[Operation] = []
+"""All of them; a module registers its own when it is imported."""
+
+
+def operation(
+    method: str, path: str, role: Role | None, *bodies: Any, **options: Any
+) -> Callable[[Handler], Handler]:
+    """Register a handler as an operation; for the parameters see `Operation`."""
+
+    def register(handler: Handler) -> Handler:
+        OPERATIONS.append(Operation(method, path, role, handler, bodies, **options))
+        return handler
+
+    return register

@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch
-from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError, json_response, printable, refusal
 from invariant_bandits.service.settings import DAY
 from invariant_bandits.service.state import NotFoundError, State
@@ -35,12 +35,14 @@ class FlagRequest(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
+@operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", FlagRequest)
 async def evaluate(call: Call, body: FlagRequest) -> Any:
     """Evaluate one flag."""
     features = _features(_context(call, body))
     return await call.submit(_evaluation(DecisionCommand(call.path["key"], features, protocol="ofrep")))
 
 
+@operation("POST", "/ofrep/v1/evaluate/flags", "decide", FlagRequest)
 async def evaluate_all(call: Call, body: FlagRequest) -> Response:
     """Evaluate all flags that have variants, for a client that keeps them: deferred until they are activated.
 
@@ -159,9 +161,3 @@ def error_response(refused: RefusedError, scope: Scope) -> Response:
 def _failure(refused: RefusedError, key: str | None) -> dict[str, str]:
     about = {"errorCode": CODES.get(refused.status, "GENERAL"), "errorDetails": printable(refused.message)}
     return about if key is None else {"key": key, **about}
-
-
-OPERATIONS = (
-    Operation("POST", "/ofrep/v1/evaluate/flags/{key:path}", "decide", evaluate, (FlagRequest,)),
-    Operation("POST", "/ofrep/v1/evaluate/flags", "decide", evaluate_all, (FlagRequest,)),
-)

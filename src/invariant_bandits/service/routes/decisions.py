@@ -6,17 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from invariant_bandits.service.commands import (
-    DecisionCommand,
-    RewardCommand,
-    all_or_none,
-)
-from invariant_bandits.service.commands import (
-    activate as activate_command,
-)
+from invariant_bandits.service import commands
+from invariant_bandits.service.commands import DecisionCommand, RewardCommand, all_or_none
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.events import Decided, decision_key, decode_event
-from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import Limits, RefusedError, check_id
 from invariant_bandits.service.state import Record, record_of
 
@@ -125,6 +119,9 @@ def action_of(event: Decided) -> str | int:
     return event.labels[event.place] if event.labels else event.place
 
 
+@operation(
+    *("POST", "/v1/decisions", "decide", DecisionRequest, DecisionBatch), answer=(DecisionAnswer, "decisions")
+)
 async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     """Decide, once or many times."""
     if isinstance(body, DecisionRequest):
@@ -134,6 +131,7 @@ async def decide(call: Call, body: DecisionRequest | DecisionBatch) -> Any:
     return {"decisions": [DecisionAnswer.of(event) for event in events]}
 
 
+@operation("POST", "/v1/rewards", "decide", RewardRequest, RewardBatch, answer=(RewardAnswer, "rewards"))
 async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     """Report rewards."""
     if isinstance(body, RewardRequest):
@@ -146,13 +144,15 @@ async def reward(call: Call, body: RewardRequest | RewardBatch) -> Any:
     return {"rewards": answers}
 
 
+@operation("POST", "/v1/decisions/{id:path}/activate", "decide", query=("model",))
 async def activate(call: Call) -> dict[str, str]:
     """Say that a deferred decision was shown."""
     id = check_id(call.path["id"])
-    is_first = await call.submit(activate_command(id, call.query.get("model")))
+    is_first = await call.submit(commands.activate(id, call.query.get("model")))
     return {"id": id, "status": "activated" if is_first else "unchanged"}
 
 
+@operation("GET", "/v1/decisions/{id:path}", "read", query=("model",))
 async def look_up(call: Call) -> dict[str, Any]:
     """Show a decision and what became of it."""
     id, model = check_id(call.path["id"]), call.query.get("model")
@@ -201,17 +201,3 @@ def _whole(record: Record, event: Decided) -> dict[str, Any]:
         if closed is None
         else {"value": closed.value, "why": closed.why, "time": closed.time},
     }
-
-
-OPERATIONS = (
-    Operation(
-        *("POST", "/v1/decisions", "decide", decide, (DecisionRequest, DecisionBatch)),
-        answer=(DecisionAnswer, "decisions"),
-    ),
-    Operation(
-        *("POST", "/v1/rewards", "decide", reward, (RewardRequest, RewardBatch)),
-        answer=(RewardAnswer, "rewards"),
-    ),
-    Operation("POST", "/v1/decisions/{id:path}/activate", "decide", activate, query=("model",)),
-    Operation("GET", "/v1/decisions/{id:path}", "read", look_up, query=("model",)),
-)

@@ -12,7 +12,7 @@ from invariant_bandits.service.background.schedule import Learning
 from invariant_bandits.service.dashboard import exploration_of, versions_of
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
-from invariant_bandits.service.operations import Call, Operation
+from invariant_bandits.service.operations import Call, operation
 from invariant_bandits.service.responses import RefusedError
 from invariant_bandits.service.routes.decisions import Id, Name
 from invariant_bandits.service.settings import Configuration
@@ -21,6 +21,7 @@ from invariant_bandits.storage import FileError
 
 MOST_LISTED = 20
 """Events that could not be applied, the latest, that a model shows."""
+UPLOAD = ("note", "activate", "allow_differences")
 
 
 class ArmRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,6 +39,7 @@ class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     columns: list[Id] | None = None
 
 
+@operation("GET", "/v1/model", "read")
 async def show(call: Call) -> dict[str, Any]:
     """Show what a model is, believes and has seen, with a hash over its whole state."""
 
@@ -61,12 +63,14 @@ async def show(call: Call) -> dict[str, Any]:
     return await call.look(about)
 
 
+@operation("GET", "/v1/models", "read")
 async def list_models(call: Call) -> dict[str, Any]:
     """List all models and their active versions."""
     versions = await call.look(lambda state: {name: served.version for name, served in state.models.items()})
     return {"models": [{"model": name, "version": version} for name, version in versions.items()]}
 
 
+@operation("POST", "/v1/models", "admin", ModelRequest, bytes, status=201)
 async def make(call: Call, body: ModelRequest | bytes) -> dict[str, str]:
     """Make an empty model, or one from a model file."""
     if isinstance(body, bytes):
@@ -76,6 +80,7 @@ async def make(call: Call, body: ModelRequest | bytes) -> dict[str, str]:
     return {"model": body.name, "version": await call.change(command, f"made the empty model {body.name}")}
 
 
+@operation("POST", "/v1/model/versions", "admin", bytes, status=201, query=UPLOAD)
 async def add_version(call: Call, body: bytes) -> dict[str, Any]:
     """Upload a model file as a new version; it decides with activate=true, or once it is activated."""
     active = _flag(call, "activate")
@@ -115,11 +120,13 @@ async def _check_model(call: Call) -> None:
     await call.look_at_model(lambda served: served.name)
 
 
+@operation("GET", "/v1/model/versions", "read")
 async def list_versions(call: Call) -> dict[str, Any]:
     """List all versions, the active one marked."""
     return {"versions": await call.look_at_model(versions_of)}
 
 
+@operation("POST", "/v1/model/versions/{version}/activate", "admin")
 async def activate(call: Call) -> dict[str, str]:
     """Activate a version."""
     command = commands.activate_version(call.model, call.path["version"], why="by hand", by=call.caller)
@@ -127,6 +134,7 @@ async def activate(call: Call) -> dict[str, str]:
     return {"model": call.model, "version": version}
 
 
+@operation("POST", "/v1/model/rollback", "admin")
 async def roll_back(call: Call) -> dict[str, str]:
     """Return to the version before."""
     command = commands.roll_back(call.model, by=call.caller)
@@ -136,6 +144,7 @@ async def roll_back(call: Call) -> dict[str, str]:
     }
 
 
+@operation("POST", "/v1/model/learn", "admin", status=202)
 async def learn(call: Call) -> dict[str, Any]:
     """Learn from the model's own history, in the background."""
     learning = await _learning(call)
@@ -144,6 +153,7 @@ async def learn(call: Call) -> dict[str, Any]:
     return {"model": call.model, **learning.outcome(call.model)}
 
 
+@operation("GET", "/v1/model/learn", "read")
 async def show_learning(call: Call) -> dict[str, Any]:
     """Show what became of learning from the model's own history."""
     return {"model": call.model, **(await _learning(call)).outcome(call.model)}
@@ -156,6 +166,7 @@ async def _learning(call: Call) -> Learning:
     return call.service.learning
 
 
+@operation("GET", "/v1/model/arms", "read")
 async def list_arms(call: Call) -> dict[str, Any]:
     """List registered arms, whether they are active, and how often each was chosen."""
 
@@ -167,6 +178,7 @@ async def list_arms(call: Call) -> dict[str, Any]:
     return {"arms": await call.look_at_model(about)}
 
 
+@operation("POST", "/v1/model/arms", "admin", ArmRequest, status=201)
 async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     """Add an arm."""
     call.limits.check_values(body.features, "features")
@@ -175,6 +187,7 @@ async def add_arm(call: Call, body: ArmRequest) -> dict[str, Any]:
     return {"label": body.label, "active": arms[body.label]}
 
 
+@operation("DELETE", "/v1/model/arms/{label:path}", "admin")
 async def retire_arm(call: Call) -> dict[str, Any]:
     """Retire an arm: it is never chosen again."""
     label = call.path["label"]
@@ -183,35 +196,13 @@ async def retire_arm(call: Call) -> dict[str, Any]:
     return {"label": label, "active": False}
 
 
+@operation("GET", "/v1/model/configuration", "read", answer=Configuration)
 async def show_rules(call: Call) -> Configuration:
     """Show the rules of a model."""
     return await call.look_at_model(lambda served: served.configuration)
 
 
+@operation("PUT", "/v1/model/configuration", "admin", Configuration, answer=Configuration)
 async def change_rules(call: Call, body: Configuration) -> Any:
     """Set the rules of a model; a rule that is not named gets its default."""
     return await call.change(commands.configure(call.model, body, by=call.caller), f"configured {call.model}")
-
-
-BY_MODEL = ("model",)
-UPLOAD = ("model", "note", "activate", "allow_differences")
-OPERATIONS = (
-    Operation("GET", "/v1/models", "read", list_models),
-    Operation("POST", "/v1/models", "admin", make, (ModelRequest, bytes), status=201),
-    Operation("GET", "/v1/model", "read", show, query=BY_MODEL),
-    Operation("GET", "/v1/model/versions", "read", list_versions, query=BY_MODEL),
-    Operation("POST", "/v1/model/versions", "admin", add_version, (bytes,), status=201, query=UPLOAD),
-    Operation("POST", "/v1/model/versions/{version}/activate", "admin", activate, query=BY_MODEL),
-    Operation("POST", "/v1/model/rollback", "admin", roll_back, query=BY_MODEL),
-    Operation("POST", "/v1/model/learn", "admin", learn, status=202, query=BY_MODEL),
-    Operation("GET", "/v1/model/learn", "read", show_learning, query=BY_MODEL),
-    Operation("GET", "/v1/model/arms", "read", list_arms, query=BY_MODEL),
-    Operation("POST", "/v1/model/arms", "admin", add_arm, (ArmRequest,), status=201, query=BY_MODEL),
-    Operation("DELETE", "/v1/model/arms/{label:path}", "admin", retire_arm, query=BY_MODEL),
-    Operation("GET", "/v1/model/configuration", "read", show_rules, answer=Configuration, query=BY_MODEL),
-    Operation(
-        *("PUT", "/v1/model/configuration", "admin", change_rules, (Configuration,)),
-        answer=Configuration,
-        query=BY_MODEL,
-    ),
-)

@@ -19,12 +19,22 @@ from invariant_bandits.service.learners.base import Learner, finite, learner_fro
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import CONSTANT, OpenLearner
 from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer import bodies
-from invariant_bandits.service.protocols.personalizer.bodies import duration, moment, not_supported, seconds
-from invariant_bandits.service.protocols.personalizer.events import is_versioned
-from invariant_bandits.service.protocols.personalizer.loop import Documents, learner_state, settings_of
+from invariant_bandits.service.protocols.personalizer.events import (
+    duration,
+    moment,
+    not_supported,
+    personalizer,
+    seconds,
+)
+from invariant_bandits.service.protocols.personalizer.loop import (
+    Documents,
+    LearningSettings,
+    learner_state,
+    settings_of,
+)
 from invariant_bandits.service.replay import first_since
 from invariant_bandits.service.responses import RefusedError, check_id, json_response
+from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.settings import Configuration
 
 if TYPE_CHECKING:
@@ -38,14 +48,14 @@ POLICIES = ("Online", "Baseline", "Random")
 """The policy that decided, the first offered action, and uniform chance."""
 INTERVALS = (5, 60, 360, 720, 1_440)
 """Minutes of the intervals that results may be cut into."""
-EVALUATIONS = Documents("evaluation ", "EvaluationNotFound")
-IMPORTANCES = Documents("importance ", "ResourceNotFound")
 MOST_SCORES = 200
 """Features, the most important ones, whose scores are shown."""
-
-
-class TooManyError(InputError):
-    """More decisions than can be evaluated at once."""
+CONTRACT = "InvalidEvaluationContract"
+ONE_EVALUATION, ONE_IMPORTANCE = "/evaluations/{id:path}", "/featureImportances/{id:path}"
+EVALUATIONS = Documents("evaluation ", "EvaluationNotFound")
+IMPORTANCES = Documents("importance ", "ResourceNotFound")
+personalizer("DELETE", ONE_EVALUATION, "admin", status=204)(EVALUATIONS.delete)
+personalizer("DELETE", ONE_IMPORTANCE, "admin", status=204)(IMPORTANCES.delete)
 
 
 class LogSpan:
@@ -64,36 +74,26 @@ class LogSpan:
     """
 
     def __init__(self, decisions: list[SettledDecision]) -> None:
-        events = [settled.decided for settled in decisions]
-        counts = [len(event.propensities) for event in events]
-        self.times: Array = np.array([event.time for event in events])
+        decided = [settled.decided for settled in decisions]
+        counts = [len(event.propensities) for event in decided]
+        self.times: Array = np.array([event.time for event in decided])
         self.feedback = Feedback.from_arrays(
             np.ones((sum(counts), 1)),
-            [event.place for event in events],
+            [event.place for event in decided],
             [settled.reward for settled in decisions],
             counts=counts,
-            propensities=np.concatenate([event.propensities for event in events]),
+            propensities=np.concatenate([event.propensities for event in decided]),
         )
 
     @classmethod
     def read(
-        cls,
-        store: Any,
-        events: int,
-        model: str,
-        rules: Configuration,
-        start: float,
-        end: float,
-        *,
-        most: int = MOST_DECISIONS,
+        cls, store: Any, model: str, rules: Configuration, start: float, end: float, *, most: int
     ) -> LogSpan:
-        """Read the settled decisions of a model among the first events of a store.
+        """Read the settled decisions of a model in a store.
 
         Parameters
         ----------
         store : Store
-        events : int
-            How many events there are.
         model : str
         rules : Configuration
             Its rules, by which decisions that were not learned in their mode have earned something.
@@ -103,16 +103,19 @@ class LogSpan:
             How many there may be.
         """
         decisions: list[SettledDecision] = []
-        first = first_since(store, start, next(iter(store.rows())).seq, events)
-        for settled in settled_decisions(store, model, rules, first=first, last=events):
+        last = store.head().seq
+        first = first_since(store, start, store.start().seq, last)
+        for settled in settled_decisions(store, model, rules, first=first, last=last):
             if settled.decided.time >= end:
                 break
             if len(decisions) == most:
-                raise TooManyError(f"startTime: more than {most:,} decisions lie in this range")
+                message = f"startTime: more than {most:,} decisions lie in this range"
+                raise RefusedError(400, message, name="LogsSizeExceedAllowedLimit")
             if settled.decided.time >= start:
                 decisions.append(settled)
         if not decisions:
-            raise InputError("startTime: no settled decisions lie in this range")
+            message = "startTime: no settled decisions lie in this range"
+            raise RefusedError(400, message, name="NoLogsExistInDateRange")
         return cls(decisions)
 
     def target(self, policy: str) -> Array:
@@ -128,16 +131,15 @@ class LogSpan:
         """Return importance weights (n,); those of "Online" are 1."""
         if policy == "Online":
             return np.ones(self.feedback.rounds)
-        assert self.feedback.propensities is not None
         return np.asarray(self.feedback.of_logged(self.target(policy)) / self.feedback.propensities)
 
     def estimate(self, policy: str) -> Estimate:
         """Return the reward per decision by SNIPS; the mean reward for the policy that decided."""
         from invariant_bandits.evaluation.estimators import logged_value, snips
 
-        return (
-            logged_value(self.feedback) if policy == "Online" else snips(self.feedback, self.target(policy))
-        )
+        if policy == "Online":
+            return logged_value(self.feedback)
+        return snips(self.feedback, self.target(policy))
 
     def sums(self, policy: str, minutes: int, start: float) -> tuple[Array, list[float]]:
         """Return sums over each interval that has decisions, and when the intervals begin.
@@ -149,9 +151,8 @@ class LogSpan:
         columns = np.stack([np.ones_like(w), w, w * r, (w * r) ** 2, w**2, w**2 * r, (w > 0.0) * 1.0], axis=1)
         places = np.floor((self.times - start) / (60.0 * minutes))
         begins = np.unique(places, return_index=True)[1]
-        return np.add.reduceat(columns, begins, axis=0), [
-            start + 60.0 * minutes * place for place in places[begins]
-        ]
+        times = [start + 60.0 * minutes * place for place in places[begins]]
+        return np.add.reduceat(columns, begins, axis=0), times
 
 
 def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
@@ -163,26 +164,19 @@ def _mean_and_half(sums: Array) -> tuple[list[float], list[float]]:
         return means.tolist(), (NORMAL * np.sqrt(spread) / weights).tolist()
 
 
-def new_results(
-    span: LogSpan, minutes: int, start: float, settings: dict[str, str], window: str
-) -> list[dict[str, Any]]:
-    """Return per policy its mean reward with an interval, and the same up to (or within) each
+def _new_results(span: LogSpan, policy: str, minutes: int, start: float, window: str) -> dict[str, Any]:
+    """Return the mean reward of a policy with an interval, and the same up to (or within) each
     interval of time.
     """
-    results = []
-    for policy in POLICIES:
-        value = span.estimate(policy)
-        sums, times = span.sums(policy, minutes, start)
-        means, halves = _mean_and_half(sums if window == "Rolling" else np.cumsum(sums, axis=0))
-        points = [
-            {"timeStamp": moment(time), **_expected(mean, mean - half, mean + half)}
-            for time, mean, half in zip(times, means, halves, strict=True)
-        ]
-        summary = _expected(value.value, value.low, value.high)
-        results.append(
-            {**_named(policy, settings), "slotId": "", "summary": summary, "timeseries": {"data": points}}
-        )
-    return results
+    value = span.estimate(policy)
+    sums, times = span.sums(policy, minutes, start)
+    means, halves = _mean_and_half(sums if window == "Rolling" else np.cumsum(sums, axis=0))
+    points = [
+        {"timeStamp": moment(time), **_expected(mean, mean - half, mean + half)}
+        for time, mean, half in zip(times, means, halves, strict=True)
+    ]
+    summary = _expected(value.value, value.low, value.high)
+    return {"slotId": "", "summary": summary, "timeseries": {"data": points}}
 
 
 def _expected(value: float, low: float, high: float) -> dict[str, Any]:
@@ -191,20 +185,13 @@ def _expected(value: float, low: float, high: float) -> dict[str, Any]:
     return {"expectedReward": finite(value), "confidenceInterval": ends}
 
 
-def old_results(span: LogSpan, minutes: int, start: float, settings: dict[str, str]) -> list[dict[str, Any]]:
-    """Return per policy numerators and denominators of IPS and SNIPS, in all and within each
-    interval of time.
-    """
-    results = []
-    for policy in POLICIES:
-        sums, times = span.sums(policy, minutes, start)
-        parts = [
-            _summary(row, moment(time), duration(60.0 * minutes))
-            for row, time in zip(sums, times, strict=True)
-        ]
-        total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
-        results.append({**_named(policy, settings), "summary": parts, "totalSummary": total})
-    return results
+def _old_results(span: LogSpan, policy: str, minutes: int, start: float) -> dict[str, Any]:
+    """Return numerators and denominators of IPS and SNIPS, in all and within each interval of time."""
+    sums, times = span.sums(policy, minutes, start)
+    length = duration(60.0 * minutes)
+    parts = [_summary(row, moment(time), length) for row, time in zip(sums, times, strict=True)]
+    total = _summary(sums.sum(axis=0), moment(start), duration(float(round(span.times[-1] - start))))
+    return {"summary": parts, "totalSummary": total}
 
 
 def _summary(sums: Array, time: str, window: str) -> dict[str, Any]:
@@ -223,16 +210,35 @@ def _summary(sums: Array, time: str, window: str) -> dict[str, Any]:
     }
 
 
-def _named(policy: str, settings: dict[str, str]) -> dict[str, str]:
-    """Return the learning settings of a policy: those that run, or none."""
-    shown = settings if policy == "Online" else {"name": policy, "arguments": ""}
-    return {**shown, "policySource": policy}
-
-
 # -- evaluations --
 
 
-async def make(call: Call, body: bodies.EvaluationRequest) -> Response:
+class ImportanceRequest(msgspec.Struct, rename="camel"):
+    """A span of the log whose features are to be weighed."""
+
+    name: Id
+    start_time: datetime
+    end_time: datetime
+
+
+class EvaluationRequest(ImportanceRequest, rename="camel"):
+    """A span of the log that is to be evaluated."""
+
+    policies: list[LearningSettings] = []
+    enable_policy_optimization: bool = False
+    enable_offline_experimentation: bool = False
+
+
+class PolicyReference(msgspec.Struct, rename="camel"):
+    """Learning settings of an evaluation."""
+
+    evaluation_id: Id
+    policy_name: Id
+
+
+@personalizer("POST", "/evaluations", "admin", EvaluationRequest, status=201, invalid=CONTRACT)
+@personalizer("PUT", ONE_EVALUATION, "admin", EvaluationRequest, invalid=CONTRACT)
+async def make(call: Call, body: EvaluationRequest) -> Response:
     """Evaluate a span of the log now; the result is kept under the id."""
     if body.policies:
         raise not_supported("policies: Vowpal's arguments cannot be evaluated here; an empty list can")
@@ -253,37 +259,39 @@ async def make(call: Call, body: bodies.EvaluationRequest) -> Response:
 
 
 async def _read(call: Call, start: float, end: float) -> LogSpan:
-    """Return a span of the log, or the protocol's error if there is nothing in it."""
-    model = call.model
-    rules, events = await call.look(lambda state: (state.model(model).configuration, state.seq))
-    try:
-        return await call.in_thread(LogSpan.read, call.service.engine.store, events, model, rules, start, end)
-    except TooManyError as error:
-        raise RefusedError(400, str(error), name="LogsSizeExceedAllowedLimit") from None
-    except InputError as error:
-        raise RefusedError(400, str(error), name="NoLogsExistInDateRange") from None
+    rules, store = await call.look_at_model(lambda served: served.configuration), call.service.engine.store
+    return await call.in_thread(
+        lambda: LogSpan.read(store, call.model, rules, start, end, most=MOST_DECISIONS)
+    )
 
 
+@personalizer("GET", ONE_EVALUATION, "read", invalid=CONTRACT)
 async def show(call: Call) -> dict[str, Any]:
     """Show an evaluation with its results."""
     return await _results(call, await EVALUATIONS.get(call, call.path["id"]))
 
 
 async def _results(call: Call, about: dict[str, Any]) -> dict[str, Any]:
-    minutes = call.query.get("intervalInMinutes", str(INTERVALS[0]))
-    if minutes not in map(str, INTERVALS):
+    asked = call.query.get("intervalInMinutes", str(INTERVALS[0]))
+    if asked not in map(str, INTERVALS):
         raise InputError(f"intervalInMinutes: must be one of {', '.join(map(str, INTERVALS))}")
-    interval = int(minutes)
+    minutes, versioned = int(asked), call.path["endpoint"].versioned
     start = max(about["start"], _time(call, "startTime", about["start"]))
     end = min(about["end"], _time(call, "endTime", about["end"]))
     span, settings = await _read(call, start, end), await call.look_at_model(settings_of)
-    if is_versioned(call):
-        results = await call.in_thread(old_results, span, interval, start, settings)
-        return {**_about(call, about), "jobId": about["id"], "policyResults": results}
     window = call.query.get("window", "Expanding")
-    content = await call.in_thread(new_results, span, interval, start, settings, window)
-    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": interval}
-    return {**_about(call, about), "content": {**times, "value": content}}
+
+    def of(policy: str) -> dict[str, Any]:
+        shown = settings if policy == "Online" else {"name": policy, "arguments": ""}
+        if versioned:
+            return {**shown, "policySource": policy, **_old_results(span, policy, minutes, start)}
+        return {**shown, "policySource": policy, **_new_results(span, policy, minutes, start, window)}
+
+    results = await call.in_thread(lambda: [of(policy) for policy in POLICIES])
+    if versioned:
+        return {**_about(call, about), "jobId": about["id"], "policyResults": results}
+    times = {"startTime": moment(start), "endTime": moment(end), "intervalInMinutes": minutes}
+    return {**_about(call, about), "content": {**times, "value": results}}
 
 
 def _time(call: Call, name: str, otherwise: float) -> float:
@@ -305,17 +313,22 @@ def _about(call: Call, about: dict[str, Any]) -> dict[str, Any]:
         "endTime": moment(about["end"]),
         "creationTime": moment(about["created"]),
         "evaluationType": "Manual",
-        "status": "completed" if is_versioned(call) else "Succeeded",
+        "status": "completed" if call.path["endpoint"].versioned else "Succeeded",
         "optimalPolicy": about["best"],
     }
 
 
+@personalizer("GET", "/evaluations", "read")
 async def show_all(call: Call) -> Any:
     """List all evaluations, the earliest first."""
     return await EVALUATIONS.list(call, lambda about: _about(call, about))
 
 
-async def apply(call: Call, body: bodies.PolicyReference) -> None:
+APPLY = "/configurations/applyFromEvaluation"
+
+
+@personalizer("POST", APPLY, "admin", PolicyReference, status=204, invalid="InvalidPolicyContract")
+async def apply(call: Call, body: PolicyReference) -> None:
     """Go on with the learning settings of an evaluation: with those that run, which are all there are."""
     await EVALUATIONS.get(call, body.evaluation_id)
     name = (await call.look_at_model(settings_of))["name"]
@@ -327,7 +340,8 @@ async def apply(call: Call, body: bodies.PolicyReference) -> None:
 # -- feature importances --
 
 
-async def make_importances(call: Call, body: bodies.ImportanceRequest) -> Response:
+@personalizer("PUT", ONE_IMPORTANCE, "admin", ImportanceRequest, invalid="InvalidRequest")
+async def make_importances(call: Call, body: ImportanceRequest) -> Response:
     """Weigh the features of the model as it is now; the result is kept under the id."""
     id = check_id(call.path["id"])
     about: dict[str, Any] = {
@@ -339,12 +353,12 @@ async def make_importances(call: Call, body: bodies.ImportanceRequest) -> Respon
         "status": "Succeeded",
     }
     learner = await call.in_thread(learner_from_bytes, *await call.look_at_model(learner_state), call.model)
-    about["featureScores"] = await call.in_thread(scores, learner)
+    about["featureScores"] = await call.in_thread(_scores, learner)
     await IMPORTANCES.save(call, id, about, "weighed the features of")
     return Response(status_code=200)
 
 
-def scores(learner: Learner) -> list[dict[str, Any]]:
+def _scores(learner: Learner) -> list[dict[str, Any]]:
     """Return the sum of the sizes of all coefficients that a feature has a part in, the largest being 100."""
     sizes: dict[str, float] = {}
     for name, coefficient in zip(*_coefficients(learner), strict=True):
@@ -361,14 +375,12 @@ def scores(learner: Learner) -> list[dict[str, Any]]:
 
 def _coefficients(learner: Learner) -> tuple[list[str], list[float]]:
     """Return names of features, and what one unit of each alone adds to the expected reward."""
-    if isinstance(learner, OpenLearner):
-        names, policy = list(learner.places), learner.policy
-    elif isinstance(learner, FittedLearner):
+    if isinstance(learner, FittedLearner):
         names, policy = list(learner.model.names), learner.model.policy
     else:
-        return [], []
-    units = np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])
-    means = policy.scores(units).mean
+        assert isinstance(learner, OpenLearner)
+        names, policy = list(learner.places), learner.policy
+    means = policy.scores(np.vstack([np.eye(policy.dim), np.zeros(policy.dim)])).mean
     return names[: policy.dim], (means[:-1] - means[-1])[: len(names)].tolist()
 
 
@@ -382,11 +394,13 @@ def _feature(name: str) -> str:
     return f"action.{bare}" if name.startswith("f:") else bare
 
 
+@personalizer("GET", ONE_IMPORTANCE, "read")
 async def show_importances(call: Call) -> dict[str, Any]:
     """Show feature importances with their scores."""
     return await IMPORTANCES.get(call, call.path["id"])
 
 
+@personalizer("GET", "/featureImportances", "read")
 async def show_all_importances(call: Call) -> Any:
     """List all feature importances, without scores."""
     return await IMPORTANCES.list(

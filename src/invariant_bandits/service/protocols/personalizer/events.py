@@ -1,28 +1,32 @@
-"""Rank, reward and activate: actions by id, excluded ones, several slots at once."""
+"""Personalizer's endpoints, errors and times; rank, reward and activate: actions by id, excluded ones,
+several slots at once. Fields of a body that are not named are ignored.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
 
 from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
+from invariant_bandits.service.access import Role
 from invariant_bandits.service.commands import Command, DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.events import Decided, Grouped, id_in_group
 from invariant_bandits.service.learners.base import checked_labels
-from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer import bodies
-from invariant_bandits.service.responses import RefusedError, check_id
+from invariant_bandits.service.operations import Call, Handler, operation
+from invariant_bandits.service.responses import CODES, RefusedError, check_id, json_response, printable
+from invariant_bandits.service.routes.decisions import Id
 from invariant_bandits.service.state import ConflictError, NotFoundError, State
 
-PROTOCOL = "personalizer"
-MOST_SLOTS = 50
-"""The protocol's own limit."""
 NEWEST = "2022-09-01-preview"
 MODEL_HEADER = "x-model"
 """For clients that take no path in their endpoint."""
@@ -36,7 +40,8 @@ class Endpoint(NamedTuple):
     model : str or None
         Name of the model, where the client's endpoint ends in /models/NAME.
     versioned : bool
-        Whether the version is in the path (v1.0, v1.1-preview.3) rather than asked for by ?api-version=.
+        Whether the version is in the path (v1.0, v1.1-preview.3) rather than asked for by ?api-version=. Then
+        answers have their older form.
     """
 
     model: str | None
@@ -65,11 +70,6 @@ class EndpointConvertor(Convertor[Endpoint]):
 register_url_convertor("personalizer", EndpointConvertor())
 
 
-def is_versioned(call: Call) -> bool:
-    """Whether the version of the protocol is in the path: then answers have their older form."""
-    return bool(call.path["endpoint"].versioned)
-
-
 def model_of(request: Request) -> str:
     """Return the name of the model that is meant: in the client's endpoint, in a header, or the
     default one.
@@ -81,7 +81,141 @@ def model_of(request: Request) -> str:
     return endpoint.model or request.headers.get(MODEL_HEADER) or "default"
 
 
-def merged(parts: bodies.Features) -> dict[str, Any]:
+def personalizer(
+    method: str, path: str, role: Role, *bodies: Any, status: int = 200, invalid: str = ""
+) -> Callable[[Handler], Handler]:
+    """Register a handler as an operation under every endpoint; for the parameters see `Operation`."""
+    whole = f"/{{endpoint:personalizer}}{path}"
+    return operation(method, whole, role, *bodies, status=status, invalid=invalid, model_of=model_of)
+
+
+# -- errors and times --
+
+NAMES = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "OperationNotAllowed",
+    404: "ResourceNotFound",
+    405: "OperationNotAllowed",
+    409: "Conflict",
+    413: "PayloadSizeExceeded",
+    429: "TooManyRequests",
+    500: "InternalServerError",
+    503: "ServiceUnavailable",
+}
+"""What the protocol calls an error, where an operation has no name of its own for it."""
+
+
+def not_supported(message: str) -> RefusedError:
+    """Return a refusal of something that this service cannot honour."""
+    return RefusedError(400, message, name="OperationNotAllowed")
+
+
+def error_response(refused: RefusedError, scope: Scope) -> Response:
+    """Return the response to a request that failed, under the operation's own name for invalid requests."""
+    status = 400 if refused.status == 422 else refused.status
+    operation = getattr(scope.get("endpoint"), "__self__", None)
+    invalid = operation.invalid if operation is not None and status in (400, 409) and not refused.name else ""
+    name = refused.name or invalid or NAMES.get(status, "BadRequest")
+    about: dict[str, Any] = {"code": name, "message": printable(refused.message)}
+    if refused.field:
+        about["target"] = printable(refused.field)
+    about["innerError"] = {"code": CODES.get(status if invalid else refused.status, "error")}
+    return json_response({"error": about}, status, refused.headers)
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time in the protocol's form.
+
+    >>> duration(0.0), duration(600.0)
+    ('PT0S', 'PT600S')
+    """
+    return str(msgspec.to_builtins(timedelta(seconds=seconds))) if seconds else "PT0S"
+
+
+def moment(seconds: float) -> str:
+    """Return a moment in the protocol's form, from seconds since 1970.
+
+    >>> moment(0.5)
+    '1970-01-01T00:00:00.500Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(time: datetime) -> float:
+    """Return seconds since 1970; a time without a zone is meant in UTC."""
+    if not 1970 <= time.year <= 9000:
+        raise InputError(f"startTime, endTime: must be of the years 1970 to 9000, got {time.year}")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+# -- rank --
+
+MOST_SLOTS = 50
+"""The protocol's own limit."""
+RANK, REWARD = "InvalidRankRequest", "InvalidRewardRequest"
+"""What the protocol calls an invalid request."""
+EventId = Annotated[str, msgspec.Meta(max_length=256)]
+Features = list[dict[str, Any]] | None
+Reward = Annotated[float, msgspec.Meta(ge=-1.0, le=1.0)]
+
+
+class Action(msgspec.Struct):
+    """An action by its id, with what is known of it."""
+
+    id: Id
+    features: Features = None
+
+
+class RankRequest(msgspec.Struct, rename="camel"):
+    """A context and what can be chosen in it."""
+
+    actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
+    context_features: Features = None
+    excluded_actions: list[str] | None = None
+    event_id: EventId | None = None
+    defer_activation: bool | None = None
+
+
+class Slot(msgspec.Struct, rename="camel"):
+    """A place to fill; the baseline action is what would be shown without the service."""
+
+    id: Id
+    baseline_action: str | None = None
+    features: Features = None
+    excluded_actions: list[str] | None = None
+
+
+class SlotsRequest(msgspec.Struct, rename="camel"):
+    """A context, what can be chosen in it, and several places to fill with it."""
+
+    actions: Annotated[list[Action], msgspec.Meta(min_length=1)]
+    slots: Annotated[list[Slot], msgspec.Meta(min_length=1)]
+    context_features: Features = None
+    event_id: EventId | None = None
+    defer_activation: bool | None = None
+
+
+class EventReward(msgspec.Struct):
+    """What an event earned."""
+
+    value: Reward
+
+
+class SlotReward(msgspec.Struct, rename="camel"):
+    """What one slot earned."""
+
+    slot_id: Id
+    value: Reward
+
+
+class SlotRewards(msgspec.Struct):
+    """What several slots earned."""
+
+    reward: Annotated[list[SlotReward], msgspec.Meta(min_length=1)]
+
+
+def merged(parts: Features) -> dict[str, Any]:
     """Return one mapping of several; a name that several of them have keeps all its values in a list.
 
     >>> merged([{"hour": 9}, {"tags": "new"}, {"tags": ["dry", "red"]}, {"tags": "old"}])
@@ -94,42 +228,10 @@ def merged(parts: bodies.Features) -> dict[str, Any]:
     return {name: several[0] if len(several) == 1 else several for name, several in values.items()}
 
 
-# -- rank --
-
-
-async def rank(call: Call, body: bodies.RankRequest) -> dict[str, Any]:
+@personalizer("POST", "/rank", "decide", RankRequest, status=201, invalid=RANK)
+async def rank(call: Call, body: RankRequest) -> dict[str, Any]:
     """Choose one of the actions."""
-    _check(call, body)
-    decided = await call.submit(rank_command(call.model, body))
-    return {"ranking": ranking(decided), "eventId": decided.id, "rewardActionId": chosen_id(decided)}
-
-
-async def rank_slots(call: Call, body: bodies.SlotsRequest) -> dict[str, Any]:
-    """Choose an action for each of several slots."""
-    _check(call, body)
-    call.limits.check_count(len(body.slots), MOST_SLOTS, "slots", "filled")
-    for slot in body.slots:
-        call.limits.check_values(slot.features, "slots")
-    id, decisions = await call.submit(rank_slots_command(call.model, body))
-    slots = [
-        {"id": slot.id, "rewardActionId": chosen_id(event)}
-        for slot, event in zip(body.slots, decisions, strict=True)
-    ]
-    return {"slots": slots, "eventId": id}
-
-
-def _check(call: Call, body: bodies.RankRequest | bodies.SlotsRequest) -> None:
-    if body.event_id:
-        check_id(body.event_id, "eventId")
-    call.limits.check_count(len(body.actions), call.limits.arms, "actions", "offered")
-    call.limits.check_values(body.context_features, "contextFeatures")
-    call.limits.check_values([action.features for action in body.actions], "actions")
-
-
-def rank_command(model: str, body: bodies.RankRequest) -> Command:
-    """Return the command to decide among the actions that are not excluded."""
-    context, deferred = merged(body.context_features), bool(body.defer_activation)
-    command = DecisionCommand(model, context, id=body.event_id or None, deferred=deferred, protocol=PROTOCOL)
+    command = _command(call, body, body.event_id or None)
 
     def decide(state: State, batch: EventBatch) -> Decided:
         ids = checked_labels([action.id for action in body.actions])
@@ -138,44 +240,69 @@ def rank_command(model: str, body: bodies.RankRequest) -> Command:
             raise InputError("excludedActions: nothing is left to choose from")
         return _decide(state, batch, command, offered, ids)
 
-    return decide
+    decided = await call.submit(decide)
+    return {"ranking": _ranking(decided), "eventId": decided.id, "rewardActionId": _chosen_id(decided)}
 
 
-def rank_slots_command(model: str, body: bodies.SlotsRequest) -> Command:
-    """Return the command to decide about each slot; no slot gets the action of an earlier one.
+@personalizer("POST", "/multislot/rank", "decide", SlotsRequest, status=201, invalid=RANK)
+async def rank_slots(call: Call, body: SlotsRequest) -> dict[str, Any]:
+    """Choose an action for each of several slots; no slot gets the action of an earlier one.
 
-    Its answer is the id and the decision about each slot. The same event again has the same answer.
+    The same event again has the same answer.
     """
+    command = _command(call, body, body.event_id or secrets.token_hex(12))
+    call.limits.check_count(len(body.slots), MOST_SLOTS, "slots", "filled")
+    for slot in body.slots:
+        call.limits.check_values(slot.features, "slots")
+    decisions = await call.submit(_slots_command(command, body))
+    slots = [
+        {"id": slot.id, "rewardActionId": _chosen_id(event)}
+        for slot, event in zip(body.slots, decisions, strict=True)
+    ]
+    return {"slots": slots, "eventId": command.id}
 
-    def decide(state: State, batch: EventBatch) -> tuple[str, list[Decided]]:
-        id = body.event_id or secrets.token_hex(12)
+
+def _command(call: Call, body: RankRequest | SlotsRequest, id: str | None) -> DecisionCommand:
+    """Return the command to decide, within the limits; its actions are still missing."""
+    if id is not None:
+        check_id(id, "eventId")
+    call.limits.check_count(len(body.actions), call.limits.arms, "actions", "offered")
+    call.limits.check_values(body.context_features, "contextFeatures")
+    call.limits.check_values([action.features for action in body.actions], "actions")
+    context, deferred = merged(body.context_features), bool(body.defer_activation)
+    return DecisionCommand(call.model, context, id=id, deferred=deferred, protocol="personalizer")
+
+
+def _slots_command(command: DecisionCommand, body: SlotsRequest) -> Command:
+    """Return the command to decide about each slot; its answer is the decision about each."""
+    id, model = str(command.id), command.model
+
+    def decide(state: State, batch: EventBatch) -> list[Decided]:
         state.model(model)
         known = state.record(id, model, batch.pending)
         grouped = None if known is None else known.grouped
         slots = list(checked_labels([slot.id for slot in body.slots]))
-        if known is not None and (
-            known.decided is not None or (grouped is not None and grouped.slots != slots)
+        if (known is not None and known.decided is not None) or (
+            grouped is not None and grouped.slots != slots
         ):
             raise ConflictError(f"eventId: {model!r} has decided under {id!r} already, about other slots")
         ids = checked_labels([action.id for action in body.actions])
         trial, left, decisions = batch.copy(), list(body.actions), []
         for slot in body.slots:
             own = [{"slot": merged(slot.features)}] if slot.features else []
-            context, deferred = merged([*(body.context_features or []), *own]), bool(body.defer_activation)
-            command = DecisionCommand(
-                model, context, id=id_in_group(id, slot.id), deferred=deferred, protocol=PROTOCOL
-            )
-            decisions.append(_decide(state, trial, command, _for_slot(slot, left, ids), ids))
-            left = _without(left, [chosen_id(decisions[-1])])
+            context = merged([*(body.context_features or []), *own])
+            about = replace(command, context=context, id=id_in_group(id, slot.id))
+            decisions.append(_decide(state, trial, about, _for_slot(slot, left, ids), ids))
+            left = _without(left, [_chosen_id(decisions[-1])])
         if grouped is None:
             trial.add(state, [Grouped(trial.tick(), id, model, slots)])
         batch.become(trial)
-        return id, decisions
+        return decisions
 
     return decide
 
 
-def _for_slot(slot: bodies.Slot, left: Sequence[bodies.Action], ids: Sequence[str]) -> list[bodies.Action]:
+def _for_slot(slot: Slot, left: Sequence[Action], ids: Sequence[str]) -> list[Action]:
     """Return what a slot can take, its baseline first: that is what is shown while the model is an
     apprentice.
     """
@@ -188,17 +315,13 @@ def _for_slot(slot: bodies.Slot, left: Sequence[bodies.Action], ids: Sequence[st
     return sorted(offered, key=lambda action: action.id != baseline)
 
 
-def _without(actions: Iterable[bodies.Action], excluded: Iterable[str]) -> list[bodies.Action]:
+def _without(actions: Iterable[Action], excluded: Iterable[str]) -> list[Action]:
     left_out = frozenset(excluded)
     return [action for action in actions if action.id not in left_out]
 
 
 def _decide(
-    state: State,
-    batch: EventBatch,
-    command: DecisionCommand,
-    offered: Sequence[bodies.Action],
-    ids: Sequence[str],
+    state: State, batch: EventBatch, command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str]
 ) -> Decided:
     """Decide, or find the decision that was made about the same; its version may have taken actions
     in another way.
@@ -209,53 +332,42 @@ def _decide(
         known = state.record(command.id or "", command.model, batch.pending)
         if known is None or known.decided is None:
             raise
-        took = (
-            "rows"
-            if "offered" in (known.decided.extra or {})
-            else "both"
-            if known.decided.actions
-            else "labels"
-        )
+        took = "both" if known.decided.actions else "labels"
+        if "offered" in (known.decided.extra or {}):
+            took = "rows"
         return _offering(command, offered, ids, took)(state, batch)
 
 
 def _offering(
-    command: DecisionCommand, offered: Sequence[bodies.Action], ids: Sequence[str], takes: str
+    command: DecisionCommand, offered: Sequence[Action], ids: Sequence[str], takes: str
 ) -> DecisionCommand:
     """Return the command with actions in the way that a learner takes; ids that it does not take
     are kept beside.
     """
     labels = [action.id for action in offered]
-    rows = [merged(action.features) for action in offered] if takes != "labels" else []
-    extra: dict[str, Any] | None = None
     if takes == "rows":
-        extra = {"ranking": list(ids), "offered": labels}
-    elif len(labels) < len(ids):
-        extra = {"ranking": list(ids)}
-    return replace(
-        command,
-        labels=labels if takes != "rows" else (),
-        actions=rows if takes == "rows" or any(rows) else None,
-        extra=extra,
-    )
+        extra: dict[str, Any] | None = {"ranking": list(ids), "offered": labels}
+        return replace(command, actions=[merged(action.features) for action in offered], extra=extra)
+    rows = [merged(action.features) for action in offered] if takes == "both" else []
+    extra = {"ranking": list(ids)} if len(labels) < len(ids) else None
+    return replace(command, labels=labels, actions=rows if any(rows) else None, extra=extra)
 
 
-def offered_ids(decided: Decided) -> list[str]:
+def _offered_ids(decided: Decided) -> list[str]:
     """Return the ids of what could be chosen, in their order."""
     named: list[str] = decided.labels or (decided.extra or {}).get("offered", [])
     return named or [str(place) for place in range(len(decided.propensities))]
 
 
-def chosen_id(decided: Decided) -> str:
-    """Return the id of what was chosen."""
-    return offered_ids(decided)[decided.place]
+def _chosen_id(decided: Decided) -> str:
+    return _offered_ids(decided)[decided.place]
 
 
-def ranking(decided: Decided) -> list[dict[str, Any]]:
+def _ranking(decided: Decided) -> list[dict[str, Any]]:
     """Return all actions in the order in which they came, with their probabilities; that of an
     excluded one is 0.
     """
-    chances = dict(zip(offered_ids(decided), decided.propensities, strict=True))
+    chances = dict(zip(_offered_ids(decided), decided.propensities, strict=True))
     ids = (decided.extra or {}).get("ranking") or list(chances)
     return [{"id": id, "probability": chances.get(id, 0.0)} for id in ids]
 
@@ -263,12 +375,14 @@ def ranking(decided: Decided) -> list[dict[str, Any]]:
 # -- reward and activate --
 
 
-async def reward(call: Call, body: bodies.EventReward) -> None:
+@personalizer("POST", "/events/{id:path}/reward", "decide", EventReward, status=204, invalid=REWARD)
+async def reward(call: Call, body: EventReward) -> None:
     """Report what an event earned; the reward of one that is not known is kept."""
     await call.submit(_reward_command(call, _event_id(call), body.value))
 
 
-async def reward_slots(call: Call, body: bodies.SlotRewards) -> None:
+@personalizer("POST", "/multislot/events/{id:path}/reward", "decide", SlotRewards, status=204, invalid=REWARD)
+async def reward_slots(call: Call, body: SlotRewards) -> None:
     """Report what slots of an event earned."""
     call.limits.check_count(len(body.reward), call.limits.batch, "reward", "sent")
     id = _event_id(call)
@@ -276,6 +390,8 @@ async def reward_slots(call: Call, body: bodies.SlotRewards) -> None:
     await call.submit(commands.all_or_none(rewards))
 
 
+@personalizer("POST", "/events/{id:path}/activate", "decide", status=204)
+@personalizer("POST", "/multislot/events/{id:path}/activate", "decide", status=204)
 async def activate(call: Call) -> None:
     """Say that an event, or all slots of one, were shown."""
     id, model = _event_id(call), call.model

@@ -1,11 +1,12 @@
-"""A learning loop: its configuration, its learning settings, its model as a file, and its logs."""
+"""A learning loop: its configuration, its learning settings, its model as a file, its logs and documents."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -16,34 +17,34 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.model.model import Model
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.service import commands
-from invariant_bandits.service.commands import Command, EventBatch
+from invariant_bandits.service.commands import EventBatch
 from invariant_bandits.service.events import DocumentSaved, decode_event
 from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import START, OpenLearner
 from invariant_bandits.service.operations import Call
-from invariant_bandits.service.protocols.personalizer import bodies
-from invariant_bandits.service.protocols.personalizer.bodies import duration, moment, not_supported
-from invariant_bandits.service.protocols.personalizer.events import is_versioned
+from invariant_bandits.service.protocols.personalizer.events import (
+    duration,
+    moment,
+    not_supported,
+    personalizer,
+)
 from invariant_bandits.service.responses import RefusedError
-from invariant_bandits.service.settings import Configuration
-from invariant_bandits.service.state import NotFoundError, ServedModel, State
+from invariant_bandits.service.routes.decisions import Id
+from invariant_bandits.service.settings import Aggregation, Configuration
+from invariant_bandits.service.state import ServedModel, State
 from invariant_bandits.storage import FileError
 
+SERVICE, POLICY = "/configurations/service", "/configurations/policy"
 RULES, SETTINGS = "personalizer rules", "personalizer settings"
 """Names of the documents of a model that only this protocol knows."""
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "logging"}
-AGGREGATIONS = ("earliest", "average", "median", "sum", "min", "max")
+AGGREGATIONS = get_args(Aggregation)
 SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=5), timedelta(days=2)
 DEFAULTS = {"modelExportFrequency": "PT0S", "logRetentionDays": -1, "modelRetrainDays": 0}
 """Rewards are learned as they come, from a log that is kept."""
-WITHOUT_EFFECT = (
-    *DEFAULTS,
-    "isAutoOptimizationEnabled",
-    "autoOptimizationFrequency",
-    "autoOptimizationStartDate",
-)
-"""Shown again as they were set; the service does not depend on them."""
+OPTIMIZATION = ("isAutoOptimizationEnabled", "autoOptimizationFrequency", "autoOptimizationStartDate")
+"""Like those of DEFAULTS shown again as they were set; the service does not depend on them."""
 KIND = "served model"
 """Kind of the file that holds an exported model."""
 MOST_DOCUMENTS = 1_000
@@ -52,62 +53,81 @@ MOST_DOCUMENTS = 1_000
 # -- configuration --
 
 
+class ServiceConfiguration(msgspec.Struct, rename="camel"):
+    """The rules of a learning loop; times are ISO 8601 durations."""
+
+    reward_wait_time: timedelta
+    reward_aggregation: str
+    exploration_percentage: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+    default_reward: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] | None = None
+    model_export_frequency: timedelta | None = None
+    log_retention_days: int | None = None
+    model_retrain_days: int | None = None
+    learning_mode: Literal["Online", "Apprentice", "LoggingOnly"] | None = None
+    is_auto_optimization_enabled: bool | None = None
+    auto_optimization_frequency: timedelta | None = None
+    auto_optimization_start_date: datetime | None = None
+    is_inference_explainability_enabled: bool | None = None
+    log_mirror_enabled: bool | None = None
+
+
+class LearningSettings(msgspec.Struct):
+    """How a loop learns, as a name and a text of arguments."""
+
+    name: Id
+    arguments: Annotated[str, msgspec.Meta(max_length=1_024)]
+
+
+@personalizer("GET", SERVICE, "read")
 async def show(call: Call) -> dict[str, Any]:
     """Show the rules of the loop."""
     return await call.look_at_model(
-        lambda served: rules_of(served.configuration, served.documents.get(RULES, {}))
+        lambda served: _rules(served.configuration, served.documents.get(RULES, {}))
     )
 
 
-async def change(call: Call, body: bodies.ServiceConfiguration) -> Any:
-    """Set the rules of the loop."""
+@personalizer("PUT", SERVICE, "admin", ServiceConfiguration, invalid="InvalidServiceConfiguration")
+async def change(call: Call, body: ServiceConfiguration) -> Any:
+    """Set the rules of the loop; what this protocol cannot say of our rules stays as it is."""
     _check(body)
     model = call.model
 
     def changed(state: State, batch: EventBatch) -> dict[str, Any]:
-        configuration = _configuration(body, state.model(model).configuration)
+        present = state.model(model).configuration
+        configuration = msgspec.structs.replace(
+            present,
+            floor=body.exploration_percentage,
+            reward_wait=body.reward_wait_time.total_seconds() or None,
+            default_reward=body.default_reward,
+            aggregation=body.reward_aggregation.lower(),
+            mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
+        )
         commands.configure(model, configuration, by=call.caller)(state, batch)
         fields = msgspec.to_builtins(body)
-        document = {name: fields[name] for name in WITHOUT_EFFECT if fields[name] is not None}
+        document = {name: fields[name] for name in (*DEFAULTS, *OPTIMIZATION) if fields[name] is not None}
         document["lastConfigurationEditDate"] = moment(batch.now)
         batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
-        return rules_of(configuration, document)
+        return _rules(configuration, document)
 
     return await call.change(changed, f"configured {model}")
 
 
-def _check(body: bodies.ServiceConfiguration) -> None:
+def _check(body: ServiceConfiguration) -> None:
     wait, days, how = body.reward_wait_time, body.log_retention_days, body.reward_aggregation
     if wait and not SHORTEST_WAIT <= wait <= LONGEST_WAIT:
-        message = (
-            "rewardWaitTime: must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
-        )
-        raise RefusedError(400, message, name="InvalidRewardWaitTime")
+        bounds = "must be from 5 seconds to 2 days, or PT0S: the first reward settles an event"
+        raise RefusedError(400, f"rewardWaitTime: {bounds}", name="InvalidRewardWaitTime")
     if days is not None and (days < -1 or days == 0):
         message = f"logRetentionDays: must be -1 or at least 1, got {days}"
         raise RefusedError(400, message, name="InvalidLogRetentionDays")
     if how.lower() not in AGGREGATIONS:
         raise RefusedError(400, f"rewardAggregation: must be one of {', '.join(AGGREGATIONS)}, got {how!r}")
     if body.log_mirror_enabled:
-        raise RefusedError(
-            400,
-            "logMirrorEnabled: logs are not mirrored from here; `invariant-bandits store export` writes them",
-        )
+        instead = "`invariant-bandits store export` writes them"
+        raise RefusedError(400, f"logMirrorEnabled: logs are not mirrored from here; {instead}")
 
 
-def _configuration(body: bodies.ServiceConfiguration, present: Configuration) -> Configuration:
-    """Return the same in our words; what this protocol cannot say stays as it is."""
-    return msgspec.structs.replace(
-        present,
-        floor=body.exploration_percentage,
-        reward_wait=body.reward_wait_time.total_seconds() or None,
-        default_reward=body.default_reward,
-        aggregation=body.reward_aggregation.lower(),
-        mode=MODES[body.learning_mode] if body.learning_mode else present.mode,
-    )
-
-
-def rules_of(rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
+def _rules(rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
     """Return rules in the protocol's words. Without a wait, PT0S, no default reward is ever learned."""
     no_default = 0.0 if rules.reward_wait is None else None
     return {
@@ -125,16 +145,19 @@ def rules_of(rules: Configuration, document: dict[str, Any]) -> dict[str, Any]:
 # -- learning settings --
 
 
+@personalizer("GET", POLICY, "read")
 async def show_settings(call: Call) -> dict[str, str]:
     """Show how the loop learns."""
     return await call.look_at_model(settings_of)
 
 
-async def change_settings(call: Call, body: bodies.LearningSettings) -> Any:
+@personalizer("PUT", POLICY, "admin", LearningSettings, invalid="InvalidPolicyConfiguration")
+async def change_settings(call: Call, body: LearningSettings) -> Any:
     """Have the loop learn in another way: it keeps what it learned and explores more or less."""
     return await _set(call, _exploration(body.arguments), body.name)
 
 
+@personalizer("DELETE", POLICY, "admin")
 async def reset_settings(call: Call) -> Any:
     """Have the loop learn as a new one would."""
     return await _set(call, START["exploration"], None)
@@ -190,9 +213,12 @@ def _exploration(arguments: str) -> float:
 # -- the model as a file --
 
 
+@personalizer("GET", "/model", "admin")
 async def export(call: Call) -> Response:
-    """Download the active version as it is now."""
-    octets = await call.in_thread(as_octets, *await call.look_at_model(learner_state))
+    """Download the active version as it is now, in a file with its checksum."""
+    kind, content = await call.look_at_model(learner_state)
+    state = {"state": np.frombuffer(content, dtype=np.uint8)}
+    octets = await call.in_thread(storage.encode, KIND, state, {"learner": kind})
     return Response(octets, media_type="application/octet-stream")
 
 
@@ -201,11 +227,12 @@ def learner_state(served: ServedModel) -> tuple[str, bytes]:
     return served.learner.kind, served.learner.to_bytes()
 
 
+@personalizer("PUT", "/model", "admin", bytes, status=204)
 async def replace(call: Call, body: bytes) -> None:
     """Go on with a model that was exported before, here or from another loop, or that was fitted to logs."""
     model = call.model
     try:
-        learner = await call.in_thread(from_octets, body, call.service.engine.store.seed)
+        learner = await call.in_thread(_imported, body, call.service.engine.store.seed)
     except FileError as error:
         raise RefusedError(400, f"body: {error}", name="InvalidModelImportFormat") from None
 
@@ -216,35 +243,8 @@ async def replace(call: Call, body: bytes) -> None:
     await call.change(replaced, f"imported version {{}} of {model}")
 
 
-async def reset(call: Call) -> None:
-    """Forget what was learned from events; a roll back returns to the version before."""
-    model = call.model
-
-    def made(state: State, batch: EventBatch) -> Any:
-        learner = _first_learner(state, state.model(model))
-        return commands.add_version(model, learner, "empty", note="reset", by=call.caller)(state, batch)
-
-    await call.change(made, f"reset {model} to version {{}}")
-
-
-def _first_learner(state: State, served: ServedModel) -> Learner:
-    """Return an empty model with the arms and columns that it has; one that was fitted is as it was then."""
-    learner = served.learner
-    if isinstance(learner, OpenLearner):
-        return OpenLearner(learner.arms, learner.columns, limit=learner.limit, seed=learner.seed)
-    added = served.versions[served.version]
-    return learner_from_bytes(
-        added.learner, state.contents.content(added.content), f"version {added.version}"
-    )
-
-
-def as_octets(kind: str, content: bytes) -> bytes:
-    """Return a file that holds the state of a learner of a kind, with its checksum."""
-    return storage.encode(KIND, {"state": np.frombuffer(content, dtype=np.uint8)}, {"learner": kind})
-
-
-def from_octets(content: bytes, seed: int) -> Learner:
-    """Return the learner in such a file, or in one that `fit` has written; FileError if it is neither."""
+def _imported(content: bytes, seed: int) -> Learner:
+    """Return the learner in an exported file, or in one that `fit` has written, or raise FileError."""
     name = "the imported file"
     try:
         arrays, about = storage.decode(content, KIND, name)
@@ -258,6 +258,30 @@ def from_octets(content: bytes, seed: int) -> Learner:
     return learner_from_bytes(str(about.get("learner")), arrays["state"].tobytes(), name)
 
 
+@personalizer("DELETE", "/model", "admin", status=204)
+async def reset(call: Call) -> None:
+    """Forget what was learned from events; a roll back returns to the version before.
+
+    An empty model keeps its arms and columns; one that was fitted is as it was then.
+    """
+    model = call.model
+
+    def made(state: State, batch: EventBatch) -> Any:
+        served = state.model(model)
+        learner, added = served.learner, served.versions[served.version]
+        if isinstance(learner, OpenLearner):
+            first: Learner = OpenLearner(
+                learner.arms, learner.columns, limit=learner.limit, seed=learner.seed
+            )
+        else:
+            content = state.contents.content(added.content)
+            first = learner_from_bytes(added.learner, content, f"version {added.version}")
+        return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
+
+    await call.change(made, f"reset {model} to version {{}}")
+
+
+@personalizer("GET", "/model/properties", "read")
 async def properties(call: Call) -> dict[str, str]:
     """Show when the active version was made, and when the last event came that it has taken in."""
     added, _, last = await _times(call)
@@ -267,6 +291,7 @@ async def properties(call: Call) -> dict[str, str]:
 # -- logs --
 
 
+@personalizer("GET", "/logs/properties", "read")
 async def log_properties(call: Call) -> dict[str, Any]:
     """Show from when to when there are logs."""
     _, first, last = await _times(call)
@@ -289,6 +314,7 @@ async def _times(call: Call) -> tuple[float, float, float]:
     return added, *await call.in_thread(of_events, events)
 
 
+@personalizer("DELETE", "/logs", "admin", status=204)
 async def delete_logs(call: Call) -> None:
     """Refuse: logs are not deleted by a request."""
     raise not_supported(
@@ -299,22 +325,7 @@ async def delete_logs(call: Call) -> None:
 # -- documents --
 
 
-def save_document(model: str, name: str, value: dict[str, Any] | None, by: str) -> Command:
-    """Return the command to save a document of a model under a name, or (None) to delete it; to be
-    run alone.
-    """
-
-    def saved(state: State, batch: EventBatch) -> None:
-        documents = state.model(model).documents
-        if value is None and name not in documents:
-            raise NotFoundError(f"id: {name!r} is not known")
-        if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
-            raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
-        batch.add(state, [DocumentSaved(batch.tick(), model, name, value, by)])
-
-    return saved
-
-
+@dataclass(frozen=True)
 class Documents:
     """Documents of one kind.
 
@@ -326,13 +337,22 @@ class Documents:
         What the protocol calls an id without a document.
     """
 
-    def __init__(self, kind: str, missing: str) -> None:
-        self.kind, self.missing = kind, missing
+    kind: str
+    missing: str
 
-    async def save(self, call: Call, id: str, value: dict[str, Any], done: str) -> None:
-        """Save a document under an id."""
-        command = save_document(call.model, self.kind + id, value, call.caller)
-        await call.change(command, f"{done} {call.model}")
+    async def save(self, call: Call, id: str, value: dict[str, Any] | None, done: str) -> None:
+        """Save a document under an id, or (None) delete it; `done` is the line in the audit."""
+        model, name = call.model, self.kind + id
+
+        def saved(state: State, batch: EventBatch) -> None:
+            documents = state.model(model).documents
+            if value is None and name not in documents:
+                raise self._not_found(id)
+            if value is not None and name not in documents and len(documents) >= MOST_DOCUMENTS:
+                raise InputError(f"id: at most {MOST_DOCUMENTS:,} can be kept; delete some")
+            batch.add(state, [DocumentSaved(batch.tick(), model, name, value, call.caller)])
+
+        await call.change(saved, f"{done} {model}")
 
     async def get(self, call: Call, id: str) -> dict[str, Any]:
         """Return the document under an id."""
@@ -347,16 +367,12 @@ class Documents:
         shown = [about(value) for name, value in documents.items() if name.startswith(self.kind)]
         skip = _count(call.query.get("skip", "0"))
         shown = shown[skip : skip + _count(call.query.get("top", str(len(shown))))]
-        return shown if is_versioned(call) else {"value": shown}
+        return shown if call.path["endpoint"].versioned else {"value": shown}
 
     async def delete(self, call: Call) -> None:
         """Delete the document under the id in the path."""
-        model, id = call.model, call.path["id"]
-        try:
-            command = save_document(model, self.kind + id, None, call.caller)
-            await call.change(command, f"deleted {self.kind}{id!r} of {model}")
-        except NotFoundError:
-            raise self._not_found(id) from None
+        id = call.path["id"]
+        await self.save(call, id, None, f"deleted {self.kind}{id!r} of")
 
     def _not_found(self, id: str) -> RefusedError:
         return RefusedError(404, f"id: {id!r} is not known", name=self.missing)
