@@ -45,22 +45,24 @@ def write_log(folder: Path, rows: int) -> None:
 
 def moments(path: str) -> int:
     """The statistics that a model is fitted from."""
-    from invariant_bandits.logs.read import read_arm_moments
+    from invariant_bandits.logs.read import read_moments
 
-    return int(read_arm_moments(path, windows=12).moments.rounds.sum())
+    return int(read_moments(path, windows=12).of_arms.rounds.sum())
 
 
 def clicks(path: str) -> int:
     """The same, a sample for first coefficients, and the pass on the logit scale."""
     import invariant_bandits as ib
-    from invariant_bandits.logs.read import read_arm_moments, read_arm_sample
+    from invariant_bandits.logs.read import read_arm_sample, read_moments
 
     log = ib.open_log(path)
-    read = read_arm_moments(log, windows=12)
-    sample = read_arm_sample(log, read.features)
+    read = read_moments(log, windows=12)
+    sample = read_arm_sample(log, read.feature_map)
     assert len(sample.rewards) > 1000
-    weighed = read_arm_moments(log, windows=12, features=read.features, logit_at=np.zeros(read.features.dim))
-    return int(weighed.moments.rounds.sum())
+    weighed = read_moments(
+        log, windows=12, features=read.feature_map, logit_at=np.zeros(read.feature_map.dim)
+    )
+    return int(weighed.of_arms.rounds.sum())
 
 
 def ordered(path: str) -> int:

@@ -101,9 +101,9 @@ def one_pass(engine: str, path: str, out: str) -> None:
             )
             target, close = distributed.Client(cluster), cluster.close
         elif engine == "spark":
-            from invariant_bandits.logs.engines.spark import open_session
+            from invariant_bandits.logs.engines import open_spark_session
 
-            target = open_session("local[2]")
+            target = open_spark_session("local[2]")
             close = target.stop
 
         def run(name: str) -> Any:

@@ -7,10 +7,9 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits import InputError, storage
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.logs.arm_features import ArmFeatures, chosen_coding, matched_features
-from invariant_bandits.logs.features import Column, FeatureMap
+from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, chosen_coding, matched_features
 from invariant_bandits.logs.log import open_log
-from invariant_bandits.logs.read import read_arm_moments, read_rounds
+from invariant_bandits.logs.read import read_moments, read_rounds
 from labelled_logs import labelled_log
 
 LOG = labelled_log(seed=3, rounds=1000)
@@ -28,7 +27,7 @@ def both():
 
 
 def test_rows_when_serving_are_those_of_the_log():
-    features = read_arm_moments(LOG.table()).features
+    features = read_moments(LOG.table()).feature_map
     batch = next(read_rounds(LOG.table(), feature_map=features))
     at = 17
     context = {"age": LOG.contexts[at, 0], "hour": LOG.contexts[at, 1], "country": LOG.country[at]}
@@ -110,8 +109,8 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
     columns = {f"item_affinity_{arm}": affinity[:, arm] for arm in range(4)}
     table = pa.table({"item_id": LOG.arms, "click": LOG.rewards, "age": LOG.contexts[:, 0], **columns})
     log = open_log(table)
-    read = read_arm_moments(log, windows=1)
-    assert read.features.context_names == ("1", "age", "item_affinity")
+    read = read_moments(log, windows=1)
+    assert read.feature_map.context_names == ("1", "age", "item_affinity")
     scaled = (affinity - affinity.mean()) / affinity.std()
     own = np.column_stack(
         [
@@ -121,8 +120,8 @@ def test_a_context_feature_per_arm_belongs_to_its_arm_only():
         ]
     )
     rows = LOG.arms == 0
-    np.testing.assert_allclose(read.moments.gram[0, 0], own[rows].T @ own[rows], atol=1e-8)
-    batch = next(read_rounds(log, feature_map=read.features))
+    np.testing.assert_allclose(read.of_arms.gram[0, 0], own[rows].T @ own[rows], atol=1e-8)
+    batch = next(read_rounds(log, feature_map=read.feature_map))
     np.testing.assert_allclose(batch.features[rows, :3], own[rows], atol=1e-9)
 
 

@@ -17,13 +17,14 @@ from distributed import Client
 
 import cluster_tasks
 from invariant_bandits import FileError, InputError
-from invariant_bandits.logs.engines import dask as dask_engine
-from invariant_bandits.logs.read import read_arm_moments, read_moments
+from invariant_bandits.logs import engines
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
-from log_tables import planted_log, rows_per_action, wide
+from log_tables import many_row_groups, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture
@@ -57,12 +58,6 @@ def cluster(tmp_path):
             process.wait()
 
 
-def many_row_groups(folder, form=wide):
-    path = folder / "log.parquet"
-    pq.write_table(form(planted_log(seed=7, rounds=600)), path, row_group_size=101)
-    return path
-
-
 @pytest.mark.parametrize("form", [wide, rows_per_action])
 def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
     client, _ = cluster
@@ -78,12 +73,16 @@ def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
 def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
     path = tmp_path / "log.parquet"
     pq.write_table(labelled_log(seed=7, rounds=600).table(), path, row_group_size=101)
-    here = read_arm_moments(path, every="1mo")
-    there = read_arm_moments(path, every="1mo", engine=cluster[0])
-    assert there.moments.cells == here.moments.cells
+    here = read_moments(path, every="1mo")
+    there = read_moments(path, every="1mo", engine=cluster[0])
+    assert there.of_arms.cells == here.of_arms.cells
     assert there.quality == here.quality
-    known = {"every": "1mo", "features": here.features, "logit_at": np.linspace(-1.0, 1.0, here.features.dim)}
-    weighed = [read_arm_moments(path, **known, engine=engine).moments for engine in ("local", cluster[0])]
+    known = {
+        "every": "1mo",
+        "features": here.feature_map,
+        "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
+    }
+    weighed = [read_moments(path, **known, engine=engine).of_arms for engine in ("local", cluster[0])]
     assert weighed[0].cells == weighed[1].cells
 
 
@@ -93,7 +92,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     here = read_moments(path, windows=3)
     folder = tmp_path / "held"
     folder.mkdir()
-    monkeypatch.setattr(dask_engine, "run", partial(dask_engine.run, function=cluster_tasks.Held(folder)))
+    monkeypatch.setattr(engines, "run", partial(engines.run, function=cluster_tasks.Held(folder)))
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_moments, path, windows=3, engine=client)
         cluster_tasks.wait_for(lambda: len(cluster_tasks.running(folder)) == 2)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.logs.casting import TimeFormat
+from invariant_bandits.logs.decode import TimeFormat
 from worlds import assert_same_moments
 
 RNG = np.random.default_rng(17)

@@ -100,7 +100,7 @@ def test_events_are_the_same_however_the_file_is_cut_into_blocks(tmp_path):
         rows = [
             row for _, batch in source.batches(task, source.arrow_schema.names) for row in batch.to_pylist()
         ]
-        return source.arrow_schema, source.schema, rows, dict(source.skipped_by_reason(task))
+        return source.arrow_schema, source.schema, rows, dict(source.skipped(task))
 
     whole = read(dsjson.BLOCK_BYTES)
     assert read(path.stat().st_size // 3) == whole

@@ -22,13 +22,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from invariant_bandits.logs.formats.registry import log_format
-from invariant_bandits.logs.sources import Task
+from invariant_bandits.logs.sources import Source, Task
 
 
 @log_format("pairs", suffixes=(".pairs",))
-class PairsSource:
-    total_rows, in_files = None, True
-
+class PairsSource(Source):
     def __init__(self, paths):
         self.tasks = [Task(path, 0, 0, 0) for path in paths]
         self.arrow_schema = self._table(paths[0]).schema
@@ -40,9 +38,6 @@ class PairsSource:
     def batches(self, task, columns, first_row=None):
         if first_row is None:
             yield 0, self._table(task.file).select(list(columns)).combine_chunks().to_batches()[0]
-
-    def skipped(self, task):
-        return ()
 '''
 
 

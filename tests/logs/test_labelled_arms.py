@@ -13,7 +13,6 @@ from invariant_bandits import InputError, WindowedMoments, storage
 from invariant_bandits.logs.arms import Arm, ArmTable
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import (
-    read_arm_moments,
     read_arm_sample,
     read_moments,
     read_offered,
@@ -52,19 +51,19 @@ def as_parquet(folder):
 
 @pytest.mark.parametrize("make", [lambda folder: TABLE, as_csv, as_parquet], ids=["table", "CSV", "Parquet"])
 def test_statistics_per_window_and_arm_are_those_of_the_arrays(make, tmp_path):
-    read = read_arm_moments(make(tmp_path), edges=EDGES)
-    assert read.features.labels == LABELS
-    assert read.features.coding == "own"
-    assert read.features.context_names == ("1", "age", "hour", "country=DE")
+    read = read_moments(make(tmp_path), edges=EDGES)
+    assert read.feature_map.labels == LABELS
+    assert read.feature_map.coding == "own"
+    assert read.feature_map.context_names == ("1", "age", "hour", "country=DE")
     z, window = contexts(), np.searchsorted(EDGES, LOG.times, side="right") - 1
     for i in range(6):
         for a in range(4):
             rows = (window == i) & (LOG.arms == a)
-            np.testing.assert_allclose(read.moments.gram[i, a], z[rows].T @ z[rows], atol=1e-8)
-            np.testing.assert_allclose(read.moments.cross[i, a], z[rows].T @ LOG.rewards[rows], atol=1e-8)
-            assert read.moments.rounds[i, a] == rows.sum()
-    assert (read.moments.rounds[3:, 2] == 0).all()
-    assert read.moments.rewards_are_binary
+            np.testing.assert_allclose(read.of_arms.gram[i, a], z[rows].T @ z[rows], atol=1e-8)
+            np.testing.assert_allclose(read.of_arms.cross[i, a], z[rows].T @ LOG.rewards[rows], atol=1e-8)
+            assert read.of_arms.rounds[i, a] == rows.sum()
+    assert (read.of_arms.rounds[3:, 2] == 0).all()
+    assert read.of_arms.rewards_are_binary
 
 
 @pytest.mark.parametrize("coding", ["own", "shared"])
@@ -80,17 +79,17 @@ def test_moments_of_features_are_those_of_the_crossed_rows(coding):
 
 
 def test_shards_add_to_the_whole():
-    whole = read_arm_moments(TABLE, edges=EDGES)
+    whole = read_moments(TABLE, edges=EDGES)
     arms = {"arms": LABELS}
     parts = [open_log(TABLE.slice(start, 2000), **arms) for start in (0, 2000)]
-    first, second = (read_arm_moments(part, edges=EDGES, features=whole.features).moments for part in parts)
-    assert_same_moments((first + second).of_features(), whole.moments.of_features())
+    first, second = (read_moments(part, edges=EDGES, features=whole.feature_map).of_arms for part in parts)
+    assert_same_moments((first + second).of_features(), whole.of_arms.of_features())
 
 
 def test_a_logit_pass_gives_the_weighted_sums():
-    read = read_arm_moments(TABLE, edges=EDGES)
+    read = read_moments(TABLE, edges=EDGES)
     theta = np.random.default_rng(1).normal(size=(4, 4))
-    weighed = read_arm_moments(TABLE, edges=EDGES, features=read.features, logit_at=theta).moments
+    weighed = read_moments(TABLE, edges=EDGES, features=read.feature_map, logit_at=theta).of_arms
     z = contexts()
     window = np.searchsorted(EDGES, LOG.times, side="right") - 1
     linear = np.einsum("ij,ij->i", z, theta[LOG.arms])
@@ -106,21 +105,21 @@ def test_a_logit_pass_gives_the_weighted_sums():
 
 def test_a_logit_pass_refuses_rewards_that_are_no_clicks():
     table = TABLE.set_column(2, "click", pa.array(LOG.rewards * 0.5))
-    read = read_arm_moments(table)
-    assert not read.moments.rewards_are_binary
+    read = read_moments(table)
+    assert not read.of_arms.rewards_are_binary
     with pytest.raises(InputError, match="rewards must be 0 or 1"):
-        read_arm_moments(table, features=read.features, logit_at=np.zeros((4, 4)))
+        read_moments(table, features=read.feature_map, logit_at=np.zeros((4, 4)))
 
 
 def test_one_reward_that_is_no_click_is_noticed():
     rewards = np.tile(LOG.rewards, 50)
     rewards[77] = 0.5
     arms = np.tile(LOG.labels, 50)
-    assert not read_arm_moments(pa.table({"arm": arms, "reward": rewards})).moments.rewards_are_binary
+    assert not read_moments(pa.table({"arm": arms, "reward": rewards})).of_arms.rewards_are_binary
 
 
 def test_the_sample_is_spread_over_the_log_and_always_the_same():
-    features = read_arm_moments(TABLE).features
+    features = read_moments(TABLE).feature_map
     sample = read_arm_sample(TABLE, features, most=1000)
     assert 800 < len(sample.rewards) < 1200  # 1000 ± 27 in a random draw
     assert sample.share == 0.25
@@ -204,10 +203,10 @@ def test_a_catalogue_says_when_arms_are_valid_and_what_they_are(tmp_path):
         mask = log.arms.offered_at(LOG.times)
         np.testing.assert_array_equal(mask[:, :4], LOG.active)
         assert mask[:, 4].all()
-        features = read_arm_moments(log).features
+        features = read_moments(log).feature_map
         assert features.catalogue_names == ("price",)
         np.testing.assert_allclose(features.catalogue[:, 0] * np.std([1, 2, 3, 4, 5]) + 3, [1, 2, 3, 4, 5])
-        assert read_arm_moments(log).moments.rounds[:, 4].sum() == 0
+        assert read_moments(log).of_arms.rounds[:, 4].sum() == 0
 
 
 def test_told_arms_are_offered_in_every_round():
@@ -221,10 +220,10 @@ def test_told_arms_are_offered_in_every_round():
 
 
 def test_rounds_of_arms_that_were_not_told_are_left_out_and_most_of_them_refused():
-    quality = read_arm_moments(open_log(TABLE, arms=LABELS[:3])).quality
+    quality = read_moments(open_log(TABLE, arms=LABELS[:3])).quality
     assert quality.problems["label of no known arm"].count == (LOG.arms == 3).sum()
     with pytest.raises(InputError, match="most rounds of the log cannot be used"):
-        read_arm_moments(open_log(TABLE, arms=["banner_D"]))
+        read_moments(open_log(TABLE, arms=["banner_D"]))
 
 
 def test_a_log_without_times_bounds_arms_by_rows(tmp_path):
@@ -268,10 +267,10 @@ def test_one_row_per_arm_with_one_context_per_round_is_a_labelled_log():
 
 
 def test_a_log_without_context_is_a_labelled_log():
-    read = read_arm_moments(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), windows=2)
-    assert read.features.names == ("0", "1", "2", "3")
-    np.testing.assert_allclose(read.moments.cross.sum(axis=0)[:, 0], np.bincount(LOG.arms, LOG.rewards))
-    sets = read_offered(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), None, read.features, 3)
+    read = read_moments(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), windows=2)
+    assert read.feature_map.names == ("0", "1", "2", "3")
+    np.testing.assert_allclose(read.of_arms.cross.sum(axis=0)[:, 0], np.bincount(LOG.arms, LOG.rewards))
+    sets = read_offered(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), None, read.feature_map, 3)
     assert [one.shape[1] for one in sets] == [4, 4, 4]
 
 
@@ -307,7 +306,7 @@ def test_a_column_with_too_many_labels_is_no_arm():
     assert read_schema(LOG.table("item_id").set_column(1, "item_id", pa.array(labels))).arm is None
     table = TABLE.set_column(1, "banner", pa.array(labels))
     with pytest.raises(InputError, match="'banner' has more than 500 different labels"):
-        read_arm_moments(table, {"arm": "banner"})
+        read_moments(table, {"arm": "banner"})
 
 
 def test_a_label_with_too_many_values_is_named_as_what_it_could_be():
@@ -326,8 +325,8 @@ def test_arms_that_were_never_in_use_together_say_nothing_about_what_was_offered
     with pytest.raises(
         InputError, match=r"'banner': no two arms were in use in the same range of rows \(is a time"
     ):
-        read_arm_moments(table)
-    assert read_arm_moments(open_log(table, arms=LABELS)).moments.rounds.sum() == 4000
+        read_moments(table)
+    assert read_moments(open_log(table, arms=LABELS)).of_arms.rounds.sum() == 4000
     assert open_log(TABLE.sort_by("banner")).arms == open_log(TABLE).arms
 
 
@@ -340,7 +339,7 @@ def test_many_arms_are_shown_in_part():
 
 def test_only_the_last_rounds_are_made_if_only_they_are_needed(tmp_path):
     path = as_parquet(tmp_path)
-    features = read_arm_moments(path).features
+    features = read_moments(path).feature_map
     batches = list(read_rounds(path, feature_map=features, latest=500))
     assert 500 <= sum(len(batch) for batch in batches) < 500 + 371
     np.testing.assert_array_equal(np.concatenate([batch.arm for batch in batches])[-500:], LOG.arms[-500:])

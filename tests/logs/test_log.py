@@ -12,8 +12,8 @@ import pytest
 from pyarrow import csv
 
 import invariant_bandits as ib
+from invariant_bandits.logs.formats.columnar import ParquetSource
 from invariant_bandits.logs.formats.delimited import CsvSource
-from invariant_bandits.logs.formats.parquet import ParquetSource
 from invariant_bandits.logs.formats.registry import FORMATS, log_format
 from invariant_bandits.logs.read import read_feature_map, read_schema
 from log_tables import lists_of_offered, planted_log, rows_per_action, wide

@@ -18,14 +18,15 @@ import pytest
 
 import cluster_tasks
 from invariant_bandits import FileError
-from invariant_bandits.logs.engines import spark as spark_engine
-from invariant_bandits.logs.read import read_arm_moments, read_moments
+from invariant_bandits.logs import engines
+from invariant_bandits.logs.read import read_moments
 from invariant_bandits.logs.schema import Schema
 from labelled_logs import labelled_log
-from log_tables import planted_log, rows_per_action, wide
+from log_tables import many_row_groups, rows_per_action, wide
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.skipif(
         shutil.which("java") is None and "JAVA_HOME" not in os.environ,
         reason="Spark needs Java 17, and there is no java on the PATH and no JAVA_HOME",
@@ -94,18 +95,12 @@ def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("spark")
     standalone = Standalone(folder)
     try:
-        session = spark_engine.open_session(standalone.address)
+        session = engines.open_spark_session(standalone.address)
         yield standalone, session
         session.stop()
     finally:
         for process in reversed(standalone.processes):
             standalone.kill(process)
-
-
-def many_row_groups(folder, form=wide):
-    path = folder / "log.parquet"
-    pq.write_table(form(planted_log(seed=7, rounds=600)), path, row_group_size=101)
-    return path
 
 
 @pytest.mark.parametrize("form", [wide, rows_per_action])
@@ -119,12 +114,16 @@ def test_the_cluster_gives_the_same_bits(form, cluster, tmp_path):
 def test_the_statistics_of_labelled_arms_have_the_same_bits(cluster, tmp_path):
     path = tmp_path / "log.parquet"
     pq.write_table(labelled_log(seed=7, rounds=600).table(), path, row_group_size=101)
-    here = read_arm_moments(path, every="1mo")
-    there = read_arm_moments(path, every="1mo", engine=cluster[1])
-    assert there.moments.cells == here.moments.cells
+    here = read_moments(path, every="1mo")
+    there = read_moments(path, every="1mo", engine=cluster[1])
+    assert there.of_arms.cells == here.of_arms.cells
     assert there.quality == here.quality
-    known = {"every": "1mo", "features": here.features, "logit_at": np.linspace(-1.0, 1.0, here.features.dim)}
-    weighed = [read_arm_moments(path, **known, engine=engine).moments for engine in ("local", cluster[1])]
+    known = {
+        "every": "1mo",
+        "features": here.feature_map,
+        "logit_at": np.linspace(-1.0, 1.0, here.feature_map.dim),
+    }
+    weighed = [read_moments(path, **known, engine=engine).of_arms for engine in ("local", cluster[1])]
     assert weighed[0].cells == weighed[1].cells
 
 
@@ -143,7 +142,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     here = read_moments(path, windows=3)
     folder = tmp_path / "held"
     folder.mkdir()
-    monkeypatch.setattr(spark_engine, "run", partial(spark_engine.run, function=cluster_tasks.Held(folder)))
+    monkeypatch.setattr(engines, "run", partial(engines.run, function=cluster_tasks.Held(folder)))
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_moments, path, windows=3, engine=session)
         cluster_tasks.wait_for(lambda: len(cluster_tasks.running(folder)) == 2)

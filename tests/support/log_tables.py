@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 
 @dataclass
@@ -82,3 +83,10 @@ def rows_per_action(log, every_reward=False):
             **{f"x{j}": log.offered[:, j] for j in range(3)},
         }
     )
+
+
+def many_row_groups(folder, form=wide):
+    """The path of a Parquet file of planted rounds in many row groups."""
+    path = folder / "log.parquet"
+    pq.write_table(form(planted_log(seed=7, rounds=600)), path, row_group_size=101)
+    return path

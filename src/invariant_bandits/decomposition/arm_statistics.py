@@ -13,7 +13,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.paths import EXACT
 from invariant_bandits.decomposition.population import ArmLayout
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
 RIDGE, FAINT_RIDGE = 1.0, 1e-3

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.storage import MOST_ROUNDS, ArraySpec
 
 LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200

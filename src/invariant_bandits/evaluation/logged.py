@@ -14,9 +14,15 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, require_finite, whole_number
 from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, snips
 from invariant_bandits.evaluation.intervals import Estimate, estimated, student_quantile
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
-from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions, fewest_rounds, prune
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    Dropped,
+    FeatureMap,
+    FeatureOptions,
+    fewest_rounds,
+    prune,
+)
 from invariant_bandits.logs.feedback import Feedback, in_parts
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport

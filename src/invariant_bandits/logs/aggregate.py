@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.logs.arm_features import ArmFeatures, has_binary_rewards
+from invariant_bandits.logs.features import ArmFeatures, has_binary_rewards
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import Reader, Rounds
 from invariant_bandits.logs.sources import Task
 from invariant_bandits.logs.windows import Windows
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.storage import FileError
 
 OUT_OF_ORDER = "out of order in time"
 SMALLEST_WEIGHT = 1e-12
@@ -139,25 +138,14 @@ class Partial:
     first_row: int = 0
     file: str = ""
 
-    def to_bytes(self) -> bytes:
-        """Return the content for sending between processes: a header, then the moments."""
-        header = {name: getattr(self, name) for name in ("first_window", "first_row", "file")}
-        for name in ("first_time", "last_time"):
-            time = getattr(self, name)
-            header[name] = None if time is None else time.item()
-        header["report"] = self.report.to_dict()
-        return _with_header(header, b"" if self.moments is None else self.moments.to_bytes())
-
     @classmethod
     def from_bytes(cls, content: bytes) -> Partial:
-        """Return what `to_bytes` came from; raise the error that `aggregate_to_bytes` sent instead."""
-        end = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:end])
-        if "error" in header:
-            raise (FileError if header["kind"] == "FileError" else InputError)(header["error"])
-        report = QualityReport.from_dict(header.pop("report"))
-        moments = WindowedMoments.from_bytes(content[end:]) if content[end:] else None
-        return cls(report=report, moments=moments, **header)
+        """Return what `aggregate_to_bytes` sent, or raise the error that it sent instead."""
+        result = pickle.loads(content)  # as Dask and Spark themselves do with what their workers send
+        if isinstance(result, InputError):
+            raise result
+        assert isinstance(result, Partial)
+        return result
 
 
 def aggregate_task(task: Task, plan: AggregationPlan) -> Partial:
@@ -190,17 +178,13 @@ def aggregate_to_bytes(task: Task, plan: AggregationPlan) -> bytes:
     """
     from threadpoolctl import threadpool_limits
 
+    result: Partial | InputError
     try:
         with threadpool_limits(1, user_api="blas"):
-            return aggregate_task(task, plan).to_bytes()
+            result = aggregate_task(task, plan)
     except InputError as error:
-        kind = "FileError" if isinstance(error, FileError) else "InputError"
-        return _with_header({"error": str(error), "kind": kind})
-
-
-def _with_header(header: dict[str, Any], content: bytes = b"") -> bytes:
-    encoded = json.dumps(header).encode()
-    return len(encoded).to_bytes(8, "little") + encoded + content
+        result = error
+    return pickle.dumps(result)
 
 
 class Aggregate:

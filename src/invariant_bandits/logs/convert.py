@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -13,17 +14,142 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.casting import TypedRows
+from invariant_bandits.logs.decode import is_number, is_text, is_time
 from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
 from invariant_bandits.logs.external_sort import run_starts, whole_rounds
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.sources import Source, Task, is_remote, skipped_by_reason
+from invariant_bandits.logs.sources import Source, Task, is_remote
 from invariant_bandits.storage import FileError, atomic_write
 
 UNUSABLE = "round without one chosen action, its reward and its propensity"
+
+
+class TypedRows:
+    """All rows of a source, typed; what cannot be read as its type is missing, and counted.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows come from.
+
+    Attributes
+    ----------
+    arrow_schema : pyarrow.Schema
+        Names and types of what `batches` gives: plain text instead of dictionaries, times in microseconds.
+    unreadable : Counter of str
+        By column, how many values were not of its type.
+    rows : int
+        Rows that `batches` has given.
+    """
+
+    def __init__(self, source: Source) -> None:
+        import pyarrow as pa
+
+        self.source, self.rows, self.unreadable = source, 0, Counter[str]()
+        schema = source.arrow_schema
+        fractions = _columns_with_fractions(source)
+        kinds = [pa.float64() if column.name in fractions else _plain(column.type) for column in schema]
+        self.arrow_schema = pa.schema(list(zip(schema.names, kinds, strict=True)))
+
+    def batches(self) -> Iterator[Any]:
+        """The rows in the order of the log."""
+        for task in self.source.tasks:
+            for _, batch in self.source.batches(task, self.arrow_schema.names):
+                self.rows += len(batch)
+                yield self.typed(batch)
+
+    def typed(self, batch: Any) -> Any:
+        """A batch of some of the columns with their types."""
+        import pyarrow as pa
+
+        fields = [self.arrow_schema.field(name) for name in batch.schema.names]
+        columns = [self._column(batch.column(index), wanted) for index, wanted in enumerate(fields)]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _column(self, column: Any, wanted: Any) -> Any:
+        import pyarrow as pa
+
+        if column.type == wanted.type:
+            return column
+        if not is_text(column.type) or is_text(wanted.type):
+            return column.cast(wanted.type, safe=False)
+        if pa.types.is_integer(wanted.type):
+            return self._whole(column, wanted)
+        problems = RowProblems(len(column))
+        if is_time(wanted.type):
+            values = decode.times(column, wanted.name, True, problems)
+        elif is_number(wanted.type):
+            values = decode.numbers(column, wanted.name, problems)
+        else:
+            return column
+        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+        self.unreadable[wanted.name] += int((~problems.usable & ~missing).sum())
+        return pa.array(values, mask=~problems.usable).cast(wanted.type)
+
+    def _whole(self, column: Any, wanted: Any) -> Any:
+        """Text as whole numbers, to the last digit."""
+        import pyarrow as pa
+
+        words = column.cast(pa.string())
+        try:
+            return words.cast(wanted.type)
+        except pa.ArrowInvalid:
+            values = [
+                int(word) if word is not None and _is_whole(word) else None for word in words.to_pylist()
+            ]
+        self.unreadable[wanted.name] += sum(value is None for value in values) - words.null_count
+        return pa.array(values, type=wanted.type)
+
+
+def _plain(kind: Any) -> Any:
+    """The type as every format can hold it."""
+    import pyarrow as pa
+
+    if is_text(kind):
+        return pa.string()
+    if is_time(kind):
+        return pa.timestamp("us", getattr(kind, "tz", None))
+    return kind
+
+
+def _is_whole(word: str) -> bool:
+    return word.strip().lstrip("+-").isdigit()
+
+
+def _columns_with_fractions(source: Source) -> set[str]:
+    """Columns of text that seemed to be whole numbers in the first lines, and are not."""
+    import pyarrow as pa
+
+    whole = [
+        column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)
+    ]
+    fractions: set[str] = set()
+    for task in source.tasks if whole else ():
+        for _, batch in source.batches(task, whole):
+            for name in whole:
+                column = batch.column(name)
+                if pa.types.is_integer(column.type):
+                    continue
+                if pa.types.is_floating(column.type) or (is_text(column.type) and _has_fraction(column)):
+                    fractions.add(name)
+    return fractions
+
+
+def _has_fraction(column: Any) -> bool:
+    """Whether some text is a number, but no whole one."""
+    import pyarrow as pa
+
+    words = column.cast(pa.string())
+    try:
+        words.cast(pa.int64())
+        return False
+    except pa.ArrowInvalid:
+        problems = RowProblems(len(words))
+        values = decode.numbers(words, "", problems)[problems.usable]
+        return bool((values != np.floor(values)).any())
 
 
 def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[Event]:
@@ -268,7 +394,7 @@ def _write(kind: LogFormat, source: Source, out: str, scratch: Path, schema: Sch
         kind.table_writer(sink, out, rows.arrow_schema, rows.batches())
     report.rows = report.rounds = rows.rows
     for task in source.tasks:
-        for reason, lines in skipped_by_reason(source, task).items():
+        for reason, lines in source.skipped(task).items():
             if lines and not report.is_kept(reason):
                 report.add(reason, task.file, lines)
                 report.rows += len(lines)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array
+from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.quality import IMPUTED, RowProblems
 
 
@@ -325,3 +327,154 @@ def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProb
             values.append(None)
     problems.leave_out(bad, f"unparsable {name}")
     return pa.array(values, type=kind)
+
+
+EPOCHS = {"s": 1e8, "ms": 1e11, "us": 1e14, "ns": 1e17}
+"""The least number of a unit since 1970 that is taken for a time: 1973. The greatest is 41 times that:
+2100.
+"""
+WRITTEN = re.compile(
+    r"\s*(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})"
+    r"(?P<between>,?[ T]+)?(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?(?P<half>\s?[AaPp][Mm])?\s*$"
+)
+YEAR_FIRST = re.compile(r"\s*\d{4}/\d{1,2}/\d{1,2}(?P<clock>[ T]\d{1,2}:\d{2}(?P<seconds>:\d{2})?)?\s*$")
+
+
+@dataclass(frozen=True)
+class TimeFormat:
+    """How the times of a column are written.
+
+    Parameters
+    ----------
+    unit : str
+        "s", "ms", "us" or "ns" for numbers since 1970; empty for text.
+    formats : tuple of str
+        For text: the forms that it may have, as for strptime.
+    """
+
+    unit: str = ""
+    formats: tuple[str, ...] = ()
+
+    def timestamps(self, column: Any) -> Any:
+        """The column as timestamps in microseconds, UTC; missing where a value has none of the forms."""
+        return _since_1970(column, self.unit) if self.unit else _from_text(column, self.formats)
+
+
+def _since_1970(column: Any, unit: str) -> Any:
+    """Numbers, or text that should be numbers, as timestamps."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if is_text(column.type):
+        column = _numbers(column)
+    if pa.types.is_integer(column.type):
+        whole = column.cast(pa.int64())
+        return whole.cast(pa.timestamp(unit)).cast(pa.timestamp("us"), safe=False)
+    scaled = compute.multiply(column.cast(pa.float64()), {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}[unit])
+    usable = compute.less(compute.fill_null(compute.abs(scaled), np.inf), 9e18)
+    return compute.if_else(usable, compute.round(scaled), None).cast(pa.int64()).cast(pa.timestamp("us"))
+
+
+def _numbers(column: Any) -> Any:
+    """Text as whole numbers if it is such, as fractions otherwise; missing where it is not a number."""
+    import pyarrow as pa
+
+    words = column.cast(pa.string())
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return words.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return _one_by_one(words, pa.float64(), float, "", RowProblems(len(words)))
+
+
+def _from_text(column: Any, formats: Sequence[str]) -> Any:
+    """Text as timestamps: the first form that a value has."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    words = compute.utf8_trim_whitespace(column.cast(pa.string()))
+    times = pa.nulls(len(words), pa.timestamp("us"))
+    for form in formats:
+        if times.null_count == words.null_count:
+            break
+        times = compute.coalesce(times, compute.strptime(words, format=form, unit="us", error_is_null=True))
+    return times
+
+
+def find_time_format(
+    column: Any, kind: Any, day_first: bool | None = None, more: Iterable[str] = ()
+) -> TimeFormat | None:
+    """Return how the times of a column are written, None if there is nothing to do.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+        The first times of a log.
+    kind : pyarrow.DataType
+        What they are: numbers or text, even where text formats give numbers as text.
+    day_first : bool, optional
+        Whether dates begin with the day, where the caller knows.
+    more : iterable of str
+        All other times, asked for until some day is greater than 12 if the first ones do not tell.
+
+    Raises
+    ------
+    InputError
+        If days may be months.
+    """
+    column = column.drop_null()
+    if not len(column) or not (is_number(kind) or is_text(kind)):
+        return None
+    if is_number(kind):
+        return _epoch(column)
+    words = column.to_pylist()
+    if YEAR_FIRST.match(words[0]):
+        return TimeFormat(formats=_clocks("%Y/%m/%d"))
+    parts = WRITTEN.match(words[0])
+    if parts is None:
+        return None
+    sign = parts["sign"]
+    if day_first is None:
+        day_first = True if sign == "." else _is_day_first(chain(words, more))
+    if day_first is None:
+        raise InputError(
+            f"schema: dates of the time column such as {words[0].strip()} may begin with the day or"
+            " the month; say which (day_first = true or false; --day-first or --month-first)"
+        )
+    order = f"%d{sign}%m{sign}" if day_first else f"%m{sign}%d{sign}"
+    year = "%Y" if len(parts["year"]) == 4 else "%y"
+    return TimeFormat(formats=_clocks(f"{order}{year}{',' if ',' in (parts['between'] or '') else ''}"))
+
+
+def _epoch(column: Any) -> TimeFormat | None:
+    """The unit in which all values are times between 1973 and 2100."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
+    least, most = (
+        float(value or 0.0)
+        for value in compute.min_max(numbers.cast(pa.float64(), safe=False)).as_py().values()
+    )
+    units = [unit for unit, least_time in EPOCHS.items() if least_time <= least and most <= 41.0 * least_time]
+    return TimeFormat(unit=units[0]) if units else None
+
+
+def _clocks(day: str) -> tuple[str, ...]:
+    """Forms of a day with and without a time of day."""
+    clocks = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
+    return (*(f"{day} {clock}" for clock in clocks), f"{day}T%H:%M:%S", day.rstrip(","))
+
+
+def _is_day_first(words: Iterable[str]) -> bool | None:
+    """True if the first number of some date is greater than 12, False if the second of some is; None if
+    neither.
+    """
+    for word in words:
+        match = WRITTEN.match(word)
+        if match is not None and int(match["first"]) > 12:
+            return True
+        if match is not None and int(match["second"]) > 12:
+            return False
+    return None

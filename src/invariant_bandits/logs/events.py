@@ -179,6 +179,7 @@ class EventSource(FileSource, ABC):
     many_words: int = 100
     most_names: int = 200_000
     schema: Schema = field(init=False)
+    skips_lines: bool = field(init=False, default=True)
     columns: dict[str, str] = field(init=False, default_factory=dict)
     _problems: dict[str, dict[str, list[int]]] = field(init=False, default_factory=dict, repr=False)
 
@@ -266,7 +267,7 @@ class EventSource(FileSource, ABC):
         arrays = [pa.array(values[name], type=self.arrow_schema.field(name).type) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, list(columns))
 
-    def skipped_by_reason(self, task: Task) -> Mapping[str, Sequence[int]]:
+    def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines without a usable event, and the irregular ones, by reason."""
         return self._problems.get(task.file, {})
 

@@ -22,12 +22,11 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, join_batches, skipped_by_reason
-from invariant_bandits.logs.survey import SplitRounds
+from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, join_batches
 from invariant_bandits.storage import FileError
 
 if TYPE_CHECKING:
-    from invariant_bandits.logs.log import Log
+    from invariant_bandits.logs.log import Log, SplitRounds
 
 
 def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
@@ -120,7 +119,7 @@ KEY = "__key"
 
 
 @dataclass(eq=False)
-class RearrangedSource:
+class RearrangedSource(Source):
     """Rows in files of our own, in another order than they were; the files are deleted with the source.
 
     Parameters
@@ -138,9 +137,10 @@ class RearrangedSource:
     folder: Path
     arrow_schema: Any
     tasks: tuple[Task, ...]
-    total_rows: int
     lost: dict[str, list[int]]
-    in_files: bool = False
+    total_rows: int
+    in_files = False
+    skips_lines = True
 
     def __post_init__(self) -> None:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -158,12 +158,8 @@ class RearrangedSource:
                 yield row, batch
                 row += len(batch)
 
-    def skipped(self, task: Task) -> Sequence[int]:
-        """All rows of our own files can be parsed."""
-        return ()
-
-    def skipped_by_reason(self, task: Task) -> dict[str, list[int]]:
-        """Rows of the original that could not, with the first part."""
+    def skipped(self, task: Task) -> dict[str, list[int]]:
+        """Return the rows of the original that could not be parsed, with the first part."""
         return self.lost if task == self.tasks[0] else {}
 
 
@@ -237,12 +233,12 @@ def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Arra
         raise
     lost: dict[str, list[int]] = {}
     for task in source.tasks:
-        for reason, rows in skipped_by_reason(source, task).items():
+        for reason, rows in source.skipped(task).items():
             lost.setdefault(reason, []).extend(rows)
     starts = np.cumsum(counts) - counts
     parts = np.flatnonzero(counts).tolist()
     tasks = tuple(Task(f"sorted log, part {part + 1}", part, 0, int(starts[part])) for part in parts)
-    return RearrangedSource(folder, source.arrow_schema, tasks, int(counts.sum()), lost)
+    return RearrangedSource(folder, source.arrow_schema, tasks, lost, int(counts.sum()))
 
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:

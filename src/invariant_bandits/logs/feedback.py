@@ -11,8 +11,8 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number, whole_seed
 from invariant_bandits.logs import external_sort
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.moments.batches import even_places, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 

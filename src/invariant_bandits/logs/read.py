@@ -7,17 +7,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.logs import engines
 from invariant_bandits.logs.aggregate import Aggregate, AggregationPlan, ArmMoments, LogitWeights
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log, open_log
+from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions
+from invariant_bandits.logs.log import Log, lots, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
     RARE,
@@ -30,7 +29,6 @@ from invariant_bandits.logs.reader import (
     starting_features,
 )
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
-from invariant_bandits.logs.survey import lots
 from invariant_bandits.logs.windows import Windows, windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
 
@@ -112,127 +110,7 @@ class Scan:
         report.require_choices(self.keep_going)
 
 
-@dataclass(frozen=True)
-class ArmLogMoments:
-    """Statistics per window and arm that were read from a log, and everything needed to say where they came
-    from.
-
-    Parameters
-    ----------
-    moments : ArmMoments
-        Of contexts and rewards, per window and arm.
-    arms : ArmTable
-        The arms, and when each was offered.
-    schema : Schema
-        What the columns mean.
-    quality : QualityReport
-        Rows read, rounds used, and what was wrong.
-    dropped : tuple of Dropped
-        Features of the context that were left out and why.
-    edges : array, shape (windows + 1,), or None
-        Times that bound the windows; None if they are equal shares of the rows.
-    coding_reason : str
-        Why arms have coefficients of their own, or share slopes.
-    """
-
-    moments: ArmMoments
-    arms: ArmTable
-    schema: Schema
-    quality: QualityReport
-    dropped: tuple[Dropped, ...]
-    edges: Array | None
-    coding_reason: str
-
-    @property
-    def features(self) -> ArmFeatures:
-        """Context and label → φ(x, a)."""
-        return self.moments.features
-
-
-def read_arm_moments(
-    source: Any,
-    schema: SchemaLike = None,
-    *,
-    windows: int | None = None,
-    every: Any = None,
-    edges: Any = None,
-    features: FeatureOptions | ArmFeatures | None = None,
-    logit_at: Any = None,
-    engine: Any = "local",
-    address: str | None = None,
-    strict: bool = False,
-    keep_going: bool = False,
-    progress: Progress | None = None,
-) -> ArmLogMoments:
-    """Statistics per window and arm of a log with labels, of any size, in bounded memory.
-
-    Parameters
-    ----------
-    features : FeatureOptions, ArmFeatures or None
-        What to make of the context and of the arms, or features that were learned before.
-    logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
-        For rewards that are 0 or 1: coefficients θ⁰ on the logit scale; needs learned `features`. With π =
-        σ(φᵀθ⁰) and h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so that `gram` is Σ h z
-        zᵀ and `cross` is Σ h z zᵀθ⁰ + Σ z(r−π).
-    source, schema, windows, every, edges, engine, address, strict, keep_going, progress :
-        As in `read_moments`.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> rng = np.random.default_rng(0)
-    >>> hour, banner = rng.uniform(0, 24, 400), rng.choice(["A", "B"], 400)
-    >>> table = pa.table({"hour": hour, "banner": banner, "click": (rng.random(400) < 0.3).astype(int)})
-    >>> read = read_arm_moments(table, windows=2)
-    >>> read.features.names
-    ('A', 'A × hour', 'B', 'B × hour')
-    >>> read.moments.gram.shape, read.moments.rewards_are_binary
-    ((2, 2, 2, 2), True)
-    """
-    log = open_log(source, schema)
-    log.arms  # noqa: B018 - says that labels are missing before anything is read
-    scan = Scan(log, windows_of(log, windows, every, edges), engine, address, strict, keep_going, progress)
-    if logit_at is None:
-        of_arms = _read(scan, features).of_arms
-        assert of_arms is not None
-        return of_arms
-    if not isinstance(features, ArmFeatures):
-        raise InputError("logit_at needs features that were learned before")
-    aggregate = scan.run(features, LogitWeights.at(features, logit_at))
-    scan.check(aggregate.report)
-    return _arm_log_moments(scan, features, aggregate.moments, aggregate.report)
-
-
-def _read(scan: Scan, features: AnyFeatures | None) -> LogMoments:
-    """Return moments of the features of a log, learned from it or known before."""
-    log, edges = scan.log, scan.windows.edges
-    if isinstance(features, FeatureMap | ArmFeatures):
-        learned, dropped, why = features, tuple[Dropped, ...](), "as learned before"
-        aggregate = scan.run(features)
-        scan.check(aggregate.report)
-    else:
-        learned, dropped, why, aggregate = scan.learn(features or FeatureOptions())
-    moments, report = learned.standardise_moments(aggregate.moments), aggregate.report
-    if isinstance(learned, FeatureMap):
-        return LogMoments(replace(moments, edges=edges), log.schema, learned, report, dropped, edges)
-    of_arms = _arm_log_moments(scan, learned, moments, report, dropped, why)
-    return LogMoments(of_arms.moments.of_features(), log.schema, learned, report, dropped, edges, of_arms)
-
-
-def _arm_log_moments(
-    scan: Scan,
-    features: ArmFeatures,
-    cells: WindowedMoments,
-    report: QualityReport,
-    dropped: tuple[Dropped, ...] = (),
-    why: str = "as learned before",
-) -> ArmLogMoments:
-    log, edges = scan.log, scan.windows.edges
-    return ArmLogMoments(
-        ArmMoments(cells, features, edges), log.arms, log.schema, report, dropped, edges, why
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class ArmSample:
+class ArmSample(NamedTuple):
     """Rounds spread evenly over a log.
 
     Parameters
@@ -266,7 +144,7 @@ def read_arm_sample(
     source : path, folder, pattern, list of these, Arrow table, frame, obp dictionary or Log
         Where the rows come from.
     features : ArmFeatures
-        As learned by `read_arm_moments`.
+        As learned by `read_moments`.
     schema : Schema, mapping, path of a TOML file or None
         What the columns mean; what is not said is inferred.
     most : int
@@ -305,17 +183,23 @@ class LogMoments:
         Features that were left out and why.
     edges : array, shape (windows + 1,), or None
         Times that bound the windows; None if they are equal shares of the rows.
-    of_arms : ArmLogMoments, optional
-        The same per arm, if the log has labels.
+    arms : ArmTable or None
+        Of a log with labels: the arms, and when each was offered.
+    of_arms : ArmMoments or None
+        Of a log with labels: the moments of contexts and rewards, per window and arm.
+    coding_reason : str
+        Why arms have coefficients of their own, or share them.
     """
 
     moments: WindowedMoments
     schema: Schema
-    feature_map: FeatureMap | ArmFeatures
+    feature_map: Features
     quality: QualityReport
     dropped: tuple[Dropped, ...]
     edges: Array | None
-    of_arms: ArmLogMoments | None = None
+    arms: ArmTable | None = None
+    of_arms: ArmMoments | None = None
+    coding_reason: str = ""
 
     @property
     def rows(self) -> int:
@@ -329,9 +213,9 @@ class LogMoments:
         lines.append(
             f"{self.moments.windows} windows, {self.moments.dim} features, moments of {kind} actions"
         )
-        if self.of_arms is not None:
-            lines.append(f"coefficients: {self.of_arms.features.coding}, {self.of_arms.coding_reason}")
-            lines += ["", self.of_arms.arms.describe()]
+        if self.of_arms is not None and self.arms is not None:
+            lines.append(f"coefficients: {self.of_arms.features.coding}, {self.coding_reason}")
+            lines += ["", self.arms.describe()]
         lines += [f"left out: {feature}" for feature in self.dropped]
         return "\n".join(lines)
 
@@ -361,6 +245,7 @@ def read_moments(
     every: Any = None,
     edges: Any = None,
     features: FeatureOptions | FeatureMap | ArmFeatures | Sequence[str] | None = None,
+    logit_at: Any = None,
     engine: Any = "local",
     address: str | None = None,
     strict: bool = False,
@@ -382,9 +267,13 @@ def read_moments(
         numbers.
     edges : array, shape (windows + 1,), optional
         Times that bound the windows instead.
-    features : FeatureOptions, FeatureMap, list of str or None
+    features : FeatureOptions, FeatureMap, ArmFeatures, list of str or None
         What to make of the columns, a map that was learned before, or names or patterns of the columns to
         take.
+    logit_at : array, shape (p,), or (arms, d) for arms with coefficients of their own, optional
+        For labelled arms and rewards that are 0 or 1: coefficients θ⁰ on the logit scale; needs learned
+        `features`. With π = σ(φᵀθ⁰) and h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so
+        that `of_arms.gram` is Σ h z zᵀ and `of_arms.cross` is Σ h z zᵀθ⁰ + Σ z(r−π).
     engine : str, distributed.Client or SparkSession
         Where the log is read: "local", "dask", "spark", or a cluster that is there; see `logs.engines.run`.
     address : str, optional
@@ -403,6 +292,17 @@ def read_moments(
     WindowedMoments(dim=2, windows=4, rounds=400, of chosen actions)
     >>> read.feature_map.names
     ('a', 'b')
+
+    Of a log with labels of arms, the same per arm:
+
+    >>> rng = np.random.default_rng(0)
+    >>> hour, banner = rng.uniform(0, 24, 400), rng.choice(["A", "B"], 400)
+    >>> table = pa.table({"hour": hour, "banner": banner, "click": (rng.random(400) < 0.3).astype(int)})
+    >>> read = ib.read_moments(table, windows=2)
+    >>> read.feature_map.names
+    ('A', 'A × hour', 'B', 'B × hour')
+    >>> read.of_arms.gram.shape, read.of_arms.rewards_are_binary
+    ((2, 2, 2, 2), True)
     """
     if sum(value is not None for value in (windows, every, edges)) > 1:
         raise InputError("give only one of windows, every and edges")
@@ -412,8 +312,25 @@ def read_moments(
         raise InputError(
             "schema: chosen is missing; moments are those of chosen actions, read_rounds needs none"
         )
+    logit = None
+    if logit_at is not None:
+        if not isinstance(options, ArmFeatures):
+            raise InputError("logit_at needs features of labelled arms that were learned before")
+        logit = LogitWeights.at(options, logit_at)
     cut = windows_of(log, windows, every, edges)
-    return _read(Scan(log, cut, engine, address, strict, keep_going, progress), options)
+    scan = Scan(log, cut, engine, address, strict, keep_going, progress)
+    if isinstance(options, FeatureMap | ArmFeatures):
+        learned, dropped, why = options, tuple[Dropped, ...](), "as learned before"
+        aggregate = scan.run(options, logit)
+        scan.check(aggregate.report)
+    else:
+        learned, dropped, why, aggregate = scan.learn(options or FeatureOptions())
+    moments = aggregate.moments if logit is not None else learned.standardise_moments(aggregate.moments)
+    about = (log.schema, learned, aggregate.report, dropped, cut.edges)
+    if isinstance(learned, FeatureMap):
+        return LogMoments(replace(moments, edges=cut.edges), *about)
+    of_arms = ArmMoments(moments, learned, cut.edges)
+    return LogMoments(of_arms.of_features(), *about, log.arms, of_arms, why)
 
 
 def read_rounds(
@@ -499,5 +416,6 @@ def read_feature_map(source: Any, schema: SchemaLike = None, options: AnyFeature
     """
     log = open_log(source, schema)
     if log.schema.labelled and (options is None or isinstance(options, FeatureOptions)):
-        return read_arm_moments(log, windows=1, features=options, keep_going=True).features
+        scan = Scan(log, windows_of(log, 1, None, None), keep_going=True)
+        return scan.learn(options or FeatureOptions())[0]
     return starting_features(log, options or FeatureOptions())

@@ -11,15 +11,14 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, vector_width
 from invariant_bandits.logs.external_sort import run_starts, whole_rounds
-from invariant_bandits.logs.features import Column, FeatureMap, FeatureOptions
+from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import Schema, format_names
-from invariant_bandits.logs.sources import Source, Task, skipped_by_reason
+from invariant_bandits.logs.sources import Source, Task
 
 Features: TypeAlias = FeatureMap | ArmFeatures
 """A feature map: (context, action) → φ."""
@@ -437,7 +436,7 @@ class Reader:
                 report.rounds += len(rounds)
                 _look_at_choices(rounds, report)
                 yield rounds
-        for reason, skipped in skipped_by_reason(self.source, task).items():
+        for reason, skipped in self.source.skipped(task).items():
             if skipped:
                 report.rows += 0 if report.is_kept(reason) else len(skipped)
                 report.add(reason, task.file, skipped)

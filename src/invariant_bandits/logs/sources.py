@@ -13,13 +13,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.logs.decode import TimeFormat
 from invariant_bandits.logs.schema import Schema, format_names
 from invariant_bandits.storage import FileError
 
@@ -51,34 +52,39 @@ class Task:
     position: int
 
 
-@runtime_checkable
-class Source(Protocol):
+class Source:
     """Rows in the order of the log, as Arrow record batches; what a format makes of its files or objects.
 
-    A source whose columns can mean one thing only says so itself: it has an attribute `schema`, see
-    `own_schema`. Several threads may read different tasks at the same time.
+    A format derives its source from this class. It sets `arrow_schema` and `tasks` and has `batches`; several
+    threads may read different tasks at the same time.
+
+    Attributes
+    ----------
+    arrow_schema : pyarrow.Schema
+        Names and types of the columns.
+    tasks : sequence of Task
+        Its parts in the order of the log.
+    total_rows : int or None
+        The number of rows, where it is known before reading.
+    in_files : bool
+        Whether other machines can open it by its paths.
+    schema : Schema or None
+        What the columns mean, if they can mean one thing only; None if that has to be inferred.
+    skips_lines : bool
+        Whether `skipped` names lines of the file that are not rows of the log.
     """
 
-    @property
-    def arrow_schema(self) -> Any:
-        """Names and types of the columns."""
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """Its parts in the order of the log."""
-
-    @property
-    def total_rows(self) -> int | None:
-        """The number of rows, where it is known before reading."""
-
-    @property
-    def in_files(self) -> bool:
-        """Whether other machines can open it by its paths."""
+    arrow_schema: Any
+    tasks: Sequence[Task]
+    total_rows: int | None = None
+    in_files: bool = True
+    schema: Schema | None = None
+    skips_lines: bool = False
 
     def batches(
         self, task: Task, columns: Sequence[str], first_row: int | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Pairs (row within the file, record batch) of a task.
+        """Yield pairs (row within the file, record batch) of a task.
 
         Parameters
         ----------
@@ -90,30 +96,18 @@ class Source(Protocol):
             Instead of the task: everything in its file from this row on, which is behind the task; only asked
             for if the file has several tasks.
         """
+        raise NotImplementedError
 
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Rows of a task's file that could not be parsed at all, known once its batches are read."""
-
-
-def skipped_by_reason(source: Source, task: Task) -> Mapping[str, Sequence[int]]:
-    """Rows of a task's file that could not be parsed, by the reason; a source may have a method of this
-    name.
-    """
-    method = getattr(source, "skipped_by_reason", None)
-    if method is not None:
-        return dict(method(task))
-    return {"row with another number of values than the header": source.skipped(task)}
-
-
-def own_schema(source: Source) -> Schema | None:
-    """The schema that a source brings along, None if it has to be inferred from its columns."""
-    schema = getattr(source, "schema", None)
-    return schema if isinstance(schema, Schema) else None
+    def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
+        """Return the rows of a task's file that could not be parsed, by reason; known once its batches are
+        read.
+        """
+        return {}
 
 
 @dataclass
-class FileSource:
-    """What sources of files share: one task per file, rows that are not counted before, none that is skipped.
+class FileSource(Source):
+    """What sources of files share: one task per file.
 
     Parameters
     ----------
@@ -122,17 +116,9 @@ class FileSource:
     """
 
     paths: tuple[str, ...]
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int | None = field(init=False, default=None)
-    in_files: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         self.tasks = tuple(Task(path, 0, 0, 0) for path in self.paths)
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Return no rows: a file of typed values is readable or not."""
-        return ()
 
 
 def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
@@ -148,68 +134,59 @@ def shared_schema(paths: Sequence[str], schema_of: Callable[[str], Any]) -> Any:
     return first
 
 
-@dataclass
-class SourceAround:
-    """What a source that changes the columns of another one shares with it; it has batches and a schema of
-    its own.
+class SourceAround(Source):
+    """A source that changes the columns of another one, `inner`."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner, self.tasks, self.total_rows = inner, inner.tasks, inner.total_rows
+        self.in_files, self.schema, self.skips_lines = inner.in_files, inner.schema, inner.skips_lines
+
+    def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
+        """Return the rows that the other one could not parse."""
+        return self.inner.skipped(task)
+
+
+class DatedSource(SourceAround):
+    """A source with its times as timestamps.
 
     Parameters
     ----------
     inner : Source
-        The other one.
+        The rows as they are.
+    column : str
+        The times.
+    form : TimeFormat
+        How they are written.
     """
 
-    inner: Source
+    def __init__(self, inner: Source, column: str, form: TimeFormat) -> None:
+        import pyarrow as pa
 
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """Its parts in the order of the log."""
-        return self.inner.tasks
+        super().__init__(inner)
+        self.column, self.form = column, form
+        index = inner.arrow_schema.get_field_index(column)
+        dated = inner.arrow_schema.field(index).with_type(pa.timestamp("us"))
+        self.arrow_schema = inner.arrow_schema.set(index, dated)
 
-    @property
-    def total_rows(self) -> int | None:
-        """The number of rows, where it is known before reading."""
-        return self.inner.total_rows
-
-    @property
-    def in_files(self) -> bool:
-        """Whether other machines can open it by its paths."""
-        return self.inner.in_files
-
-    @property
-    def schema(self) -> Schema | None:
-        """What the other one says about its columns."""
-        return own_schema(self.inner)
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Rows that could not be parsed at all."""
-        return self.inner.skipped(task)
-
-    def skipped_by_reason(self, task: Task) -> Mapping[str, Sequence[int]]:
-        """The same by reason."""
-        return skipped_by_reason(self.inner, task)
+    def batches(
+        self, task: Task, columns: Sequence[str], first_row: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield batches with timestamps."""
+        for row, batch in self.inner.batches(task, columns, first_row):
+            if self.column in columns:
+                index = batch.schema.get_field_index(self.column)
+                batch = batch.set_column(index, self.column, self.form.timestamps(batch.column(index)))
+            yield row, batch
 
 
 def first_rows(source: Source) -> Any:
-    """The first rows, an Arrow table of its own memory: it may be kept while the batch it came from is
-    let go.
-    """
-    for task in source.tasks:
-        for _, batch in source.batches(task, source.arrow_schema.names):
-            return _copied(batch.slice(0, SAMPLE_ROWS))
-    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
-
-
-def _copied(batch: Any) -> Any:
-    """A table of these rows; writing cuts the buffers to them, a slice would hold those of the whole
-    batch.
-    """
+    """Return a table of copies of the first rows, so that the batch they came from is let go."""
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    for task in source.tasks:
+        for _, batch in source.batches(task, source.arrow_schema.names):
+            return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), SAMPLE_ROWS))))])
+    raise InputError(f"the log is empty: {', '.join(task.file for task in source.tasks[:3]) or 'no rows'}")
 
 
 @contextmanager
@@ -261,23 +238,15 @@ def join_batches(batches: Sequence[Any]) -> Any:
     first = batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
         return pa.concat_batches(batches)
-    columns = [[batch.column(name) for batch in batches] for name in first.names]
-    alike = [
-        parts if len({part.type for part in parts}) == 1 else [_as_text(part) for part in parts]
-        for parts in columns
-    ]
-    return pa.RecordBatch.from_arrays([pa.concat_arrays(parts) for parts in alike], names=first.names)
-
-
-def _as_text(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.cast(pa.string())
+    columns = []
+    for name in first.names:
+        parts = [batch.column(name) for batch in batches]
+        alike = len({part.type for part in parts}) == 1
+        columns.append(pa.concat_arrays(parts if alike else [part.cast(pa.string()) for part in parts]))
+    return pa.RecordBatch.from_arrays(columns, names=first.names)
 
 
 ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
-PATIENCE = 10
-"""Seconds after which a file system of pyarrow's that does not answer is given up, where it can be set."""
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 
 
@@ -362,25 +331,8 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         system: tuple[Any, str] = fsspec.core.url_to_fs(address)
     except (ImportError, ValueError) as error:
-        if scheme in ("s3", "gs", "gcs", "hdfs", "abfs", "abfss"):
-            return _arrow_file_system(address, error)
         raise FileError(f"{address}: {scheme}:// cannot be opened: {error}") from None
     return system
-
-
-def _arrow_file_system(address: str, why_not: Exception) -> tuple[Any, str]:
-    """The same through a file system that pyarrow itself brings along."""
-    import pyarrow as pa
-    from fsspec.implementations.arrow import ArrowFSWrapper
-    from pyarrow import fs
-
-    scheme, _, inner = address.partition("://")
-    limit = f"?retry_limit_seconds={PATIENCE}" if scheme in ("gs", "gcs") else ""
-    try:
-        system, _ = fs.FileSystem.from_uri(f"{scheme}://{inner.partition('/')[0]}{limit}")
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise FileError(f"{address} cannot be opened: {why_not}; and with pyarrow alone: {error}") from None
-    return ArrowFSWrapper(system), inner
 
 
 def _root(pattern: str) -> str:
@@ -396,52 +348,28 @@ def _is_hidden(parts: tuple[str, ...]) -> bool:
 MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The keys of all files of a log, typed: whole numbers, dates or text.
+def partition_keys(rooted: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """Return path → key → Arrow scalar of the keys in the folders between root and file, from pairs (root,
+    path).
 
-    Parameters
-    ----------
-    names : tuple of str
-        The keys in the order of the folders.
-    kinds : tuple of pyarrow.DataType
-        Their types.
-    values : mapping of str to tuple
-        Path → one value per key.
+    Values are whole numbers, dates or text. All files have the same keys, or none; they are in the order of
+    the keys, numbers as numbers, then of their names.
     """
-
-    names: tuple[str, ...]
-    kinds: tuple[Any, ...]
-    values: Mapping[str, tuple[Any, ...]]
-
-    def in_order(self) -> list[str]:
-        """The files in the order of their keys, numbers as numbers; then of their names."""
-        return sorted(
-            self.values, key=lambda path: ([(value is None, value) for value in self.values[path]], path)
-        )
-
-
-def keys_of(rooted: Sequence[tuple[str, str]]) -> Keys | None:
-    """The keys in the folders between root and file, from pairs (root, path); None if there are none."""
-    import pyarrow as pa
-
     words = {path: _words(path.removeprefix(root)) for root, path in rooted}
     names = tuple(next(iter(words.values()), {}))
     for path, keys in words.items():
         if tuple(keys) != names:
-            own, first = ("/".join(map("{}=…".format, names_)) or "none" for names_ in (keys, names))
+            own, first = ("/".join(map("{}=…".format, some)) or "none" for some in (keys, names))
             raise FileError(
                 f"{path}: all files must be in folders with the same keys, got {own} after {first}"
             )
-    if not names:
-        return None
-    kinds, columns = [], []
-    for name in names:
-        texts = [keys[name] for keys in words.values()]
-        kind, parsed = _typed(texts)
-        kinds.append({int: pa.int64(), date: pa.date32(), str: pa.string()}[kind])
-        columns.append(parsed)
-    return Keys(names, tuple(kinds), dict(zip(words, zip(*columns, strict=True), strict=True)))
+    columns = {name: _typed([keys[name] for keys in words.values()]) for name in names}
+    keys_of = {path: {name: columns[name][place] for name in names} for place, path in enumerate(words)}
+
+    def rank(path: str) -> tuple[list[Any], str]:
+        return [(not key.is_valid, key.as_py()) for key in keys_of[path].values()], path
+
+    return {path: keys_of[path] for path in (sorted(keys_of, key=rank) if names else keys_of)}
 
 
 def _words(path: str) -> dict[str, str | None]:
@@ -450,15 +378,18 @@ def _words(path: str) -> dict[str, str | None]:
     return {unquote(key): None if value == MISSING else unquote(value) for key, _, value in pairs}
 
 
-def _typed(texts: Sequence[str | None]) -> tuple[type, list[Any]]:
-    """The first of whole numbers, dates and text that all values are."""
-    parsers: dict[type, Callable[[str], Any]] = {int: _whole, date: date.fromisoformat}
-    for kind, parse in parsers.items():
+def _typed(texts: Sequence[str | None]) -> Any:
+    """Return an Arrow array of the first of whole numbers, dates and text that all values are."""
+    import pyarrow as pa
+
+    parsers: list[tuple[Any, Callable[[str], Any]]]
+    parsers = [(pa.int64(), _whole), (pa.date32(), date.fromisoformat)]
+    for kind, parse in parsers:
         try:
-            return kind, [None if text is None else parse(text) for text in texts]
+            return pa.array([None if text is None else parse(text) for text in texts], kind)
         except ValueError:
             continue
-    return str, list(texts)
+    return pa.array(texts, pa.string())
 
 
 def _whole(text: str) -> int:
@@ -469,7 +400,6 @@ def _whole(text: str) -> int:
     return number
 
 
-@dataclass
 class PartitionedSource(SourceAround):
     """A source of files with the keys of their folders as columns; a column of the files themselves goes
     before.
@@ -478,37 +408,30 @@ class PartitionedSource(SourceAround):
     ----------
     inner : Source
         The files.
-    keys : Keys
-        The keys of every file.
+    keys : mapping of str to mapping of str to Arrow scalar
+        Path → key → value.
     """
 
-    keys: Keys
-    arrow_schema: Any = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, inner: Source, keys: Mapping[str, Mapping[str, Any]]) -> None:
         import pyarrow as pa
 
-        self.arrow_schema = self.inner.arrow_schema
-        for name, kind in zip(self.keys.names, self.keys.kinds, strict=True):
-            if name not in self.arrow_schema.names:
-                self.arrow_schema = self.arrow_schema.append(pa.field(name, kind))
+        super().__init__(inner)
+        self.keys, self.arrow_schema = keys, inner.arrow_schema
+        for name, value in next(iter(keys.values())).items():
+            if name not in inner.arrow_schema.names:
+                self.arrow_schema = self.arrow_schema.append(pa.field(name, value.type))
 
     def batches(
         self, task: Task, columns: Sequence[str], first_row: int | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Batches of the files with the keys that are wanted."""
+        """Yield batches of the files with the keys that are wanted."""
         import pyarrow as pa
 
-        own = self.inner.arrow_schema.names
+        own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
-        values = dict(zip(self.keys.names, self.keys.values[task.file], strict=True))
-        kinds = dict(zip(self.keys.names, self.keys.kinds, strict=True))
         for row, batch in self.inner.batches(task, read, first_row):
             arrays = [
-                batch.column(name)
-                if name in own
-                else pa.repeat(pa.scalar(values[name], kinds[name]), len(batch))
-                for name in columns
+                batch.column(name) if name in own else pa.repeat(keys[name], len(batch)) for name in columns
             ]
             yield row, pa.RecordBatch.from_arrays(arrays, list(columns))
 

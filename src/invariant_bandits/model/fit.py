@@ -21,13 +21,11 @@ from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import SOURCES
-from invariant_bandits.logs.features import Dropped, FeatureMap, FeatureOptions, prune
+from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.read import (
     Progress,
-    read_arm_moments,
     read_arm_sample,
     read_moments,
     read_offered,
@@ -53,11 +51,11 @@ def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, *
     theta : array, shape (p,), optional
         What to expand about; a fit to a sample of the log if not given, which is one more pass.
     how :
-        How `read_arm_moments` is to cut and read it: windows, every, edges, engine, address.
+        How `read_moments` is to cut and read it: windows, every, edges, engine, address.
     """
     start = logistic_start(log, features) if theta is None else theta
-    read = read_arm_moments(log, features=features, logit_at=start, keep_going=True, **how)
-    return LogOdds(start, read.moments.of_features())
+    read = read_moments(log, features=features, logit_at=start, keep_going=True, **how)
+    return LogOdds(start, read.moments)
 
 
 def logistic_start(log: Log, features: ArmFeatures) -> Array:
@@ -150,12 +148,11 @@ def fit_logs(
     read = read_moments(log, features=raw, strict=strict, keep_going=keep_going, progress=progress, **how)
     fields: dict[str, Any] = {"schema": read.schema, "quality": read.quality, "notes": log.notes}
     if read.of_arms is not None:
-        labelled = read.of_arms
-        if labelled.moments.rewards_are_binary:
-            fields["log_odds"] = read_log_odds(log, labelled.features, **how)
-        coding = f"coefficients: {labelled.features.coding}, {labelled.coding_reason}"
-        fields |= {"arms": labelled.arms, "dropped": read.dropped}
-        fields["notes"] = (*log.notes, coding, SOURCES[labelled.arms.source])
+        if read.of_arms.rewards_are_binary:
+            fields["log_odds"] = read_log_odds(log, read.of_arms.features, **how)
+        coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
+        fields |= {"arms": log.arms, "dropped": read.dropped}
+        fields["notes"] = (*log.notes, coding, SOURCES[log.arms.source])
     return model_of(read.moments, read.feature_map, start, log, options=options, **fields)
 
 

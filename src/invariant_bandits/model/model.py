@@ -18,12 +18,19 @@ from invariant_bandits.decomposition.arm_statistics import LogOdds
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.locking import ThreadSafe, lock_of
-from invariant_bandits.logs.arm_features import ArmFeatures
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.features import Dropped, FeatureMap
+from invariant_bandits.logs.features import (
+    ArmFeatures,
+    Dropped,
+    FeatureMap,
+    like,
+    offered_columns,
+    one_context,
+    plain,
+    rows_of,
+)
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.serving_input import like, offered_columns, one_context, plain, rows_of
 from invariant_bandits.model.decisions import Decision, Ledger, OpenDecision
 from invariant_bandits.moments.windowed import KIND as MOMENTS
 from invariant_bandits.moments.windowed import WindowedMoments

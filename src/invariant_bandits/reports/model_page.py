@@ -11,7 +11,7 @@ from invariant_bandits.checks import Array
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.summary import p_value_words
-from invariant_bandits.logs.arm_features import ArmFeatures
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -216,9 +216,9 @@ class CsvSource(FileSource):
             for batch in batches:
                 writer.write_batch(batch)
 
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Rows with more or fewer values than the header."""
-        return self._skipped.get(task.file, ())
+    def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
+        """Return the rows with more or fewer values than the header."""
+        return {"row with another number of values than the header": self._skipped.get(task.file, ())}
 
 
 def _with_points(batch: Any, dialect: Dialect, names: set[str]) -> Any:

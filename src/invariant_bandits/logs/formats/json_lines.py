@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,13 +76,9 @@ class JsonLinesSource(FileSource):
             )
             sink.write("".join(f"{line}\n" for line in lines).encode())
 
-    def skipped_by_reason(self, task: Task) -> dict[str, Sequence[int]]:
-        """Lines that are no JSON objects."""
-        return {"line that is no JSON object": self.skipped(task)}
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """Lines that are no JSON objects."""
-        return self._skipped.get(task.file, ())
+    def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
+        """Return the lines that are not JSON objects."""
+        return {"line that is no JSON object": self._skipped.get(task.file, ())}
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypeVar
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.logs.sources import PartitionedSource, Source, find_files, keys_of
+from invariant_bandits.logs.sources import PartitionedSource, Source, find_files, partition_keys
 from invariant_bandits.optional import require
 from invariant_bandits.registry import Registry
 from invariant_bandits.storage import FileError
@@ -240,8 +240,8 @@ def _files_of(place: str) -> list[tuple[str, str]]:
 
 
 def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
-    keys = keys_of(rooted)
-    paths = [path for _, path in rooted] if keys is None else keys.in_order()
+    keys = partition_keys(rooted)
+    paths = list(keys)
     kinds = {format_of_file(path) for path in paths}
     log_kind = kinds.pop()
     if kinds or log_kind is None:
@@ -253,7 +253,7 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
         )
         raise FileError(f"{place}: files must be {known}, got {paths[:3]}")
     source = log_kind.kind(tuple(paths))
-    return source if keys is None else PartitionedSource(source, keys)
+    return PartitionedSource(source, keys) if any(keys.values()) else source
 
 
 def _labels(*, in_memory: bool) -> list[str]:

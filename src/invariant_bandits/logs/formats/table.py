@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from invariant_bandits.checks import Array, InputError, finite_array, whole_numb
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Task, require_usable_names
+from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, require_usable_names
 
 
 @dataclass
-class TableSource:
+class TableSource(Source):
     """An Arrow table as a source of rows.
 
     Parameters
@@ -29,10 +29,7 @@ class TableSource:
 
     table: Any
     name: str = "table"
-    arrow_schema: Any = field(init=False)
-    tasks: tuple[Task, ...] = field(init=False)
-    total_rows: int = field(init=False)
-    in_files: bool = field(init=False, default=False)
+    in_files = False
 
     def __post_init__(self) -> None:
         require_usable_names(self.name, self.table.schema.names)
@@ -47,10 +44,6 @@ class TableSource:
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
             yield row, batch_without_views(batch)
             row += len(batch)
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """A table has typed values."""
-        return ()
 
 
 def _is_pandas(source: Any) -> bool:
@@ -97,7 +90,7 @@ NEEDED = ("n_rounds", "n_actions", "context", "action", "reward")
 
 
 @log_format("obp", label="an obp feedback dictionary", accepts=lambda source: isinstance(source, Mapping))
-class ObpSource:
+class ObpSource(Source):
     """Rounds of a feedback dictionary, expanded to offered actions a batch at a time.
 
     Parameters
@@ -106,6 +99,8 @@ class ObpSource:
         n_rounds (n) and n_actions (K), whole numbers; context (n, d); action and reward (n,); where it has
         them, action_context (K, e), pscore and position (n,).
     """
+
+    in_files = False
 
     def __init__(self, feedback: Mapping[str, Any]) -> None:
         missing = [name for name in NEEDED if name not in feedback]
@@ -121,9 +116,11 @@ class ObpSource:
             np.eye(actions) if kinds is None else finite_array("action_context", kinds, (actions, "e"))
         )
         self.columns = self._per_round(feedback)
+        names = {"propensity": "pscore", "position": "position"}
+        roles: dict[str, Any] = {role: name for role, name in names.items() if name in self.columns}
+        self.schema = Schema("reward", offered="offered", action="action", **roles)
         self.width = self.kinds.shape[1] * (1 + self.context.shape[1])
-        self.tasks = (Task("feedback", 0, 0, 0),)
-        self.total_rows, self.in_files = self.rounds, False
+        self.tasks, self.total_rows = (Task("feedback", 0, 0, 0),), self.rounds
         self.arrow_schema = self._batch(slice(0, 1), [*self.columns, "offered"]).schema
 
     def _per_round(self, feedback: Mapping[str, Any]) -> dict[str, Array]:
@@ -140,18 +137,6 @@ class ObpSource:
                 raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
         return columns
 
-    @property
-    def schema(self) -> Schema:
-        """What the columns mean."""
-        there = {name: name if name in self.columns else None for name in ("pscore", "position")}
-        return Schema(
-            "reward",
-            offered="offered",
-            action="action",
-            propensity=there["pscore"],
-            position=there["position"],
-        )
-
     def batches(
         self, task: Task, columns: Sequence[str], first_row: int | None = None
     ) -> Iterator[tuple[int, Any]]:
@@ -159,10 +144,6 @@ class ObpSource:
         size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
         for row in range(0, self.rounds, size):
             yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
-
-    def skipped(self, task: Task) -> Sequence[int]:
-        """A dictionary of arrays has typed values."""
-        return ()
 
     def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
         import pyarrow as pa
