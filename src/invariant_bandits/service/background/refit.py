@@ -139,7 +139,7 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
         learner.columns,
         limit=learner.limit,
         seed=learner.seed,
-        places={name: place for place, name in enumerate(usable_names)},
+        places=usable_names,
         policy=policy,
     )
     words = f"{count:,} decisions in {usable.moments.windows} windows, "

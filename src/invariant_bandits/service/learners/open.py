@@ -4,16 +4,16 @@ beyond it.
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from invariant_bandits import storage
-from invariant_bandits.checks import LARGEST_WHOLE, InputError, whole_number
+from invariant_bandits.checks import LARGEST_WHOLE, Array, InputError
 from invariant_bandits.policies import state
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.base import Policy
@@ -28,7 +28,7 @@ from invariant_bandits.service.learners.base import (
     checked_labels,
     describe_belief,
 )
-from invariant_bandits.storage import ArraySpec, Check, FileError, StateSchema, truth_value
+from invariant_bandits.storage import ArraySpec, FileError, StateSchema
 
 DEEPEST = 16
 MOST_NUMBERS = 2_000
@@ -118,55 +118,48 @@ START: Common = {"ridge": 1.0, "noise_scale": 0.5, "exploration": 0.1}
 """Of the LinUCB that an empty model begins as: rewards are taken to be of the order of 1."""
 MOST_PLACES = 1024
 """Largest limit: learning costs its square in time and memory."""
-LONGEST_LABEL = 256
+MOST_PATTERNS = 256
+"""Rounds of the same names whose places are remembered, to encode the next one faster."""
 KIND = "open model"
 
-
-def _label(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_LABEL:
-        raise InputError(f"{name} must be a text of 1 to {LONGEST_LABEL} characters, got {value!r:.80}")
-    return value
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
-def _arms(name: str, value: Any) -> dict[str, bool]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{name} must be labels and whether they are active, got {type(value).__name__}")
-    return {
-        _label(name, label): truth_value(f"{name}[{label!r:.80}]", active) for label, active in value.items()
-    }
+class OpenSettings(msgspec.Struct, forbid_unknown_fields=True):
+    """What an open model is besides its policy, see `OpenLearner`; `places` are the names in their order."""
 
+    arms: dict[Label, bool]
+    columns: list[Label] | None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_PLACES)]
+    seed: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_WHOLE)]
+    places: list[str]
 
-def _names(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise InputError(f"{name} must be a list of texts, got {value!r:.80}")
-    if len(set(value)) != len(value):
-        raise InputError(f"{name} must differ from each other, got {value!r:.80}")
-    return tuple(value)
-
-
-def _columns(name: str, value: Any) -> tuple[str, ...] | None:
-    return None if value is None else tuple(_label(name, one) for one in _names(name, value))
-
-
-SETTINGS: dict[str, Check] = {
-    "arms": _arms,
-    "columns": _columns,
-    "limit": lambda name, value: whole_number(name, value, 1, MOST_PLACES),
-    "seed": lambda name, value: whole_number(name, value, 0, LARGEST_WHOLE),
-    "places": _names,
-}
-"""Every setting of a stored open model."""
+    def __post_init__(self) -> None:
+        for name in ("columns", "places"):
+            values = getattr(self, name) or ()
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} must differ from each other")
 
 
 def _schema(about: Mapping[str, Any], names: Sequence[str]) -> StateSchema:
-    """What a file of an open model must hold."""
-    settings = json.loads(about["said"])
-    if set(about) != {"said"} or not isinstance(settings, dict) or set(settings) != set(SETTINGS):
-        raise InputError(
-            f"settings must be {', '.join(SETTINGS)}, got {', '.join(map(str, settings))!r:.200}"
-        )
-    StateSchema(settings=SETTINGS).check_settings(settings)
+    """Return what a file of an open model must hold; `from_bytes` reads its settings."""
     return StateSchema({"policy": ArraySpec(("n",), "uint8", 0.0, 255.0)})
+
+
+class Pattern(NamedTuple):
+    """Where the numbers of labelled arms stand in their feature rows, by the names of the context.
+
+    Attributes
+    ----------
+    rows, places : array of int, shape (K, 2 + names)
+        Of the constant, the arm, and the arm crossed with each name.
+    signs : array, shape (K, 2 + names)
+        0 for a name without a place, negative for some of those that share one.
+    """
+
+    rows: np.ndarray[Any, np.dtype[np.intp]]
+    places: np.ndarray[Any, np.dtype[np.intp]]
+    signs: Array
 
 
 class OpenLearner(Learner, kind="open"):
@@ -182,6 +175,10 @@ class OpenLearner(Learner, kind="open"):
         How many features get places of their own.
     seed : int
         Of the random draws.
+    places : sequence of str
+        Names of the features that have places, in the order of these.
+    policy : Policy or None
+        Over these places.
     """
 
     def __init__(
@@ -191,15 +188,20 @@ class OpenLearner(Learner, kind="open"):
         *,
         limit: int = LIMIT,
         seed: int = 0,
-        places: Mapping[str, int] | None = None,
+        places: Sequence[str] = (),
         policy: Policy | None = None,
     ) -> None:
-        self._arms = _arms("arms", arms or {})
-        self.columns = _columns("columns", columns)
-        self.limit, self.seed = SETTINGS["limit"]("limit", limit), SETTINGS["seed"]("seed", seed)
-        self.places = dict(places or {})
+        settings = {"arms": arms or {}, "columns": columns, "limit": limit, "seed": seed, "places": places}
+        try:
+            checked = msgspec.convert(settings, OpenSettings)
+        except msgspec.ValidationError as error:
+            raise InputError(f"settings of the model: {error}") from None
+        self._arms, self.limit, self.seed = checked.arms, checked.limit, checked.seed
+        self.columns = None if checked.columns is None else tuple(checked.columns)
+        self.places = {name: place for place, name in enumerate(checked.places)}
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
+        self._patterns: dict[Any, Pattern] = {}
         self._wrapped: tuple[float, Any, Randomised] | None = None
 
     def _check_policy(self) -> None:
@@ -220,77 +222,93 @@ class OpenLearner(Learner, kind="open"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; new names take the next free places, without being kept."""
-        names, numbers = self._numbers(context, labels, actions)
-        places = dict(self.places)
-        for one in numbers:
-            self._take_places(places, one)
-        return Round(names, self._matrix(numbers, places))
-
-    def _numbers(
-        self, context: Context, labels: Sequence[str], actions: Actions
-    ) -> tuple[tuple[str, ...], list[dict[str, float]]]:
-        """Labels, and named numbers per offered action."""
-        names = self._offered(labels, actions)
+        names = self._offered(labels, actions, self._arms)
         if self.columns is not None:
             self._check_columns(context)
-        shared = named_numbers(context, "context")
-        own = [{}] * len(names) if actions is None else [named_numbers(one, "arms") for one in actions]
-        if not names:
-            if not all(own):
-                raise InputError("arms: an action has neither a label nor features")
-            return (), [action_numbers(shared, None, one) for one in own]
-        if len(own) != len(names):
-            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
-        return names, [action_numbers(shared, name, one) for name, one in zip(names, own, strict=True)]
+        return Round(names, self._encode(context, names, actions, keep=False))
 
-    def _offered(self, labels: Sequence[str], actions: Actions) -> tuple[str, ...]:
+    def _offered(self, labels: Sequence[str], actions: Actions, arms: Mapping[str, bool]) -> tuple[str, ...]:
+        """Return the labels of a round; InputError unless all are active, where arms are registered."""
         if not labels and actions is None:
-            active = tuple(label for label, is_active in self._arms.items() if is_active)
+            active = tuple(label for label, is_active in arms.items() if is_active)
             if not active:
                 raise InputError("arms: none are registered, so a decision must say what is offered")
             return active
         names = checked_labels(labels)
         if actions is not None and not actions:
             raise InputError("arms: at least one action must be offered, got none")
-        for label in names if self._arms else ():
-            if not self._arms.get(label, False):
-                known = "is retired" if label in self._arms else "is not known"
-                raise InputError(f"arms: {label!r} {known}")
+        for label in names if arms else ():
+            if not arms.get(label, False):
+                raise InputError(f"arms: {label!r} is {'retired' if label in arms else 'not known'}")
         return names
 
     def _check_columns(self, context: Context) -> None:
-        given = set(context or {})
-        missing, foreign = set(self.columns or ()) - given, given - set(self.columns or ())
-        if missing or foreign:
-            name = sorted(missing or foreign)[0]
-            raise InputError(f"context: {name!r} is {'missing' if missing else 'not a column of this model'}")
+        columns, names = set(self.columns or ()), set(context or {})
+        for name in sorted(columns - names) + sorted(names - columns):
+            problem = "missing" if name in columns else "not a column of this model"
+            raise InputError(f"context: {name!r} is {problem}")
+
+    def _encode(self, context: Context, names: tuple[str, ...], actions: Actions, *, keep: bool) -> Array:
+        """Return the features (K, p) of a round; `keep` the places that new names take.
+
+        Places are never given up: rounds of the same labels and the same names in the context have the same
+        pattern as soon as their places are kept.
+        """
+        shared = named_numbers(context, "context")
+        key = (names, *shared) if actions is None else None
+        pattern = None if key is None else self._patterns.get(key)
+        if pattern is not None:
+            features = np.zeros((len(names), self._room(len(self.places))))
+            np.add.at(features, pattern[:2], pattern.signs * np.array([1.0, 1.0, *shared.values()]))
+            return features
+        numbers = self._numbers(shared, names, actions)
+        places = self.places if keep else dict(self.places)
+        for name in (name for row in numbers for name in row) if self.grows else ():
+            if name not in places and len(places) < self.limit:
+                places[name] = len(places)
+        if keep and key is not None:
+            self._remember_pattern(key, numbers)
+        features = np.zeros((len(numbers), self._room(len(places))))
+        for row, row_numbers in enumerate(numbers):
+            for name, value in row_numbers.items():
+                place, sign = self._place(name, places)
+                features[row, place] += sign * value
+        return features
+
+    def _numbers(
+        self, shared: Mapping[str, float], names: tuple[str, ...], actions: Actions
+    ) -> list[dict[str, float]]:
+        """Return the named numbers of each offered action."""
+        if actions is None:
+            return [action_numbers(shared, name, {}) for name in names]
+        own = [named_numbers(action, "arms") for action in actions]
+        if not names and not all(own):
+            raise InputError("arms: an action has neither a label nor features")
+        if names and len(own) != len(names):
+            raise InputError(f"arms: {len(names)} labels and {len(own)} rows of features do not fit")
+        labels: Sequence[str | None] = names or [None] * len(own)
+        return [action_numbers(shared, label, numbers) for label, numbers in zip(labels, own, strict=True)]
+
+    def _place(self, name: str, places: Mapping[str, int]) -> tuple[int, float]:
+        """Return the place of a name, and the sign it has there; 0 if it is left out."""
+        if name in places:
+            return places[name], 1.0
+        if not self.grows:
+            return 0, 0.0
+        code = zlib.crc32(name.encode())
+        return self.limit + (code >> 1) % SHARED, 1.0 if code & 1 else -1.0
+
+    def _remember_pattern(self, key: Any, numbers: Sequence[Mapping[str, float]]) -> None:
+        if len(self._patterns) >= MOST_PATTERNS:
+            self._patterns.clear()
+        cells = np.array([[self._place(name, self.places) for name in row] for row in numbers])
+        rows = np.repeat(np.arange(len(numbers))[:, None], cells.shape[1], axis=1)
+        self._patterns[key] = Pattern(rows, cells[..., 0].astype(np.intp), cells[..., 1])
 
     @property
     def grows(self) -> bool:
         """Whether new names get places; a policy that was fitted to some leaves others out."""
         return isinstance(self.policy, LinUCB)
-
-    def _take_places(self, places: dict[str, int], numbers: Mapping[str, float]) -> None:
-        """Give every new name the next free place, as long as there are any."""
-        for name in numbers if self.grows else ():
-            if name not in places and len(places) < self.limit:
-                places[name] = len(places)
-
-    def _matrix(
-        self, numbers: Sequence[Mapping[str, float]], places: Mapping[str, int]
-    ) -> np.ndarray[Any, Any]:
-        """Features (K, p), p the room that these places need."""
-        features = np.zeros((len(numbers), self._room(len(places))))
-        for row, one in enumerate(numbers):
-            for name, value in one.items():
-                place = places.get(name)
-                if place is None and not self.grows:
-                    continue
-                if place is None:
-                    code = zlib.crc32(name.encode())
-                    place, value = self.limit + (code >> 1) % SHARED, value if code & 1 else -value
-                features[row, place] += value
-        return features
 
     def _room(self, taken: int) -> int:
         """How many places are kept for so many names: doubled as needed, in the end with the shared ones."""
@@ -313,12 +331,11 @@ class OpenLearner(Learner, kind="open"):
 
     def _grown(self, room: int) -> Policy:
         """The policy with places for more features, of which it knows nothing yet."""
-        more = room - self.policy.dim
-        if more <= 0 or not isinstance(self.policy, LinUCB):
+        old = self.policy.dim
+        if room <= old or not isinstance(self.policy, LinUCB):
             return self.policy
         arrays = self.policy.arrays()
         factor = arrays["memory.factor"]
-        old = self.policy.dim
         wider = np.zeros((room, room + 1))
         wider[:old, :old], wider[:old, -1] = factor[:, :-1], factor[:, -1]
         wider[range(old, room), range(old, room)] = np.sqrt(self.policy.ridge)
@@ -333,29 +350,19 @@ class OpenLearner(Learner, kind="open"):
 
     def seen(self, context: Context, labels: Sequence[str], actions: Actions) -> None:
         """Keep the places of names that a decided round brought."""
-        _, numbers = self._numbers_again(context, labels, actions)
-        for one in numbers:
-            self._take_places(self.places, one)
-        self.policy = self._grown(self._room(len(self.places)))
+        self._encode_past(context, labels, actions)
 
-    def _numbers_again(
-        self, context: Context, labels: Sequence[str], actions: Actions
-    ) -> tuple[tuple[str, ...], list[dict[str, float]]]:
-        """The same for a round of the past, whose arms may be retired by now."""
-        arms, columns = self._arms, self.columns
-        self._arms, self.columns = {}, None
-        try:
-            return self._numbers(context, labels, actions)
-        finally:
-            self._arms, self.columns = arms, columns
+    def _encode_past(self, context: Context, labels: Sequence[str], actions: Actions) -> Array:
+        """Return the features of a round of the past, whose arms may be retired; its names have places."""
+        features = self._encode(context, self._offered(labels, actions, {}), actions, keep=True)
+        self.policy = self._grown(features.shape[1])
+        return features
 
     def learn(
         self, context: Context, labels: Sequence[str], actions: Actions, place: int, reward: float
     ) -> None:
         """Learn the reward of the action at `place`."""
-        self.seen(context, labels, actions)
-        _, numbers = self._numbers_again(context, labels, actions)
-        features = self._matrix(numbers, self.places)
+        features = self._encode_past(context, labels, actions)
         self.policy.update(features[place], reward, offered=features, action=place)
 
     # -- arms --
@@ -372,7 +379,11 @@ class OpenLearner(Learner, kind="open"):
 
     def add_arm(self, label: str, features: Mapping[str, Any] | None) -> None:
         """Register an arm."""
-        if _label("label", label) in self._arms:
+        try:
+            msgspec.convert(label, Label)
+        except msgspec.ValidationError as error:
+            raise InputError(f"label: {error}, got {label!r:.80}") from None
+        if label in self._arms:
             raise InputError(f"label {label!r} is there already, or was: labels are never used again")
         if features is not None:
             raise InputError(
@@ -407,25 +418,19 @@ class OpenLearner(Learner, kind="open"):
 
     def to_bytes(self) -> bytes:
         """The whole state."""
-        about = {
-            "arms": self._arms,
-            "columns": None if self.columns is None else list(self.columns),
-            "limit": self.limit,
-            "seed": self.seed,
-            "places": list(self.places),
-        }
+        columns = None if self.columns is None else list(self.columns)
+        settings = OpenSettings(self._arms, columns, self.limit, self.seed, list(self.places))
         policy = np.frombuffer(state.to_bytes(self.policy), dtype=np.uint8)
-        return storage.encode(KIND, {"policy": policy}, {"said": json.dumps(about)})
+        return storage.encode(KIND, {"policy": policy}, {"said": msgspec.json.encode(settings).decode()})
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str) -> Self:
         """The learner with this state."""
-        arrays, header = storage.decode(content, KIND, name, _schema)
-        settings = json.loads(header["said"])
-        places = {one: place for place, one in enumerate(settings.pop("places"))}
+        arrays, about = storage.decode(content, KIND, name, _schema)
         try:
-            return cls(**settings, places=places, policy=state.from_bytes(arrays["policy"].tobytes(), name))
+            settings = msgspec.structs.asdict(msgspec.json.decode(about["said"], type=OpenSettings))
+            return cls(**settings, policy=state.from_bytes(arrays["policy"].tobytes(), name))
         except FileError:
             raise
-        except InputError as error:
-            raise FileError(f"{name} does not hold a whole model: {error}") from None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise storage.not_whole(name, KIND, error) from None
