@@ -55,3 +55,20 @@ def require(module: str, caller: str) -> Any:
 def frame_of(rows: Any, caller: str, columns: Sequence[str] | None = None) -> Any:
     """A pandas frame of rows or columns."""
     return require("pandas", caller).DataFrame(rows, columns=columns)
+
+
+class LazyModule:
+    """A module of an optional package, imported when something in it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # those who look at every name of a module do not need the package
+            raise AttributeError(name)
+        value = vars(self)[name] = getattr(require(self._name, "reading a log"), name)
+        return value
+
+
+pyarrow: Any = LazyModule("pyarrow")
+compute: Any = LazyModule("pyarrow.compute")

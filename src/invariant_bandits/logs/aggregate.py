@@ -79,14 +79,12 @@ class AggregationPlan:
 
     def empty_moments(self) -> WindowedMoments:
         """Return moments of no rounds; window i·A + a holds arm a of A in window i of the log."""
-        layout = self.reader.layout
-        if layout.arms is None:
-            dim, offered = len(layout.features.encoded_names), layout.schema.has_offered
-            return WindowedMoments.empty(dim, self.windows.count, offered=offered)
-        dim = (
-            len(layout.features.encoded_names) if self.logit is None else 1 + self.logit.features.context.dim
-        )
-        return WindowedMoments.empty(dim, self.windows.count * len(layout.arms))
+        reader = self.reader
+        dim = len(reader.features.encoded_names)
+        if reader.arms is None:
+            return WindowedMoments.empty(dim, self.windows.count, offered=reader.schema.has_offered)
+        dim = dim if self.logit is None else 1 + self.logit.features.context.dim
+        return WindowedMoments.empty(dim, self.windows.count * len(reader.arms))
 
     def window_of(self, task: Task, rounds: Rounds) -> Array:
         """Return the window of each round (n,); −1 outside the edges."""
@@ -100,7 +98,7 @@ class AggregationPlan:
 
     def add(self, moments: WindowedMoments, rounds: Rounds, window: Array) -> None:
         """Add rounds to the windows (n,) of moments."""
-        features, rewards, arms = rounds.features, rounds.rewards, self.reader.layout.arms
+        features, rewards, arms = rounds.features, rounds.rewards, self.reader.arms
         if arms is None or rounds.arm is None:
             counts = rounds.offered_counts
             moments.update(features, rewards, window=window, offered=rounds.offered, offered_counts=counts)

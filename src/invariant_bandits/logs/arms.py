@@ -16,6 +16,8 @@ from invariant_bandits.logs.decode import is_list, is_number, is_text, is_time
 from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import NAMES, Schema, format_names, identifies
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 
 WHOLE = r"^(-?\d+)\.0+$"
 SEPARATOR = r"[|;,]"
@@ -24,9 +26,6 @@ AROUND_LABELS = r"[\[\]\"'\s]"
 
 def as_labels(column: Any) -> Any:
     """A column of labels as Arrow text; 14.0, as frames write whole numbers beside missing ones, is 14."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     words = column.cast(pa.string())
     first = next((word for word in words.slice(0, 100).to_pylist() if word is not None), "")
     return compute.replace_substring_regex(words, WHOLE, r"\1") if first.endswith(".0") else words
@@ -34,9 +33,6 @@ def as_labels(column: Any) -> Any:
 
 def places(column: Any, known: Sequence[str]) -> Array:
     """Places (n,) of the labels among the known ones; −1 where a label is missing or not known."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     codes = compute.index_in(as_labels(column), value_set=pa.array(list(known), type=pa.string()))
     return np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
 
@@ -50,9 +46,6 @@ def place_of(label: Any, known: Sequence[str]) -> int:
 
 def flatten_labels(column: Any) -> tuple[Any, Array]:
     """(labels as Arrow text, their row (Σ lengths,)) of a column of lists, or of text that separates them."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if not is_list(column.type):
         words = compute.replace_substring_regex(column.cast(pa.string()), AROUND_LABELS, "")
         column = compute.split_pattern_regex(words, SEPARATOR)
@@ -340,9 +333,8 @@ def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
         )
         raise InputError(
             f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was "
-            f"offered; give"
-            " arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or the time "
-            "(--time)"
+            "offered; give arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or "
+            "the time (--time)"
         )
 
 
@@ -439,8 +431,6 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
 
 
 def _whole(source: Any) -> Any:
-    import pyarrow as pa
-
     names = source.arrow_schema.names
     batches = [batch for task in source.tasks for _, batch in source.batches(task, names)]
     if not batches:
@@ -459,8 +449,7 @@ def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
             return str(name)
     raise InputError(
         f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has "
-        f"the columns"
-        f" {format_names(table.column_names)}"
+        f"the columns {format_names(table.column_names)}"
     )
 
 
@@ -472,10 +461,8 @@ def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
 
 def _are_days(table: Any, name: str, kind: Any) -> bool:
     """Whether a column holds dates without a time of the day."""
-    from pyarrow import types
-
     words = [word for word in table.column(name).to_pylist() if word is not None]
-    return bool(types.is_date(kind)) or all(
+    return bool(pa.types.is_date(kind)) or all(
         isinstance(word, str) and len(word.strip()) == 10 for word in words
     )
 
@@ -487,7 +474,7 @@ def _times(table: Any, name: str | None, dates: bool) -> tuple[Any, ...]:
     column = table.column(name).combine_chunks()
     problems = RowProblems(len(column))
     values = decode.times(column, name, dates, problems)
-    missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    missing = decode.is_missing(column)
     if (~problems.usable & ~missing).any():
         raise InputError(
             f"catalogue: column {name!r} must hold {'dates' if dates else 'numbers'}, as the log's times"

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
-from invariant_bandits.logs.decode import is_number, is_text, is_time
+from invariant_bandits.logs.decode import is_number, is_text, is_time, run_starts
 from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
-from invariant_bandits.logs.external_sort import run_starts, whole_rounds
+from invariant_bandits.logs.external_sort import whole_rounds
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
 from invariant_bandits.logs.schema import SchemaLike
-from invariant_bandits.logs.sources import Source, Task, is_remote
+from invariant_bandits.logs.sources import Source, is_remote
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, atomic_write
 
 UNUSABLE = "round without one chosen action, its reward and its propensity"
@@ -46,8 +47,6 @@ class TypedRows:
     """
 
     def __init__(self, source: Source) -> None:
-        import pyarrow as pa
-
         self.source, self.rows, self.unreadable = source, 0, Counter[str]()
         schema = source.arrow_schema
         fractions = _columns_with_fractions(source)
@@ -63,15 +62,11 @@ class TypedRows:
 
     def typed(self, batch: Any) -> Any:
         """A batch of some of the columns with their types."""
-        import pyarrow as pa
-
         fields = [self.arrow_schema.field(name) for name in batch.schema.names]
         columns = [self._column(batch.column(index), wanted) for index, wanted in enumerate(fields)]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _column(self, column: Any, wanted: Any) -> Any:
-        import pyarrow as pa
-
         if column.type == wanted.type:
             return column
         if not is_text(column.type) or is_text(wanted.type):
@@ -85,14 +80,12 @@ class TypedRows:
             values = decode.numbers(column, wanted.name, problems)
         else:
             return column
-        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+        missing = decode.is_missing(column)
         self.unreadable[wanted.name] += int((~problems.usable & ~missing).sum())
         return pa.array(values, mask=~problems.usable).cast(wanted.type)
 
     def _whole(self, column: Any, wanted: Any) -> Any:
         """Text as whole numbers, to the last digit."""
-        import pyarrow as pa
-
         words = column.cast(pa.string())
         try:
             return words.cast(wanted.type)
@@ -106,8 +99,6 @@ class TypedRows:
 
 def _plain(kind: Any) -> Any:
     """The type as every format can hold it."""
-    import pyarrow as pa
-
     if is_text(kind):
         return pa.string()
     if is_time(kind):
@@ -121,8 +112,6 @@ def _is_whole(word: str) -> bool:
 
 def _columns_with_fractions(source: Source) -> set[str]:
     """Columns of text that seemed to be whole numbers in the first lines, and are not."""
-    import pyarrow as pa
-
     whole = [
         column_field.name for column_field in source.arrow_schema if pa.types.is_integer(column_field.type)
     ]
@@ -140,8 +129,6 @@ def _columns_with_fractions(source: Source) -> set[str]:
 
 def _has_fraction(column: Any) -> bool:
     """Whether some text is a number, but no whole one."""
-    import pyarrow as pa
-
     words = column.cast(pa.string())
     try:
         words.cast(pa.int64())
@@ -164,94 +151,95 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
     report : QualityReport
         Counts what was read and what was left out.
     """
+    for file, row, event in _rounds(source, schema, report):
+        if isinstance(event, Event):
+            report.rounds += 1
+            yield event
+        else:
+            report.add(event, file, [row])
+
+
+def _rounds(
+    source: Source, schema: SchemaLike, report: QualityReport
+) -> Iterator[tuple[str, int, Event | str]]:
+    """Yield (file, row, event or why there is none) of every round; count the rows."""
     if isinstance(source, EventSource):
-        yield from _own_events(source, report)
+        for path in source.paths:
+            for line, event in source.events(path, features=True):
+                report.rows += 1
+                yield path, line, event
         return
+    log = _open_choices(source, schema)
+    several_rows = log.schema.one_row_per_action and log.schema.chosen is not None
+    columns, typed, position = log.schema.used_columns, TypedRows(log.source), 0
+    for task in log.source.tasks:
+        if several_rows:
+            batches = whole_rounds(log.source, task, columns, str(log.schema.round))
+        else:
+            batches = log.source.batches(task, columns)
+        for row, batch in batches:
+            rows = typed.typed(batch).to_pylist()
+            if several_rows:
+                events = _from_groups(log, batch, rows)
+            else:
+                events = _from_labels(log, batch, rows, f"{task.file}:", row, position)
+            for place, event in events:
+                yield task.file, row + place, event
+            report.rows += len(batch)
+            position += len(batch)
+
+
+def _open_choices(source: Source, schema: SchemaLike) -> Log:
+    """Open a log that says of every round what was chosen, and with which probability."""
     log = open_log(source, schema)
     if log.schema.propensity is None:
         raise InputError(
             "schema: propensity is missing; events are written with the probability of the chosen action"
         )
-    if log.schema.one_row_per_action and log.schema.chosen is not None:
-        yield from _from_rows(log, report)
-    elif log.schema.labelled:
-        yield from _from_labels(log, report)
-    else:
+    if not (log.schema.one_row_per_action and log.schema.chosen is not None) and not log.schema.labelled:
         raise InputError(
-            "events need one row per offered action (round and chosen), or the label of the chosen arm; "
-            "this log has"
-            " neither"
+            "events need one row per offered action (round and chosen), or the label of the chosen arm; this "
+            "log has neither"
         )
+    return log
 
 
-def _own_events(source: EventSource, report: QualityReport) -> Iterator[Event]:
-    for path in source.paths:
-        for line, event in source.events(path, features=True):
-            report.rows += 1
-            if isinstance(event, Event):
-                report.rounds += 1
-                yield event
-            else:
-                report.add(event, path, [line])
+def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[int, Event | str]]:
+    """Yield (first row, event) of rounds of several rows."""
+    schema, starts = log.schema, run_starts(batch.column(log.schema.round)).tolist()
+    chosen, label = decode.flags(batch.column(schema.chosen)), schema.row_label
+    words = [None] * len(batch) if label is None else batch.column(label).to_pylist()
+    for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
+        offered, marked = rows[first:last], np.flatnonzero(chosen[first:last]).tolist()
+        labels = [
+            str(place) if word is None else str(word) for place, word in enumerate(words[first:last], start=1)
+        ]
+        its = offered[marked[0]] if len(marked) == 1 else {}
+        features = [_features(log, action) for action in offered]
+        name = str(offered[0][str(schema.round)])
+        yield first, _event(log, its, name, labels, marked[0] if marked else 0, [], features)
 
 
-def _from_rows(log: Log, report: QualityReport) -> Iterator[Event]:
-    """One event per round of several rows."""
-    schema, typed = log.schema, TypedRows(log.source)
-    for task in log.source.tasks:
-        for row, batch in whole_rounds(log.source, task, schema.used_columns, str(schema.round)):
-            report.rows += len(batch)
-            starts = run_starts(batch.column(schema.round))
-            chosen, names = decode.flags(batch.column(schema.chosen)), _labels(log, batch)
-            rows = typed.typed(batch).to_pylist()
-            for first, last in zip(starts, [*starts[1:], len(batch)], strict=True):
-                offered, (marked,) = rows[first:last], np.nonzero(chosen[first:last])
-                its = offered[int(marked[0])] if len(marked) == 1 else {}
-                features = [_features(log, action) for action in offered]
-                place = int(marked[0]) if len(marked) else 0
-                event = _event(
-                    log, its, str(offered[0][schema.round]), names[first:last], place, [], features
-                )
-                yield from _counted(event, task, row + int(first), report)
-
-
-def _labels(log: Log, batch: Any) -> list[str]:
-    """Labels of the rows; their places in the round are put in where there are none."""
-    column = log.schema.arm or log.schema.action
-    return [""] * len(batch) if column is None else [str(label) for label in batch.column(column).to_pylist()]
-
-
-def _from_labels(log: Log, report: QualityReport) -> Iterator[Event]:
-    """One event per row; what was offered is known from the log's arms."""
-    schema, typed, position = log.schema, TypedRows(log.source), 0
-    for task in log.source.tasks:
-        for row, batch in log.source.batches(task, schema.used_columns):
-            report.rows += len(batch)
-            offered = _offered(log, batch, position)
-            position += len(batch)
-            for place, values in enumerate(typed.typed(batch).to_pylist()):
-                label = str(batch.column(schema.arm)[place].as_py())
-                arms = [log.arms.labels[index] for index in np.flatnonzero(offered[place])]
-                where = arms.index(label) if label in arms else -1
-                actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
-                name = str(values[schema.round]) if schema.round is not None else f"{task.file}:{row + place}"
-                event = _event(
-                    log, values if where >= 0 else {}, name, arms, where, _features(log, values), actions
-                )
-                yield from _counted(event, task, row + place, report)
-
-
-def _offered(log: Log, batch: Any, position: int) -> Array:
-    """Which arms every row offered (n, arms)."""
+def _from_labels(
+    log: Log, batch: Any, rows: list[dict[str, Any]], file: str, first: int, position: int
+) -> Iterator[tuple[int, Event | str]]:
+    """Yield (row, event) of rows with labels; what was offered is known from the log's arms."""
     schema = log.schema
     if schema.arms_offered is not None:
-        return log.arms.offered_in(batch.column(schema.arms_offered))
-    when: Array = position + np.arange(len(batch))
-    if schema.time is not None:
-        when = decode.times(
-            batch.column(schema.time), schema.time, log.times_are_dates, RowProblems(len(batch))
-        )
-    return log.arms.offered_at(when)
+        offered = log.arms.offered_in(batch.column(schema.arms_offered))
+    elif schema.time is not None:
+        problems, dates = RowProblems(len(batch)), log.times_are_dates
+        offered = log.arms.offered_at(decode.times(batch.column(schema.time), schema.time, dates, problems))
+    else:
+        offered = log.arms.offered_at(position + np.arange(len(batch)))
+    for place, values in enumerate(rows):
+        label = str(batch.column(schema.arm)[place].as_py())
+        arms = [log.arms.labels[index] for index in np.flatnonzero(offered[place])]
+        where = arms.index(label) if label in arms else -1
+        actions: list[list[Feature]] = [[(str(schema.arm), arm)] for arm in arms]
+        name = str(values[schema.round]) if schema.round is not None else f"{file}{first + place}"
+        its, features = values if where >= 0 else {}, _features(log, values)
+        yield place, _event(log, its, name, arms, where, features, actions)
 
 
 def _features(log: Log, row: Mapping[str, Any]) -> list[Feature]:
@@ -273,28 +261,19 @@ def _event(
     log: Log,
     row: Mapping[str, Any],
     name: str,
-    names: Sequence[str],
+    labels: Sequence[str],
     chosen: int,
     shared: list[Feature],
     actions: list[list[Feature]],
-) -> Event | None:
-    """The event of a round whose chosen action has this row; None if it lacks what an event needs."""
+) -> Event | str:
+    """Return the event of a round whose chosen action has this row, or why it is none."""
     schema = log.schema
     reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
     if reward is None or propensity is None or not 0.0 < propensity <= 1.0:
-        return None
+        return UNUSABLE
     time: Any = None if schema.time is None else row.get(schema.time)
     stamp = f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
-    labelled = [label or str(place) for place, label in enumerate(names, start=1)]
-    return Event(name, labelled, chosen, float(reward), float(propensity), shared, actions, stamp)
-
-
-def _counted(event: Event | None, task: Task, row: int, report: QualityReport) -> Iterator[Event]:
-    if event is None:
-        report.add(UNUSABLE, task.file, [row])
-        return
-    report.rounds += 1
-    yield event
+    return Event(name, labels, chosen, float(reward), float(propensity), shared, actions, stamp)
 
 
 @dataclass(frozen=True)
@@ -359,8 +338,6 @@ def convert(
     opened = open_source(source)
     if target.exists() and any(_same_file(task.file, target) for task in opened.tasks):
         raise InputError(f"OUT must not be a file that is read, got {out}")
-    import pyarrow as pa
-
     try:
         with atomic_write(target) as scratch:
             return _write(kind, opened, str(out), scratch, schema)
@@ -403,7 +380,5 @@ def _write(kind: LogFormat, source: Source, out: str, scratch: Path, schema: Sch
 
 def _open_sink(scratch: Path, out: str) -> Any:
     """Where bytes go, compressed if the suffix of `out` says so."""
-    import pyarrow as pa
-
     codec = next((name for suffix, name in COMPRESSIONS.items() if out.endswith(suffix)), None)
     return pa.OSFile(str(scratch), "wb") if codec is None else pa.CompressedOutputStream(str(scratch), codec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -13,38 +13,31 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs.quality import IMPUTED, RowProblems
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 
 
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type is a number or a truth value."""
-    from pyarrow import types
-
-    return bool(
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    )
+    of = pa.types
+    return bool(of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind) or of.is_decimal(kind))
 
 
 def is_time(kind: Any) -> bool:
     """Whether an Arrow type is a timestamp or a date."""
-    from pyarrow import types
-
-    return bool(types.is_timestamp(kind) or types.is_date(kind))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is text, or a dictionary of text."""
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is a list of any form."""
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def is_vector(kind: Any) -> bool:
@@ -52,18 +45,22 @@ def is_vector(kind: Any) -> bool:
     return is_list(kind) and is_number(kind.value_type)
 
 
-def columns_of_kind(types: Mapping[str, Any]) -> tuple[set[str], set[str], set[str]]:
-    """Return the names of the columns of numbers, of texts, and of vectors, from their Arrow types."""
-    numbers, texts, vectors = (
-        {name for name, kind in types.items() if is_kind(kind)} for is_kind in (is_number, is_text, is_vector)
-    )
-    return numbers, texts, vectors
+def value_codes(column: Any) -> Array:
+    """Return integers (n,) that are equal exactly where the values of a column are."""
+    if pa.types.is_integer(column.type) and column.null_count == 0:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))
+
+
+def run_starts(column: Any) -> Array:
+    """Return where runs of equal values begin."""
+    codes = value_codes(column)
+    return np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
 
 
 def without_views(kind: Any) -> Any:
     """The type with plain text instead of string views, which most of Arrow's functions do not know."""
-    import pyarrow as pa
-
     if pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_dictionary(kind):
@@ -76,15 +73,11 @@ def without_views(kind: Any) -> Any:
 
 def schema_without_views(schema: Any) -> Any:
     """The schema with plain text instead of string views."""
-    import pyarrow as pa
-
     return pa.schema([column.with_type(without_views(column.type)) for column in schema])
 
 
 def batch_without_views(batch: Any) -> Any:
     """The record batch with plain text instead of string views."""
-    import pyarrow as pa
-
     wanted = schema_without_views(batch.schema)
     if wanted == batch.schema:
         return batch
@@ -93,8 +86,6 @@ def batch_without_views(batch: Any) -> Any:
 
 
 def _plain(column: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
     if column.type == kind:
         return column
     if pa.types.is_dictionary(kind):
@@ -110,13 +101,16 @@ TRUTH = {"true": "1", "yes": "1", "false": "0", "no": "0"}
 FLAGS = {"0", "1", "true", "false", "none"}
 
 
+def is_missing(column: Any) -> Array:
+    """Return a mask (n,) of the missing values of a column."""
+    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+
+
 def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
     """float64 values (n,) of a column of numbers, truth values, or text that should be numbers.
 
     With `impute`, missing values are NaN and their rows are kept.
     """
-    import pyarrow as pa
-
     if is_text(column.type):
         column = _parsed_numbers(column, name, problems)
     elif column.type != pa.float64():
@@ -137,8 +131,6 @@ def numbers(column: Any, name: str, problems: RowProblems, *, impute: bool = Fal
 
 def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Array:
     """datetime64[us] (UTC), or numbers, (n,) of a column of times."""
-    import pyarrow as pa
-
     if are_dates:
         return _dates(column, name, problems)
     if not pa.types.is_integer(column.type):
@@ -148,8 +140,6 @@ def times(column: Any, name: str, are_dates: bool, problems: RowProblems) -> Arr
 
 
 def _dates(column: Any, name: str, problems: RowProblems) -> Array:
-    import pyarrow as pa
-
     if is_text(column.type):
         column = _parsed_dates(column, name, problems)
     elif is_time(column.type):
@@ -164,29 +154,22 @@ def _dates(column: Any, name: str, problems: RowProblems) -> Array:
 
 def texts(column: Any, name: str, problems: RowProblems, *, impute: bool = False) -> Array:
     """Text (n,) of a column of categories; with `impute`, missing values are None and their rows are kept."""
-    import pyarrow as pa
-
     column = column.cast(pa.string())
     if not impute:
         column = _without_nulls(column, "", name, problems)
     elif column.null_count:
-        problems.keep(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"{IMPUTED}{name}")
+        problems.keep(is_missing(column), f"{IMPUTED}{name}")
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def unknown(column: Any, categories: Sequence[str]) -> Array:
     """Mask (n,) of the values that are none of the categories; missing ones are not meant."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     known = compute.is_in(column.cast(pa.string()), value_set=pa.array(list(categories), type=pa.string()))
     return np.asarray(compute.and_(compute.invert(known), column.is_valid()).to_numpy(zero_copy_only=False))
 
 
 def flags(column: Any) -> Array:
     """Truth values (n,) of a column of booleans, numbers or words; missing is false."""
-    import pyarrow as pa
-
     if pa.types.is_boolean(column.type):
         return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
     words = texts(column, "", RowProblems(len(column)))
@@ -202,8 +185,6 @@ def vectors(column: Any, width: int, name: str, problems: RowProblems, *, impute
     """float64 values (n, width) of a column of lists of `width` numbers; with `impute`, missing numbers
     are NaN.
     """
-    import pyarrow as pa
-
     lengths = list_lengths(column, missing=-1)
     if not impute:
         problems.leave_out(lengths < 0, f"missing {name}")
@@ -227,8 +208,6 @@ def nested_vectors(
     """Rows (Σ counts, width) and counts (n,) of a column of lists of lists; counts are 0 where there is
     none.
     """
-    import pyarrow as pa
-
     counts = list_lengths(column, missing=0).astype(np.int64)
     problems.leave_out(counts == 0, "no offered actions")
     inner = (column if counts.all() else column.filter(pa.array(counts > 0))).flatten()
@@ -247,15 +226,11 @@ def nested_vectors(
 
 def list_lengths(column: Any, missing: int) -> Array:
     """Lengths (n,) of a column of lists; `missing` where there is none."""
-    from pyarrow import compute
-
     return np.asarray(compute.list_value_length(column).fill_null(missing).to_numpy(zero_copy_only=False))
 
 
 def vector_width(column: Any) -> int:
     """The usual number of entries of a column of lists, or of lists of lists."""
-    from pyarrow import compute
-
     if not is_vector(column.type):
         column = compute.list_flatten(column)
     lengths = compute.drop_null(compute.list_value_length(column))
@@ -271,14 +246,12 @@ def as_utc(text: str) -> datetime:
 def _without_nulls(column: Any, filler: Any, name: str, problems: RowProblems) -> Any:
     if column.null_count == 0:
         return column
-    problems.leave_out(np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {name}")
+    problems.leave_out(is_missing(column), f"missing {name}")
     return column.fill_null(filler)
 
 
 def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as numbers; if that fails for some value, value by value."""
-    import pyarrow as pa
-
     column = column.cast(pa.string())
     try:
         return column.cast(pa.float64())
@@ -292,9 +265,6 @@ def _parsed_numbers(column: Any, name: str, problems: RowProblems) -> Any:
 
 def _truth_as_numbers(column: Any) -> Any:
     """The text with 1 and 0 for truth values in words."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     words = compute.utf8_lower(column)
     for wanted, number in TRUTH.items():
         column = compute.if_else(compute.equal(words, wanted), pa.scalar(number), column)
@@ -303,8 +273,6 @@ def _truth_as_numbers(column: Any) -> Any:
 
 def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
     """Text as timestamps; if that fails for some value, value by value."""
-    import pyarrow as pa
-
     column = column.cast(pa.string())
     first = next((word for word in column.slice(0, 100).to_pylist() if word is not None), "")
     zone = "UTC" if ZONE.search(first) else None  # a cast that fails is slow, so the likely one is tried
@@ -316,8 +284,6 @@ def _parsed_dates(column: Any, name: str, problems: RowProblems) -> Any:
 
 
 def _one_by_one(column: Any, kind: Any, parse: Any, name: str, problems: RowProblems) -> Any:
-    import pyarrow as pa
-
     values, bad = [], np.zeros(len(column), dtype=bool)
     for row, text in enumerate(column.to_pylist()):
         try:
@@ -362,9 +328,6 @@ class TimeFormat:
 
 def _since_1970(column: Any, unit: str) -> Any:
     """Numbers, or text that should be numbers, as timestamps."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if is_text(column.type):
         column = _numbers(column)
     if pa.types.is_integer(column.type):
@@ -377,8 +340,6 @@ def _since_1970(column: Any, unit: str) -> Any:
 
 def _numbers(column: Any) -> Any:
     """Text as whole numbers if it is such, as fractions otherwise; missing where it is not a number."""
-    import pyarrow as pa
-
     words = column.cast(pa.string())
     for kind in (pa.int64(), pa.float64()):
         try:
@@ -390,9 +351,6 @@ def _numbers(column: Any) -> Any:
 
 def _from_text(column: Any, formats: Sequence[str]) -> Any:
     """Text as timestamps: the first form that a value has."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     words = compute.utf8_trim_whitespace(column.cast(pa.string()))
     times = pa.nulls(len(words), pa.timestamp("us"))
     for form in formats:
@@ -449,9 +407,6 @@ def find_time_format(
 
 def _epoch(column: Any) -> TimeFormat | None:
     """The unit in which all values are times between 1973 and 2100."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     numbers = _numbers(column.combine_chunks()) if is_text(column.type) else column
     least, most = (
         float(value or 0.0)

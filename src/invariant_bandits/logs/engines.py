@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.aggregate import AggregationPlan, Partial, aggregate_task, aggregate_to_bytes
 from invariant_bandits.logs.sources import Task
+from invariant_bandits.optional import pyarrow as pa
 
 ENGINES = {"distributed": "dask", "pyspark": "spark"}
 """Packages of clusters, and what the engine is called."""
@@ -156,8 +157,6 @@ def _map_partition(
     tasks: Sequence[Task], plan: AggregationPlan, function: Function, batches: Iterator[Any]
 ) -> Iterator[Any]:
     """Run the tasks of a partition of Spark, whose rows are indices of tasks."""
-    import pyarrow as pa
-
     for batch in batches:
         for index in batch.column(0).to_pylist():
             content = pa.array([function(tasks[index], plan)], type=pa.binary())

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import FileSource, Task
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
 Feature: TypeAlias = tuple[str, float | str]
@@ -203,8 +204,6 @@ class EventSource(FileSource, ABC):
 
     def _set_columns(self, survey: EventSurvey) -> None:
         """Decide the columns, and what they mean."""
-        import pyarrow as pa
-
         fixed = {"event_id": pa.string(), "action": pa.string(), "chosen": pa.bool_(), "reward": pa.float64()}
         fixed |= {"propensity": pa.float64()} | ({"time": pa.string()} if survey.has_times else {})
         fixed |= {name: pa.float64() for name in sorted(survey.more)}
@@ -259,8 +258,6 @@ class EventSource(FileSource, ABC):
             yield row, self._batch(held, rows, columns)
 
     def _batch(self, events: Sequence[Event], rows: int, columns: Sequence[str]) -> Any:
-        import pyarrow as pa
-
         wanted = {self.columns[name]: name for name in columns if name in self.columns}
         values = _feature_values(events, rows, wanted) if wanted else {}
         values |= {name: _fixed_values(events, name) for name in columns if name not in self.columns}

@@ -20,9 +20,11 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
+from invariant_bandits.logs.decode import run_starts
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, join_batches
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
 if TYPE_CHECKING:
@@ -88,22 +90,6 @@ def _last_round_before(source: Source, task: Task, name: str) -> Any:
     return None
 
 
-def run_starts(column: Any) -> Array:
-    """Where runs of equal values begin."""
-    codes = _codes(column)
-    return np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
-
-
-def _codes(column: Any) -> Array:
-    """Integers that are equal exactly where the values of a column are."""
-    import pyarrow as pa
-
-    if pa.types.is_integer(column.type) and column.null_count == 0:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    return np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False))
-
-
 def _first_other(column: Any, value: Any) -> int:
     """Index of the first entry that differs from the scalar `value`; the length if none does."""
     starts = run_starts(column)
@@ -149,8 +135,6 @@ class RearrangedSource(Source):
         self, task: Task, columns: Sequence[str], first_row: int | None = None
     ) -> Iterator[tuple[int, Any]]:
         """Batches of one part."""
-        import pyarrow as pa
-
         row = 0
         with pa.memory_map(str(self.folder / f"{task.part}.arrow")) as file, pa.ipc.open_file(file) as reader:
             for index in range(reader.num_record_batches):
@@ -243,8 +227,6 @@ def _rearranged(source: Source, keyed: Iterable[tuple[Any, Array]], bounds: Arra
 
 def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> Array:
     """Write every row to the file of its part, with its key; returns the rows (parts,) of each."""
-    import pyarrow as pa
-
     counts = np.zeros(len(bounds) + 1, dtype=np.int64)
     writers: dict[int, Any] = {}
     with ExitStack() as open_files:
@@ -265,8 +247,6 @@ def _dealt(folder: Path, keyed: Iterable[tuple[Any, Array]], bounds: Array) -> A
 
 def _sort(folder: Path, part: int) -> None:
     """Sort one part by its keys, rows with the same key in their order, and let go of the unsorted one."""
-    import pyarrow as pa
-
     dealt = folder / f"{part}.dealt"
     with pa.OSFile(str(dealt)) as file, pa.ipc.open_stream(file) as reader:
         table = reader.read_all()
@@ -461,6 +441,4 @@ def collect_rows(batches: Iterable[Array]) -> Array | StoredRows:
 
 def release_memory() -> None:
     """Give back what reading a log has left in Arrow's pool."""
-    import pyarrow as pa
-
     pa.default_memory_pool().release_unused()

@@ -25,6 +25,8 @@ from invariant_bandits.logs.arms import Catalogue, place_of
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import ArraySpec
 
 MANY_ROWS = 1000
@@ -132,9 +134,6 @@ def _places(values: Any, categories: Sequence[str]) -> tuple[Array, Array]:
 
 def _places_of_texts(texts: Array, categories: Sequence[str]) -> tuple[Array, Array] | None:
     """The same for many rows of text, as they come from files; None if something else is among them."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     try:
         column = pa.array(texts, type=pa.string(), from_pandas=True)
     except pa.ArrowException:

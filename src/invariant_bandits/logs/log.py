@@ -33,6 +33,8 @@ from invariant_bandits.logs.formats.registry import open_source
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema, SchemaLike, checked_overrides, infer_schema, toml_overrides
 from invariant_bandits.logs.sources import DatedSource, Source, Task, first_rows
+from invariant_bandits.optional import compute
+from invariant_bandits.optional import pyarrow as pa
 
 MOST_ARMS = 500
 MOST_CATEGORIES = 100_000
@@ -186,8 +188,6 @@ class CategoryProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Count the categories of a batch."""
-        import pyarrow as pa
-
         for name, counts in self.counts.items():
             for pair in batch.column(name).cast(pa.string()).value_counts().to_pylist():
                 if pair["values"] is not None:
@@ -220,8 +220,6 @@ class ArmProbe:
 
     def add(self, task: Task, row: int, batch: Any) -> None:
         """Look at the labels of a batch."""
-        import pyarrow as pa
-
         schema, own = self.schema, as_labels(batch.column(self.schema.arm))
         when = self._when(task, row, batch)
         if schema.arms_offered is not None:
@@ -233,13 +231,12 @@ class ArmProbe:
             if decode.are_flags(column):
                 own = own.filter(pa.array(decode.flags(column)))
             else:
-                own = own.filter(pa.compute.equal(as_labels(column), own).fill_null(False))
+                own = own.filter(compute.equal(as_labels(column), own).fill_null(False))
         self.plays.update({pair["values"]: pair["counts"] for pair in own.value_counts().to_pylist()})
         if len(self.span) > MOST_ARMS:
             raise InputError(
                 f"column {schema.arm!r} has more than {MOST_ARMS} different labels, too many for arms; say "
-                f"which"
-                " column is the arm (--arm COLUMN), or 'none'"
+                "which column is the arm (--arm COLUMN), or 'none'"
             )
 
     def _when(self, task: Task, row: int, batch: Any) -> Array:
@@ -331,8 +328,6 @@ class RoundProbe:
 
 def hashes(column: Any) -> Array:
     """Return an int64 per value, equal for equal values; texts collide with probability 2⁻⁶⁴ a pair."""
-    import pyarrow as pa
-
     if pa.types.is_integer(column.type) and column.null_count == 0:
         return np.asarray(column.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     return np.fromiter((hash(value) for value in column.to_pylist()), dtype=np.int64, count=len(column))

@@ -208,11 +208,9 @@ class QualityReport:
         if keep_going or not self.choices or self.identical < NEARLY_ALL * self.choices:
             return
         raise InputError(
-            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the "
-            f"same features:"
-            " nothing distinguishes them: the columns describe the round, not the action; say which column "
-            "is the"
-            " action's label (--arm COLUMN), or give features of actions (--features)"
+            f"in {self.identical:,} of {self.choices:,} rounds looked at, all offered actions have the same "
+            "features: nothing distinguishes them: the columns describe the round, not the action; say "
+            "which column is the action's label (--arm COLUMN), or give features of actions (--features)"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.arms import ArmTable
-from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, vector_width
-from invariant_bandits.logs.external_sort import run_starts, whole_rounds
+from invariant_bandits.logs.decode import are_flags, is_list, is_time, is_vector, run_starts, vector_width
+from invariant_bandits.logs.external_sort import whole_rounds
 from invariant_bandits.logs.features import ArmFeatures, Column, FeatureMap, FeatureOptions
 from invariant_bandits.logs.log import Log
 from invariant_bandits.logs.quality import QualityReport, RowProblems
@@ -100,29 +100,13 @@ class Rounds:
         return len(self.rows)
 
     def where(self, good: Array) -> Rounds:
-        """The rounds where the mask `good` (n,) is true."""
+        """Return the rounds where the mask `good` (n,) is true."""
         if good.all():
             return self
-        changes = {name: getattr(self, name)[good] for name in PER_ROUND if getattr(self, name) is not None}
-        if self.offered_counts is not None:
-            of_row = np.repeat(good, self.offered_counts)
-            changes |= {
-                name: getattr(self, name)[of_row] for name in PER_OFFERED if getattr(self, name) is not None
-            }
-        return replace(self, **changes)
-
-    def between(self, start: int, stop: int) -> Rounds:
-        """The rounds from `start` up to, not including, `stop`."""
-        changes = {
-            name: getattr(self, name)[start:stop] for name in PER_ROUND if getattr(self, name) is not None
-        }
-        if self.offered_counts is not None:
-            first = int(self.offered_counts[:start].sum())
-            rows = slice(first, first + int(self.offered_counts[start:stop].sum()))
-            changes |= {
-                name: getattr(self, name)[rows] for name in PER_OFFERED if getattr(self, name) is not None
-            }
-        return replace(self, **changes)
+        rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
+        masks = dict.fromkeys(PER_ROUND, good) | dict.fromkeys(PER_OFFERED, rows)
+        there = {name: value for name in masks if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: value[masks[name]] for name, value in there.items()})
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
@@ -162,8 +146,9 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
     if rounds.arm is not None:
         counts = rounds.offered_counts
         step = max(1, CELLS_AT_ONCE // (features.dim * (1 if counts is None else int(np.max(counts)))))
-    for start in range(0, len(rounds), step):
-        part = rounds if step >= len(rounds) else rounds.between(start, min(start + step, len(rounds)))
+    place = np.arange(len(rounds)) // step
+    for index in range(-(-len(rounds) // step)):
+        part = rounds.where(place == index)
         chosen, offered = features.standardise(part.features), None
         if part.offered is not None:
             offered = features.standardise(part.offered)
@@ -174,17 +159,21 @@ def map_features(rounds: Rounds, features: Features) -> Iterator[Rounds]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogLayout:
-    """How batches of a log become rounds: what a row is, and whether actions have features or labels.
+class Reader:
+    """How batches of a log become rounds; it can be sent to another machine if the source can.
 
     Parameters
     ----------
+    source : Source
+        Where the rows come from.
     schema : Schema
         What the columns mean.
     features : FeatureMap or ArmFeatures
         What becomes of them; rounds get encoded features, before any is left out or scaled.
     dates : bool
         Whether times are dates, not numbers.
+    duplicates : array or None
+        Positions in the log of the rounds whose id came before.
     arms : ArmTable or None
         Of labelled actions: the arms, and when each was offered.
     with_offered : bool
@@ -195,13 +184,43 @@ class LogLayout:
         Place in the log of the first row of every file; needed where arms are bounded by rows.
     """
 
+    source: Source
     schema: Schema
     features: Features
     dates: bool
+    duplicates: Array | None = None
     arms: ArmTable | None = None
     with_offered: bool = True
     chosen_is_flag: bool = True
     file_starts: Mapping[str, int] = field(default_factory=dict)
+
+    def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
+        """Yield the usable rounds of one task, features encoded; the others go to `report`."""
+        schema = self.schema
+        if schema.one_row_per_action:
+            batches = whole_rounds(self.source, task, schema.used_columns, str(schema.round))
+        else:
+            batches = self.source.batches(task, schema.used_columns)
+        for row, batch in batches:
+            report.rows += len(batch)
+            rounds, problems = self.decode(task.file, row, batch)
+            if self.duplicates is not None:
+                position = task.position - task.first_row + rounds.rows
+                problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
+            for reason, rows in problems.kept.items():
+                report.add(reason, task.file, row + np.flatnonzero(rows))
+            for reason, bad in problems.by_reason():
+                if bad.any():
+                    report.add(reason, task.file, rounds.rows[bad])
+            rounds = rounds.where(problems.usable)
+            if len(rounds):
+                report.rounds += len(rounds)
+                _look_at_choices(rounds, report)
+                yield rounds
+        for reason, skipped in self.source.skipped(task).items():
+            if skipped:
+                report.rows += 0 if report.is_kept(reason) else len(skipped)
+                report.add(reason, task.file, skipped)
 
     def decode(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Return the rounds of a batch that begins at `row` of `file`, bad ones included, and their
@@ -209,9 +228,8 @@ class LogLayout:
         """
         if self.schema.offered is not None:
             return self._decode_lists(file, row, batch)
-        return (self._decode_groups if self.schema.one_row_per_action else self._decode_rows)(
-            file, row, batch
-        )
+        decode_batch = self._decode_groups if self.schema.one_row_per_action else self._decode_rows
+        return decode_batch(file, row, batch)
 
     def _decode_rows(self, file: str, row: int, batch: Any) -> tuple[Rounds, RowProblems]:
         """Decode one row per round: features of the chosen action, or the context and the label of the
@@ -250,9 +268,8 @@ class LogLayout:
         rounds = self._rounds(file, row + starts, features, of_chosen, problems)
         if codes is None:
             action = None if schema.chosen is None else chosen - starts
-            return replace(
-                rounds, offered=offered, offered_counts=counts, action=action, all_rewards=all_rewards
-            ), problems
+            rounds = replace(rounds, offered=offered, offered_counts=counts, action=action)
+            return replace(rounds, all_rewards=all_rewards), problems
         rounds = replace(rounds, arm=codes[chosen])
         if self.with_offered:
             assert self.arms is not None
@@ -277,41 +294,29 @@ class LogLayout:
         action = np.where(known, values, -1.0).astype(np.int64)
         features = np.zeros((len(counts), offered.shape[1]))
         features[known] = offered[(np.cumsum(counts) - counts + action)[known]]
-        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems, counts)
-        return replace(rounds, offered=offered, offered_counts=counts, action=action), problems
+        rounds = self._rounds(file, row + np.arange(len(batch)), features, batch, problems)
+        rewards = None if self.schema.rewards is None else self._all_rewards(batch, counts, problems)
+        rounds = replace(rounds, offered=offered, offered_counts=counts, action=action, all_rewards=rewards)
+        return rounds, problems
 
-    def _rounds(
-        self,
-        file: str,
-        rows: Array,
-        features: Array,
-        batch: Any,
-        problems: RowProblems,
-        counts: Array | None = None,
-    ) -> Rounds:
+    def _rounds(self, file: str, rows: Array, features: Array, batch: Any, problems: RowProblems) -> Rounds:
         """Return rounds with rewards, times, propensities and positions, where the log has them.
 
-        A row of `batch` is a round; with `counts` (n,) its rewards of all offered actions are read as well.
+        A row of `batch` is a round.
         """
         schema, rewards = self.schema, self._rewards(batch, problems)
-        every = None
-        if counts is not None and schema.rewards is not None:
-            every = self._all_rewards(batch, counts, problems)
         times = propensity = position = None
         if schema.time is not None:
             times = decode.times(batch.column(schema.time), schema.time, self.dates, problems)
         if schema.propensity is not None:
             propensity = decode.numbers(batch.column(schema.propensity), schema.propensity, problems)
-            problems.leave_out(
-                (propensity <= 0.0) | (propensity > 1.0), f"{schema.propensity} outside (0, 1]"
-            )
+            outside = (propensity <= 0.0) | (propensity > 1.0)
+            problems.leave_out(outside, f"{schema.propensity} outside (0, 1]")
         if schema.position is not None:
             missing = RowProblems(len(batch))
             values = decode.numbers(batch.column(schema.position), schema.position, missing)
             position = np.where(missing.usable, values, np.nan)
-        return Rounds(
-            file, rows, features, rewards, times, propensity=propensity, position=position, all_rewards=every
-        )
+        return Rounds(file, rows, features, rewards, times, propensity=propensity, position=position)
 
     def _encode(self, batch: Any, problems: RowProblems, counts: Array | None = None) -> Array:
         """Return the encoded features of every row; only the level, if contexts have no columns."""
@@ -351,9 +356,7 @@ class LogLayout:
         assert self.arms is not None
         column = batch.column(self.schema.arm)
         codes = self.arms.codes(column)
-        problems.leave_out(
-            np.asarray(column.is_null().to_numpy(zero_copy_only=False)), f"missing {self.schema.arm}"
-        )
+        problems.leave_out(decode.is_missing(column), f"missing {self.schema.arm}")
         problems.leave_out(codes < 0, UNKNOWN_ARM)
         return np.maximum(codes, 0)
 
@@ -390,58 +393,6 @@ class LogLayout:
         return np.asarray(same & problems.usable)
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How to read rounds from a source; it can be sent to another machine if the source can.
-
-    Parameters
-    ----------
-    source : Source
-        Where the rows come from.
-    layout : LogLayout
-        How they become rounds.
-    duplicates : array or None
-        Positions in the log of the rounds whose id came before.
-    """
-
-    source: Source
-    layout: LogLayout
-    duplicates: Array | None = None
-
-    @property
-    def features(self) -> Features:
-        """The feature map that encodes the columns."""
-        return self.layout.features
-
-    def rounds(self, task: Task, report: QualityReport) -> Iterator[Rounds]:
-        """Yield the usable rounds of one task, features encoded; the others go to `report`."""
-        schema = self.layout.schema
-        if schema.one_row_per_action:
-            batches = whole_rounds(self.source, task, schema.used_columns, str(schema.round))
-        else:
-            batches = self.source.batches(task, schema.used_columns)
-        for row, batch in batches:
-            report.rows += len(batch)
-            rounds, problems = self.layout.decode(task.file, row, batch)
-            if self.duplicates is not None:
-                position = task.position - task.first_row + rounds.rows
-                problems.leave_out(np.isin(position, self.duplicates), f"duplicated {schema.round}")
-            for reason, rows in problems.kept.items():
-                report.add(reason, task.file, row + np.flatnonzero(rows))
-            for reason, bad in problems.by_reason():
-                if bad.any():
-                    report.add(reason, task.file, rounds.rows[bad])
-            rounds = rounds.where(problems.usable)
-            if len(rounds):
-                report.rounds += len(rounds)
-                _look_at_choices(rounds, report)
-                yield rounds
-        for reason, skipped in self.source.skipped(task).items():
-            if skipped:
-                report.rows += 0 if report.is_kept(reason) else len(skipped)
-                report.add(reason, task.file, skipped)
-
-
 def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reader:
     """Return the reader of the rounds of a log.
 
@@ -457,16 +408,17 @@ def reader_of(log: Log, features: AnyFeatures, *, offered: bool = True) -> Reade
     schema, features = log.schema, starting_features(log, features)
     survey = log.survey()  # first, because it may put split rounds together
     by_label = schema.one_row_per_action and schema.chosen is not None and schema.row_label is not None
-    layout = LogLayout(
+    return Reader(
+        source=log.source,
         schema=schema,
         features=features,
         dates=log.times_are_dates,
+        duplicates=survey.duplicates,
         arms=log.arms if schema.labelled else None,
         with_offered=offered,
         chosen_is_flag=not by_label or are_flags(log.sample.column(schema.chosen)),
         file_starts={task.file: task.position - task.first_row for task in survey.tasks},
     )
-    return Reader(log.source, layout, survey.duplicates)
 
 
 def starting_features(log: Log, features: AnyFeatures) -> Features:
@@ -488,8 +440,7 @@ def starting_features(log: Log, features: AnyFeatures) -> Features:
         )
     if features.centre and (schema.labelled or not schema.has_offered):
         raise InputError(
-            "centre: the log has no offered actions with features of their own, so a round has no mean to "
-            "subtract"
+            "centre: the log has no offered actions with features of their own, so rounds have no mean"
         )
     return features
 
@@ -515,9 +466,7 @@ def _column(log: Log, name: str, max_categories: int) -> Column:
             raise InputError(f"column {name!r} must hold lists of numbers, got {kind}")
         return Column(name, width=vector_width(log.sample.column(name)))
     if is_time(kind):
-        raise InputError(
-            f"column {name!r} holds {kind}, which is not a feature; make numbers or categories of it"
-        )
+        raise InputError(f"column {name!r} holds {kind}, not a feature; make it numbers or categories")
     return Column(name)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from os import PathLike
@@ -16,7 +16,6 @@ from invariant_bandits.checks import InputError, escape_line
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import (
     are_flags,
-    columns_of_kind,
     is_list,
     is_number,
     is_text,
@@ -24,25 +23,22 @@ from invariant_bandits.logs.decode import (
     is_vector,
 )
 from invariant_bandits.logs.quality import RowProblems
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError, read_toml
 
 NAMES = {
     "time": "time timestamp ts datetime date event_time event_timestamp event_date time_hour time_stamp"
-    " timestamp_ms"
-    " created_at created logged_at served_at unix_time unixtime epoch",
-    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label"
-    " conversion converted"
-    " is_converted purchase purchased revenue rating",
+    " timestamp_ms created_at created logged_at served_at unix_time unixtime epoch",
+    "reward": "reward rewards r y click clicks clicked is_click is_clicked outcome target label conversion"
+    " converted is_converted purchase purchased revenue rating",
     "propensity": "propensity propensity_score pscore probability prob action_prob action_probability"
-    " p_action"
-    " logging_prob logging_probability logging_propensity p",
+    " p_action logging_prob logging_probability logging_propensity p",
     "action": "action arm action_id arm_id action_index chosen_action choice",
-    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant"
-    " variant_id variation"
-    " treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy recommendation",
+    "arm": "action arm action_id arm_id chosen_action chosen_arm choice banner banner_id variant variant_id"
+    " variation treatment treatment_id offer offer_id creative creative_id item item_id ad ad_id policy"
+    " recommendation",
     "arms_offered": "arms_offered offered_arms available_arms candidate_arms arms offered_actions"
-    " available_actions"
-    " offered candidates choices",
+    " available_actions offered candidates choices",
     "position": "position slot pos",
     "round": "round round_id event_id impression_id request_id decision_id",
     "chosen": "chosen is_chosen selected is_selected shown picked taken",
@@ -184,36 +180,26 @@ class Schema:
             Names and types of the columns of the log.
         """
         there = list(arrow_schema.names)
-        self._require_roles(there)
-        if self.action is not None and not (self.has_offered or self.action in self.features):
-            raise InputError(
-                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if "
-                f"it holds"
-                " labels of arms, call it arm"
-            )
-        features = list(
-            dict.fromkeys(name for pattern in self.features for name in self._matching(pattern, there))
-        )
-        for name in self.categorical:
-            if name not in features:
-                raise InputError(
-                    f"schema: categorical column {name!r} is not among the features {format_names(features)}"
-                )
-        if not features and self.offered is None and not self.labelled:
-            raise InputError(f"schema: features are missing; the log has the columns {format_names(there)}")
-        words = [
-            name
-            for name in features
-            if is_text(arrow_schema.field(name).type) and name not in self.categorical
-        ]
-        return replace(self, features=tuple(features), categorical=(*self.categorical, *words))
-
-    def _require_roles(self, there: Sequence[str]) -> None:
         for role, name in self.roles().items():
             if name not in there:
                 raise InputError(
                     f"schema: {role} column {name!r} is not in the log, which has {format_names(there)}"
                 )
+        if self.action is not None and not (self.has_offered or self.action in self.features):
+            raise InputError(
+                f"schema: action {self.action!r} reaches no feature, so all actions would be the same; if it "
+                "holds labels of arms, call it arm"
+            )
+        matching = (name for pattern in self.features for name in self._matching(pattern, there))
+        features = list(dict.fromkeys(matching))
+        for name in set(self.categorical) - set(features):
+            names = format_names(features)
+            raise InputError(f"schema: categorical column {name!r} is not among the features {names}")
+        if not features and self.offered is None and not self.labelled:
+            raise InputError(f"schema: features are missing; the log has the columns {format_names(there)}")
+        words = (name for name in features if is_text(arrow_schema.field(name).type))
+        categorical = dict.fromkeys((*self.categorical, *words))
+        return replace(self, features=tuple(features), categorical=tuple(categorical))
 
     def _matching(self, pattern: str, there: Sequence[str]) -> list[str]:
         """The column of this name, or those that match and have no role."""
@@ -253,24 +239,23 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the reasons."""
-        values = {
-            attribute.name: getattr(self, attribute.name)
-            for attribute in fields(self)
-            if attribute.name != "reasons"
-        }
+        values = {name: getattr(self, name) for name in FIELDS}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Schema:
-        """A schema from a TOML file with the fields of this class as keys; `reward` is needed."""
+        """Return a schema from a TOML file with the fields of this class as keys; `reward` is needed."""
         overrides = toml_overrides(path)
         if "reward" not in overrides:
             raise FileError(f"{path}: reward is missing; it names the column of the chosen action's reward")
         return cls(**overrides)
 
 
+FIELDS = tuple(attribute.name for attribute in fields(Schema) if attribute.name != "reasons")
+
+
 def toml_overrides(path: str | PathLike[str]) -> dict[str, Any]:
-    """The fields of a Schema that a TOML file gives, for a whole schema or on top of an inferred one."""
+    """Return the fields of a Schema that a TOML file gives."""
     overrides = read_toml(path)
     checked_overrides(overrides, str(path))
     return overrides
@@ -281,23 +266,16 @@ def checked_overrides(overrides: Mapping[str, Any], where: str) -> None:
     message.
     """
     for name, value in overrides.items():
-        if name not in _public_fields():
-            raise InputError(
-                f"{where}: {name!r} is not part of a schema; known: {', '.join(_public_fields())}"
-            )
-        good, wanted = _good_value(name, value)
+        if name not in FIELDS:
+            raise InputError(f"{where}: {name!r} is not part of a schema; known: {', '.join(FIELDS)}")
+        good, wanted = value is None or isinstance(value, str), "a column name"
+        if name in ("features", "categorical"):
+            good = isinstance(value, list | tuple) and _are_texts(value)
+            wanted = "a list of column names or patterns"
+        elif name in ("full_information", "day_first"):
+            good, wanted = isinstance(value, bool), "true or false"
         if not good:
             raise InputError(f"{where}: {name} must be {wanted}, got {value!r}")
-
-
-def _good_value(name: str, value: Any) -> tuple[bool, str]:
-    """Whether a field of Schema may have this value, and what it must be."""
-    if name in ("features", "categorical"):
-        several = isinstance(value, list | tuple) and all(isinstance(name_, str) for name_ in value)
-        return several, "a list of column names or patterns"
-    if name in ("full_information", "day_first"):
-        return isinstance(value, bool), "true or false"
-    return value is None or isinstance(value, str), "a column name"
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -306,44 +284,36 @@ def format_names(names: Sequence[str]) -> str:
     return ", ".join(map(escape_line, names[:20])) + more
 
 
-def _public_fields() -> list[str]:
-    return [attribute.name for attribute in fields(Schema) if attribute.name != "reasons"]
-
-
 SchemaLike: TypeAlias = Schema | Mapping[str, Any] | str | PathLike[str] | None
 """What the columns mean: a Schema, the fields that are known (a mapping, or the path of a TOML file), or
 nothing.
 """
 
 
-def with_features(schema: SchemaLike, names: Any) -> SchemaLike:
-    """The schema with these names or patterns of columns as its features; InputError if it names others
-    itself.
+def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
+    """Return (schema with these features, None) if `features` are names or patterns of columns, else both as
+    they are; InputError if the schema names others.
     """
-    if (
-        isinstance(names, str)
-        or not isinstance(names, Sequence)
-        or not all(isinstance(name, str) for name in names)
-    ):
+    if features is None or is_dataclass(features):
+        return schema, features
+    if isinstance(features, str) or not isinstance(features, Sequence) or not _are_texts(features):
         raise InputError(
-            f"features must be FeatureOptions, a FeatureMap or a list of column names, got {names!r}"
+            f"features must be FeatureOptions, a FeatureMap or a list of column names, got {features!r}"
         )
     known: Any = toml_overrides(schema) if isinstance(schema, str | PathLike) else schema or {}
     named = tuple(known.features if isinstance(known, Schema) else known.get("features", ()))
-    if named and named != tuple(names):
+    if named and named != tuple(features):
+        by_schema = format_names(named)
         raise InputError(
-            f"features are named twice: {format_names(names)} by features, {format_names(named)} by schema"
+            f"features are named twice: {format_names(features)} by features, {by_schema} by schema"
         )
     if isinstance(known, Schema):
-        return replace(known, features=tuple(names))
-    return {**known, "features": list(names)}
+        return replace(known, features=tuple(features)), None
+    return {**known, "features": list(features)}, None
 
 
-def named_features(schema: SchemaLike, features: Any) -> tuple[SchemaLike, Any]:
-    """(schema with these features, None) if `features` are names or patterns of columns, else both as
-    they are.
-    """
-    return (with_features(schema, features), None) if isinstance(features, Sequence) else (schema, features)
+def _are_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 MOST_LABELS = 200
@@ -378,9 +348,8 @@ def are_probabilities(column: Any) -> bool:
 
 def count_up(column: Any) -> bool:
     """Whether every value is one more than the one before."""
-    problems = RowProblems(len(column))
-    values = decode.numbers(_flat(column), "", problems)
-    return len(values) > 1 and bool(problems.usable.all() and (np.diff(values) == 1.0).all())
+    values = _usable_numbers(column)
+    return 1 < len(values) == len(column) and bool((np.diff(values) == 1.0).all())
 
 
 def vary_within(sample: Any, round_name: str, features: Sequence[str], label: str) -> bool:
@@ -393,8 +362,8 @@ def vary_within(sample: Any, round_name: str, features: Sequence[str], label: st
 
 
 def _equal_to_next(column: Any) -> Any:
-    codes = _flat(column).dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return np.asarray(codes[1:] == codes[:-1])
+    codes = decode.value_codes(_flat(column))
+    return codes[1:] == codes[:-1]
 
 
 def _are_whole(column: Any) -> bool:
@@ -411,8 +380,6 @@ def _usable_numbers(column: Any) -> Any:
 
 def _flat(column: Any) -> Any:
     """One array of a column that may be chunked, lists flattened."""
-    import pyarrow as pa
-
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return array.flatten() if is_list(array.type) else array
 
@@ -448,7 +415,6 @@ def infer_schema(arrow_schema: Any, sample: Any, **overrides: Any) -> Schema:
     guess = _Guess(arrow_schema, sample, overrides)
     guess.time_by_type()
     guess.roles_by_name()
-    guess.require_reward()
     guess.drop_incomplete_roles()
     guess.arms_by_name()
     guess.features_by_type()
@@ -462,12 +428,10 @@ class _Guess:
     def __init__(self, arrow_schema: Any, sample: Any, overrides: Mapping[str, Any]) -> None:
         self.sample, self.overrides = sample, dict(overrides)
         self.types = {name: arrow_schema.field(name).type for name in arrow_schema.names}
-        self.numbers, self.texts, self.vectors = columns_of_kind(self.types)
         self.fields: dict[str, Any] = dict(overrides)
         self.reasons = {name: "as given" for name, value in overrides.items() if value is not None}
-        self.taken = {value for value in overrides.values() if isinstance(value, str)} | set(
-            overrides.get("features", ())
-        )
+        self.taken = {value for value in overrides.values() if isinstance(value, str)}
+        self.taken |= set(overrides.get("features", ()))
 
     def _take(self, role: str, column: str, why: str) -> None:
         self.fields[role] = column
@@ -493,49 +457,42 @@ class _Guess:
         if self.fields.get("offered") is not None or self._has_rows_per_action():
             self._take_named("action")
 
-    def _take_named(self, role: str) -> None:
-        if role in self.fields:
-            return
-        column = next((fitting for word in NAMES[role].split() if (fitting := self._named(word, role))), None)
-        if column is not None:
-            self._take(role, column, "by its name")
-
-    def _has_rows_per_action(self) -> bool:
-        return self.fields.get("round") is not None and (
-            self.fields.get("chosen") is not None or bool(self.fields.get("full_information"))
-        )
-
-    def _named(self, word: str, role: str) -> str | None:
-        column = next((name for name in self.types if name.lower() == word and name not in self.taken), None)
-        return column if column is not None and self._fits(role, column) else None
-
-    def _fits(self, role: str, column: str) -> bool:
-        """Whether a column of this type can have this role."""
-        kind = self.types[column]
-        if role == "offered":
-            return is_list(kind) and is_vector(kind.value_type)
-        if role == "rewards":
-            return column in self.vectors
-        if role == "propensity":
-            return column in self.numbers and are_probabilities(self.sample.column(column))
-        if role == "reward":
-            return column in self.numbers
-        if role == "arm":
-            return are_labels(self.sample.column(column), kind)
-        if role == "arms_offered":
-            return are_lists_of_labels(self.sample.column(column), kind)
-        if role == "chosen":
-            return are_flags(self.sample.column(column))
-        return column in self.numbers | self.texts or (role == "time" and is_time(kind))
-
-    def require_reward(self) -> None:
-        """A log without rewards teaches nothing."""
         if self.fields.get("reward") is None:
             raise InputError(
-                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks "
-                f"like one;"
-                " name it (--reward)"
+                f"schema: reward is missing: none of the columns {format_names(list(self.types))} looks like "
+                "one; name it (--reward)"
             )
+
+    def _take_named(self, role: str) -> None:
+        """Give a role to the column with the likeliest of its usual names, if the type of the column fits."""
+        if role in self.fields:
+            return
+        for word in NAMES[role].split():
+            column = next(
+                (name for name in self.types if name.lower() == word and name not in self.taken), None
+            )
+            if column is not None and self._fits(role, column):
+                self._take(role, column, "by its name")
+                return
+
+    def _has_rows_per_action(self) -> bool:
+        has_choice = self.fields.get("chosen") is not None or bool(self.fields.get("full_information"))
+        return self.fields.get("round") is not None and has_choice
+
+    def _fits(self, role: str, column: str) -> bool:
+        """Return whether a column of this type can have this role."""
+        kind, sample = self.types[column], self.sample.column(column)
+        fits: dict[str, Callable[[], bool]] = {
+            "offered": lambda: is_list(kind) and is_vector(kind.value_type),
+            "rewards": lambda: is_vector(kind),
+            "propensity": lambda: is_number(kind) and are_probabilities(sample),
+            "reward": lambda: is_number(kind),
+            "arm": lambda: are_labels(sample, kind),
+            "arms_offered": lambda: are_lists_of_labels(sample, kind),
+            "chosen": lambda: are_flags(sample),
+            "time": lambda: is_number(kind) or is_text(kind) or is_time(kind),
+        }
+        return fits.get(role, lambda: is_number(kind) or is_text(kind))()
 
     def drop_incomplete_roles(self) -> None:
         """A role that needs another one is dropped where that is missing: offered actions without the
@@ -572,9 +529,8 @@ class _Guess:
         if not self._has_rows_per_action() or self.fields.get("arm") is not None or "arm" in self.overrides:
             return
         features = [name for name in self.fields["features"] if name.lower() not in NAMES["arm"].split()]
-        label = self.fields.get("action") or next(
-            (n for n in self.fields["features"] if n not in features), None
-        )
+        others = (name for name in self.fields["features"] if name not in features)
+        label = self.fields.get("action") or next(others, None)
         if label is None or "features" in self.overrides:
             return
         if vary_within(self.sample, str(self.fields["round"]), features, label):
@@ -597,7 +553,7 @@ class _Guess:
         if "features" in self.fields:
             return
         free = [name for name in self.types if name not in self.taken]
-        lists = [name for name in free if name in self.vectors]
+        lists = [name for name in free if is_vector(self.types[name])]
         if self.fields.get("offered") is not None:
             self.fields["features"] = ()
         elif len(lists) == 1:
@@ -612,11 +568,11 @@ class _Guess:
         why, why_not = str(kind), None
         if identifies(name):
             why_not = "its name says that it only identifies"
-        elif name not in self.numbers | self.texts:
+        elif not (is_number(kind) or is_text(kind)):
             why_not = f"{kind} is not a number"
-        elif name in self.numbers and self._counts_rows(name):
+        elif is_number(kind) and self._counts_rows(name):
             why_not = "it only counts the rows"
-        elif name in self.texts:
+        elif is_text(kind):
             why = f"{kind}, {self._distinct(name)}"
             many = len(self.sample.column(name).unique()) > MANY_CATEGORIES
             why_not = f"{kind} is not a number and has many values" if many else None

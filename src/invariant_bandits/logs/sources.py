@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs.decode import TimeFormat
 from invariant_bandits.logs.schema import Schema, format_names
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
 BATCH_ROWS = 65_536
@@ -160,8 +161,6 @@ class DatedSource(SourceAround):
     """
 
     def __init__(self, inner: Source, column: str, form: TimeFormat) -> None:
-        import pyarrow as pa
-
         super().__init__(inner)
         self.column, self.form = column, form
         index = inner.arrow_schema.get_field_index(column)
@@ -181,8 +180,6 @@ class DatedSource(SourceAround):
 
 def first_rows(source: Source) -> Any:
     """Return a table of copies of the first rows, so that the batch they came from is let go."""
-    import pyarrow as pa
-
     for task in source.tasks:
         for _, batch in source.batches(task, source.arrow_schema.names):
             return pa.Table.from_batches([batch.take(pa.array(range(min(len(batch), SAMPLE_ROWS))))])
@@ -192,8 +189,6 @@ def first_rows(source: Source) -> Any:
 @contextmanager
 def naming_file(path: str) -> Iterator[None]:
     """Errors of pyarrow and of the disk about a file become FileError with its path."""
-    import pyarrow as pa
-
     try:
         yield
     except FileError:
@@ -233,8 +228,6 @@ def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
 
 def join_batches(batches: Sequence[Any]) -> Any:
     """One record batch of several; a column that is text in some of them is text in all."""
-    import pyarrow as pa
-
     first = batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
         return pa.concat_batches(batches)
@@ -257,8 +250,6 @@ def is_remote(path: str) -> bool:
 
 def open_file(path: str) -> Any:
     """A file opened for reading at any place, a pyarrow.NativeFile; close it."""
-    import pyarrow as pa
-
     if not is_remote(path):
         return pa.OSFile(path)
     system, inner = _file_system(path)
@@ -269,8 +260,6 @@ def open_stream(path: str) -> Any:
     """The content of a file from its beginning, decompressed if its first bytes say that it is
     compressed; close it.
     """
-    import pyarrow as pa
-
     file = open_file(path)
     try:
         head = file.read(4)
@@ -380,8 +369,6 @@ def _words(path: str) -> dict[str, str | None]:
 
 def _typed(texts: Sequence[str | None]) -> Any:
     """Return an Arrow array of the first of whole numbers, dates and text that all values are."""
-    import pyarrow as pa
-
     parsers: list[tuple[Any, Callable[[str], Any]]]
     parsers = [(pa.int64(), _whole), (pa.date32(), date.fromisoformat)]
     for kind, parse in parsers:
@@ -413,8 +400,6 @@ class PartitionedSource(SourceAround):
     """
 
     def __init__(self, inner: Source, keys: Mapping[str, Mapping[str, Any]]) -> None:
-        import pyarrow as pa
-
         super().__init__(inner)
         self.keys, self.arrow_schema = keys, inner.arrow_schema
         for name, value in next(iter(keys.values())).items():
@@ -425,8 +410,6 @@ class PartitionedSource(SourceAround):
         self, task: Task, columns: Sequence[str], first_row: int | None = None
     ) -> Iterator[tuple[int, Any]]:
         """Yield batches of the files with the keys that are wanted."""
-        import pyarrow as pa
-
         own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])
         for row, batch in self.inner.batches(task, read, first_row):

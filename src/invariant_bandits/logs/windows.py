@@ -50,8 +50,7 @@ def windows_of(log: Log, windows: int | None, every: Any, edges: Any) -> Windows
     if edges is None and survey.times is not None and not survey.times.in_order:
         raise InputError(
             f"the rows are not in the order of time, and too few times differ for {count} windows; ask for "
-            f"fewer, or"
-            " sort the log"
+            "fewer, or sort the log"
         )
     return Windows(count) if edges is None else _between(edges)
 

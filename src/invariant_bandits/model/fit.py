@@ -30,7 +30,7 @@ from invariant_bandits.logs.read import (
     read_moments,
     read_offered,
 )
-from invariant_bandits.logs.schema import SchemaLike, with_features
+from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
@@ -137,8 +137,7 @@ def fit_logs(
     1
     """
     start = PolicyStart.of(policy, exploration, confidence, horizon)
-    if features is not None and not isinstance(features, FeatureMap | FeatureOptions):
-        schema, features = with_features(schema, features), None
+    schema, features = named_features(schema, features)
     options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
     raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
     log = open_log(source, schema, catalogue=catalogue, arms=arms)

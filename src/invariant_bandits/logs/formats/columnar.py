@@ -20,6 +20,10 @@ from invariant_bandits.logs.sources import (
     open_file,
     shared_schema,
 )
+from invariant_bandits.optional import LazyModule
+from invariant_bandits.optional import pyarrow as pa
+
+parquet: Any = LazyModule("pyarrow.parquet")
 
 FILE_MAGIC = b"ARROW1"
 
@@ -66,16 +70,12 @@ class ParquetSource(FileSource):
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write row groups of about a batch each."""
-        from pyarrow import parquet
-
         with parquet.ParquetWriter(sink, arrow_schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
 
 def _parquet_file(path: str) -> Any:
-    from pyarrow import parquet
-
     with naming_file(path):
         return parquet.ParquetFile(open_file(path) if is_remote(path) else path, pre_buffer=False)
 
@@ -106,9 +106,9 @@ class ArrowSource(FileSource):
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write an Arrow file, which is what Feather is today."""
-        from pyarrow import ipc
-
-        with ipc.new_file(sink, arrow_schema, options=ipc.IpcWriteOptions(compression="zstd")) as writer:
+        with pa.ipc.new_file(
+            sink, arrow_schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
@@ -121,18 +121,16 @@ def _schema(path: str) -> Any:
 @contextmanager
 def _reader(path: str, columns: Sequence[str] | None) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Schema and record batches of a file; of the other columns nothing is decoded if it can be helped."""
-    from pyarrow import ipc
-
     with naming_file(path), open_file(path) as file:
         is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
         file.seek(0)
         if not is_file:
-            stream = ipc.open_stream(file)
+            stream = pa.ipc.open_stream(file)
             yield stream.schema, iter(stream)
             return
-        whole = ipc.open_file(file)
+        whole = pa.ipc.open_file(file)
         if columns is not None:
             wanted = [whole.schema.get_field_index(name) for name in columns]
             file.seek(0)
-            whole = ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=sorted(set(wanted))))
+            whole = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=sorted(set(wanted))))
         yield whole.schema, (whole.get_batch(index) for index in range(whole.num_record_batches))

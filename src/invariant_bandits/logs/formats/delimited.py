@@ -25,7 +25,11 @@ from invariant_bandits.logs.sources import (
     shared_schema,
     text_blocks,
 )
+from invariant_bandits.optional import LazyModule, compute
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
+
+arrow_csv: Any = LazyModule("pyarrow.csv")
 
 DELIMITERS = (",", ";", "\t", "|")
 LINES = 200
@@ -78,8 +82,6 @@ class Dialect:
 
     def with_points(self, column: Any) -> Any:
         """A column of text numbers with decimal points and nothing between thousands."""
-        from pyarrow import compute
-
         between = "," if self.decimal == "." else "."
         grouped = compute.match_substring_regex(column, THOUSANDS[self.decimal])
         column = compute.if_else(grouped, compute.replace_substring(column, between, ""), column)
@@ -145,8 +147,6 @@ class CsvSource(FileSource):
 
     def _guessed_schema(self, path: str) -> Any:
         """Names, and the types that most values of the first lines suggest."""
-        import pyarrow as pa
-
         sample = first_lines(path, quoted=True)
         if not sample.strip():
             raise FileError(f"{path} is not readable: it is empty")
@@ -203,16 +203,14 @@ class CsvSource(FileSource):
     @staticmethod
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write a table with a header; of .tsv files, tabs separate the values."""
-        from pyarrow import csv
-
         lists = [column.name for column in arrow_schema if is_list(column.type)]
         if lists:
             raise FileError(
                 f"{path}: CSV cannot hold lists ({', '.join(lists)}); JSON lines, Parquet and Arrow can"
             )
         delimiter = "\t" if without_compression(path).endswith(".tsv") else ","
-        options = csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
-        with csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
+        options = arrow_csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+        with arrow_csv.CSVWriter(sink, arrow_schema, write_options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
@@ -239,19 +237,16 @@ def _parsed(
     """A table of whole lines: text columns, or types as they seem if no columns are named; nothing runs
     on after it.
     """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    converting = csv.ConvertOptions(
+    converting = arrow_csv.ConvertOptions(
         strings_can_be_null=True, decimal_point=dialect.decimal, true_values=TRUE, false_values=FALSE
     )
     if columns is not None:
         converting.include_columns = list(columns)
         converting.column_types = {name: pa.string() for name in columns}
-    return csv.read_csv(
+    return arrow_csv.read_csv(
         pa.BufferReader(text),
-        read_options=csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-        parse_options=csv.ParseOptions(
+        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+        parse_options=arrow_csv.ParseOptions(
             delimiter=dialect.delimiter, newlines_in_values=True, invalid_row_handler=invalid
         ),
         convert_options=converting,

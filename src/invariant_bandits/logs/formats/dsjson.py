@@ -83,9 +83,8 @@ def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Eve
         return DAMAGED
     if "_outcomes" in content or (type(context) is dict and ("_slots" in context or "_slot" in context)):
         raise FileError(
-            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which "
-            f"is another"
-            " form; one decision per event is needed"
+            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is "
+            "another form; one decision per event is needed"
         )
     try:
         return _usable(content, context, f"{which}:{line}", features)

@@ -23,7 +23,11 @@ from invariant_bandits.logs.sources import (
     too_deep,
     value_of,
 )
+from invariant_bandits.optional import LazyModule
+from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
+
+arrow_json: Any = LazyModule("pyarrow.json")
 
 DEEPEST = 16
 """How deep objects may stand within objects."""
@@ -92,8 +96,6 @@ def _plain(value: Any) -> Any:
 
 def _seen_schema(path: str) -> Any:
     """Names and types in the first lines of a file, objects as structs."""
-    import pyarrow as pa
-
     sample = first_lines(path)
     start = sample.lstrip()[:1]
     if start == b"[":
@@ -135,8 +137,6 @@ def _both(path: str, known: Any, more: Any) -> Any:
     """What is known of the files before, and what one more file has; FileError if they have nothing in
     common.
     """
-    import pyarrow as pa
-
     if not set(known.names) & set(more.names):
         raise FileError(
             f"{path} has none of the columns of the files before: {format_names(list(known.names))}"
@@ -157,8 +157,6 @@ def _both(path: str, known: Any, more: Any) -> Any:
 
 def _usual_type(values: Sequence[Any]) -> Any:
     """The type of at least nine in ten values, text if there is none."""
-    import pyarrow as pa
-
     there = [value for value in values if value is not None]
     numbers = [value for value in there if isinstance(value, int | float)]
     if len(numbers) < len(there) and len(numbers) >= 0.9 * len(there):
@@ -171,8 +169,6 @@ def _usual_type(values: Sequence[Any]) -> Any:
 
 def _flat(schema: Any) -> Any:
     """The schema with the fields of objects as columns of their own; what was always missing is text."""
-    import pyarrow as pa
-
     while any(pa.types.is_struct(column.type) for column in schema):
         schema = schema.empty_table().flatten().schema
     return pa.schema(
@@ -182,8 +178,6 @@ def _flat(schema: Any) -> Any:
 
 def _only(schema: Any, columns: Sequence[str]) -> Any:
     """The part of a nested schema that holds these flat columns."""
-    import pyarrow as pa
-
     return pa.schema(
         [
             column
@@ -195,7 +189,6 @@ def _only(schema: Any, columns: Sequence[str]) -> Any:
 
 def _with_types(schema: Any, changed: Any) -> Any:
     """The schema with every type that is not a struct replaced by what `changed` makes of it."""
-    import pyarrow as pa
 
     def inside(kind: Any) -> Any:
         if not pa.types.is_struct(kind):
@@ -209,8 +202,6 @@ def _with_types(schema: Any, changed: Any) -> Any:
 
 def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; columns that were always missing are text as well."""
-    import pyarrow as pa
-
     return _with_types(
         schema, lambda kind: pa.string() if pa.types.is_timestamp(kind) or pa.types.is_null(kind) else kind
     )
@@ -218,8 +209,6 @@ def as_written(schema: Any) -> Any:
 
 def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
     """(flat table, what to expect of the next block, skipped lines) of a block."""
-    import pyarrow as pa
-
     wider = _with_types(wanted, lambda kind: pa.float64() if pa.types.is_integer(kind) else kind)
     for schema in (wanted, wider):
         try:
@@ -239,9 +228,6 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
     """A table of whole lines; `others` says what becomes of fields that are not in the schema, "ignore"
     or "infer".
     """
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
     if too_deep(text):
         raise pa.ArrowInvalid("lists and objects stand too deep within one another")
     return arrow_json.read_json(
@@ -252,8 +238,6 @@ def read_json(text: bytes, schema: Any, others: str = "ignore") -> Any:
 
 
 def _flattened(table: Any) -> Any:
-    import pyarrow as pa
-
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table
@@ -283,8 +267,6 @@ def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _fitting(values: list[Any], kind: Any) -> Any:
     """The values as an array of this type, or as text if one of them has another."""
-    import pyarrow as pa
-
     try:
         return pa.array(values, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

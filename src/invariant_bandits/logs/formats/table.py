@@ -13,6 +13,7 @@ from invariant_bandits.logs.decode import batch_without_views, schema_without_vi
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
 from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, require_usable_names
+from invariant_bandits.optional import pyarrow as pa
 
 
 @dataclass
@@ -51,8 +52,6 @@ def _is_pandas(source: Any) -> bool:
 
 
 def _is_table(source: Any) -> bool:
-    import pyarrow as pa
-
     return (
         isinstance(source, pa.Table | pa.RecordBatch)
         or _is_pandas(source)
@@ -63,8 +62,6 @@ def _is_table(source: Any) -> bool:
 @log_format("table", label="an Arrow table, a pandas or Polars frame", accepts=_is_table)
 def open_table(source: Any) -> TableSource:
     """The table behind an Arrow table, a record batch or a frame."""
-    import pyarrow as pa
-
     if isinstance(source, pa.Table):
         return TableSource(source)
     if isinstance(source, pa.RecordBatch):
@@ -77,8 +74,6 @@ def open_table(source: Any) -> TableSource:
 
 def _from_pandas(frame: Any) -> Any:
     """The table of a pandas frame, or InputError for columns of mixed types."""
-    import pyarrow as pa
-
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -146,8 +141,6 @@ class ObpSource(Source):
             yield row, self._batch(slice(row, min(row + size, self.rounds)), columns)
 
     def _batch(self, rows: slice, columns: Sequence[str]) -> Any:
-        import pyarrow as pa
-
         arrays = {name: pa.array(self.columns[name][rows]) for name in columns if name != "offered"}
         if "offered" in columns:
             features = self._offered(self.context[rows])
