@@ -137,9 +137,9 @@ def fit_logs(
     1
     """
     start = PolicyStart.of(policy, exploration, confidence, horizon)
-    schema, features = named_features(schema, features)
-    options = None if isinstance(features, FeatureMap) else features or FeatureOptions()
-    raw = features if options is None else replace(options, standardise="none", drop_collinear=False)
+    schema, known = named_features(schema, features)
+    options = None if isinstance(known, FeatureMap) else known or FeatureOptions()
+    raw = known if options is None else replace(options, standardise="none", drop_collinear=False)
     log = open_log(source, schema, catalogue=catalogue, arms=arms)
     if arm_model is not None and options is not None:
         raw = replace(options, arm_model=one_of("arm_model", arm_model, ARM_MODELS))
