@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from invariant_bandits.cli.common import PROCESSORS, Bar, check_target, console, one_thread_each, write_page
+from invariant_bandits.cli.common import PROCESSORS, check_target, console, counting, one_thread_each
 from invariant_bandits.plotting import THEMES
+from invariant_bandits.storage import replace_file
 
 study = typer.Typer(no_args_is_help=True, help="Studies over many repetitions; slower than the tests.")
 
@@ -41,7 +42,7 @@ def run_study(name: str, out: Path, figures: Path | None = None, **options: Any)
 
     module: Any = import_module(f"studies.{name}_study")
     one_thread_each()
-    with Bar("starting") as progress:
+    with counting("starting") as progress:
         outcome = module.run(progress=progress, **options)
     if figures is None:
         page, pictures = module.report(outcome), ""
@@ -50,7 +51,8 @@ def run_study(name: str, out: Path, figures: Path | None = None, **options: Any)
             plots.save(module.draw(outcome, theme), figures / f"{name}-{theme}", ["png"])
         folder = Path(os.path.relpath(figures, out.parent)).as_posix()  # as the page links to it
         page, pictures = module.report(outcome, pictures=folder), f", pictures to {figures}"
-    write_page(page, out)
+    replace_file(out, page.encode())
+    console.print(page, highlight=False)
     missed = sum(not verdict.reached for _, verdict in module.verdicts(outcome))
     console.print(f"written to {out}{pictures}; goals missed: {missed}")
 

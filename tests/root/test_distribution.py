@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.cli.licences import UNKNOWN, installed_licences
+from invariant_bandits.cli.app import UNKNOWN, installed_licences
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "invariant_bandits"

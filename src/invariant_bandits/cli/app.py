@@ -1,20 +1,21 @@
-"""All commands together, and what comes before any of them."""
+"""All commands together, what comes before any of them, and the one that lists licences."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from invariant_bandits import __version__
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli import experiments, licences, logs, models, service, store
-from invariant_bandits.cli.common import console, register
+from invariant_bandits.cli import experiments, models, service
+from invariant_bandits.cli.common import console, plain_console, print_json, register, width
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,13 +24,98 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Contextual bandits that remember what lasts and relearn what changed.",
 )
+
+# -- licences --
+
+PRODUCT = "invariant-bandits"
+CLASSIFIER = "License :: OSI Approved :: "
+UNKNOWN = "not stated"
+LONGEST = 60
+"""Characters of a licence field that is a name; some packages put the whole text there."""
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+EXTRA_MARKER = re.compile(r";.*\bextra\b")
+
+
+class Licence(NamedTuple):
+    """An installed package and the licence that it states.
+
+    Attributes
+    ----------
+    package, version : str
+        Its name and version.
+    words : str
+        The licence, as an SPDX expression where the package has one.
+    needed : bool
+        Whether the library requires it; otherwise one of its extras does.
+    """
+
+    package: str
+    version: str
+    words: str
+    needed: bool
+
+
+def installed_licences() -> list[Licence]:
+    """List the licences of this package and of all its installed requirements, extras included, by name.
+
+    >>> [licence.words for licence in installed_licences() if licence.package == "invariant-bandits"]
+    ['BSD-3-Clause']
+    """
+    needed = _requirements(extras=False)
+    licences = [_licence(package, name in needed) for name, package in _requirements(extras=True).items()]
+    return sorted(licences, key=lambda licence: (not licence.needed, licence.package.lower()))
+
+
+def _requirements(*, extras: bool) -> dict[str, metadata.Distribution]:
+    """Normalised name -> package, of all transitive requirements; `extras` are those of this package."""
+    packages: dict[str, metadata.Distribution] = {}
+    pending = [PRODUCT]
+    while pending:
+        name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
+        if name in packages:
+            continue
+        try:
+            packages[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in packages[name].requires or ():
+            required = NAME.match(requirement)
+            if required and (not EXTRA_MARKER.search(requirement) or (extras and name == PRODUCT)):
+                pending.append(required.group())
+    return packages
+
+
+def _licence(package: metadata.Distribution, needed: bool) -> Licence:
+    about: Any = package.metadata
+    classifiers = [line for line in about.get_all("Classifier") or () if CLASSIFIER in line]
+    text = str(about.get("License", "")).strip()
+    words = str(about.get("License-Expression", "")).strip()
+    words = words or (text if len(text) <= LONGEST and "\n" not in text else "")
+    words = words or ", ".join(line.removeprefix(CLASSIFIER) for line in classifiers)
+    return Licence(str(about["Name"]), package.version, words or UNKNOWN, needed)
+
+
+def licences(as_json: bool = False) -> None:
+    """List the licences of this package and of everything it needs that is installed."""
+    from invariant_bandits.reports.page import table_lines
+
+    installed = installed_licences()
+    if as_json:
+        print_json({"packages": [licence._asdict() for licence in installed]})
+        return
+    rows = [[*item[:3], "needed" if item.needed else "extra"] for item in installed]
+    plain_console.print("\n".join(table_lines(("package", "version", "licence", ""), rows, width())))
+
+
+# -- all commands --
+
 commands: tuple[Callable[..., None], ...] = (
-    *(logs.fit, models.inspect, logs.evaluate, models.update, models.arms, service.serve, service.demo),
-    *(logs.convert, logs.sample, experiments.reproduce, experiments.compile_, experiments.report),
-    *(experiments.simulate, models.decompose, licences.licences),
+    *(models.fit, models.inspect, models.evaluate, models.update, models.arms, service.serve, service.demo),
+    *(models.convert, models.sample, experiments.reproduce, experiments.compile_, experiments.report),
+    *(experiments.simulate, models.decompose, licences),
 )
 register(app, *commands)
-app.add_typer(store.store, name="store")
+app.add_typer(service.store_commands, name="store")
 
 
 def _show_version(wanted: bool) -> None:

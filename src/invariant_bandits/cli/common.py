@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,29 +57,43 @@ COMPILING = "compiling the inner loops, once after installation; this takes up t
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer takes a command: its parameters with help, names and bounds from options.toml."""
-    own, section = inspect.signature(function, eval_str=True), function.__name__.strip("_")
+    """The function as typer takes a command: its parameters with help, names and bounds from options.toml.
 
-    def typed(parameter: inspect.Parameter) -> inspect.Parameter:
-        name = parameter.name
-        tables = (OPTIONS.get(section, {}), OPTIONS["log"], OPTIONS["shared"])
-        settings: Any = next(table[name] for table in tables if name in table)
-        settings = {"help": settings} if isinstance(settings, str) else dict(settings)
-        if section in OPTIONS["environment"]:
-            settings["envvar"] = f"{OPTIONS['environment'][section]}_{name.upper()}"
-        flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
-        names = settings.pop("names", flag)
-        kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
-        return parameter.replace(annotation=Annotated[parameter.annotation, kind(*names, **settings)])
+    A parameter whose type is a dataclass stands for all its fields. With --json, words and bars go to
+    standard error: standard output is for one JSON object.
+    """
+    signature, section = inspect.signature(function, eval_str=True), function.__name__.strip("_")
+    own = list(signature.parameters.values())
+    groups: dict[str, Any] = {item.name: item.annotation for item in own if is_dataclass(item.annotation)}
+    parameters = [_option(section, item) for item in own if item.name not in groups]
+    for kind in groups.values():
+        inside = inspect.signature(kind, eval_str=True).parameters.values()
+        parameters += [_option(section, item) for item in inside]
 
     @wraps(function)
     def command(**values: Any) -> None:
-        function(**values)
+        for name, kind in groups.items():
+            values[name] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
+        with words_on_stderr(bool(values.get("as_json"))):
+            function(**values)
 
-    described = own.replace(parameters=[typed(parameter) for parameter in own.parameters.values()])
-    command.__signature__ = described  # type: ignore[attr-defined]
-    command.__annotations__ = {name: item.annotation for name, item in described.parameters.items()}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
     return command
+
+
+def _option(section: str, parameter: inspect.Parameter) -> inspect.Parameter:
+    """The parameter of a command as typer takes it."""
+    name = parameter.name
+    tables = (OPTIONS.get(section, {}), OPTIONS["log"], OPTIONS["shared"])
+    settings: Any = next(table[name] for table in tables if name in table)
+    settings = {"help": settings} if isinstance(settings, str) else dict(settings)
+    if section in OPTIONS["environment"]:
+        settings["envvar"] = f"{OPTIONS['environment'][section]}_{name.upper()}"
+    flag = [f"--{name.replace('_', '-')}"] if parameter.default is False else []
+    names = settings.pop("names", flag)
+    kind: Any = typer.Argument if settings.pop("argument", False) else typer.Option
+    return parameter.replace(annotation=Annotated[parameter.annotation, kind(*names, **settings)])
 
 
 def register(app: typer.Typer, *functions: Callable[..., None]) -> None:
@@ -108,18 +123,12 @@ def width() -> int:
 
 @contextmanager
 def words_on_stderr(wanted: bool) -> Iterator[None]:
-    """Words and bars go to standard error meanwhile, if that is wanted: standard output is for one JSON
-    object.
-    """
-    consoles = (console, plain_console)
-    before = [terminal.stderr for terminal in consoles]
-    for terminal in consoles:
-        terminal.stderr = wanted or terminal.stderr
+    """Words and bars go to standard error meanwhile, if that is wanted."""
+    console.stderr = plain_console.stderr = wanted
     try:
         yield
     finally:
-        for terminal, stderr in zip(consoles, before, strict=True):
-            terminal.stderr = stderr
+        console.stderr = plain_console.stderr = False
 
 
 def print_json(values: dict[str, Any]) -> None:
@@ -129,68 +138,35 @@ def print_json(values: dict[str, Any]) -> None:
     print(as_json(values), flush=True)
 
 
-def write_report(path: Path, draw: Callable[[], str]) -> str | None:
-    """Draw a page and store it; its path, None if drawing failed, which costs nothing of what was stored
-    before.
+def write_report(path: Path | None, draw: Callable[[], str]) -> str | None:
+    """Draw a page and store it, if a path is given; its path, None if drawing failed, which costs nothing of
+    what was stored before.
     """
+    if path is None:
+        return None
     try:
         with plain_console.status("drawing the report"):
             page = draw()
     except Exception as error:
-        words = escape_control_chars(
-            f"error: the report could not be drawn ({type(error).__name__}: {error})"
-        )
-        print(words, file=sys.stderr)
+        words = f"error: the report could not be drawn ({type(error).__name__}: {error})"
+        print(escape_control_chars(words), file=sys.stderr)
         return None
     replace_file(path, page.encode())
     plain_console.print(f"report: {path}")
     return str(path)
 
 
-def show_model(
-    path: Path, page: Path, draw: Callable[[], str], text: str, cost: str, values: dict[str, Any] | None
-) -> None:
-    """Draw the report of a model that was stored at `path`, and print what it says.
-
-    draw: makes the page; text: the model in words; cost: the rows read and the time; values: the answer as
-    JSON, None where it is not wanted. A report that cannot be drawn ends the command with FAILED.
-    """
-    written = write_report(page, draw)
-    plain_console.print(f"{text}\n\nmodel: {path}\n{cost}")
-    if values is not None:
-        print_json(values | {"model": str(path), "report": written})
-    if written is None:
-        raise typer.Exit(FAILED)
-
-
-class Bar:
-    """A bar with the time left and what is being done; it has no thread of its own, because workers are
-    forked.
-    """
-
-    def __init__(self, words: str) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        self._progress = Progress(*columns, console=console, auto_refresh=False)
-        self._task = self._progress.add_task(words, total=None)
-
-    def __enter__(self) -> Callable[[str, int, int], None]:
-        self._progress.__enter__()
-        return lambda words, done, total: self._progress.update(
-            self._task, description=words, completed=done, total=total, refresh=True
-        )
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-
 @contextmanager
-def playing() -> Iterator[Callable[[float, int], None]]:
-    """A bar with policies done, as a function of (done, all)."""
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=plain_console, auto_refresh=False, transient=True) as bar:
-        task = bar.add_task("playing policies", total=None)
-        yield lambda done, total: bar.update(
-            task, completed=done, total=total, description=f"{done:.0f} of {total} policies", refresh=True
+def counting(words: str, *, transient: bool = False) -> Iterator[Callable[[str, float, int], None]]:
+    """A bar with the time left, as a function of (what is being done, done, total).
+
+    It has no thread of its own, because workers are forked.
+    """
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, auto_refresh=False, transient=transient) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda words, done, total: bar.update(
+            task, description=words, completed=done, total=total, refresh=True
         )
 
 
@@ -290,9 +266,3 @@ KINDS: Mapping[str, Callable[[Path], bool]] = {
     "picture": _begins(b"\x89png", b"<?xml", b"<svg", b"%pdf"),
 }
 """How a file of each kind is recognised."""
-
-
-def write_page(page: str, path: Path) -> None:
-    """Store a Markdown page and show it."""
-    replace_file(path, page.encode())
-    console.print(page, highlight=False)

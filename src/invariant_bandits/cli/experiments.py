@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from invariant_bandits.checks import InputError
-from invariant_bandits.cli.common import PROCESSORS, Bar, check_target, console, one_thread_each
-from invariant_bandits.cli.interrupts import say_how_to_go_on
+from invariant_bandits.cli import say_how_to_go_on
+from invariant_bandits.cli.common import PROCESSORS, check_target, console, counting, one_thread_each
 
 if TYPE_CHECKING:
     from invariant_bandits.experiments.run import Reproduction
@@ -46,7 +46,7 @@ def reproduce(
     repeated = 20 if paper else replications or 200
     names = [experiment.name for experiment in chosen(experiments or [])]
     say_how_to_go_on(GOING_ON)
-    with Bar(COMPILING) as progress:
+    with counting(COMPILING) as progress:
         run.play(
             names,
             out,
@@ -95,30 +95,39 @@ def _report(folder: Path, jobs: int) -> None:
     console.print(f"report: {page}\nfigures: {folder / run.FIGURES} (PNG light and dark, SVG, PDF)")
 
 
+def _table(title: str, words: Iterable[str], numbers: Iterable[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table whose first columns hold words and whose others hold numbers."""
+    table = Table(title=title, title_justify="left")
+    for heading in words:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def _times(reproduction: Reproduction) -> Table:
     """How long every experiment took."""
-    times = Table(title="Time", title_justify="left")
-    for heading in ("experiment", "cells", "seconds", "ms per repetition"):
-        times.add_column(heading, justify="left" if heading == "experiment" else "right")
+    rows = []
     for experiment in reproduction.experiments:
         seconds = sum(reproduction.seconds.get(cell.name, 0.0) for cell in experiment.cells)
         each = 1e3 * seconds / reproduction.run.replications / len(experiment.cells)
-        times.add_row(experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}")
-    return times
+        rows.append((experiment.name, str(len(experiment.cells)), f"{seconds:.1f}", f"{each:.0f}"))
+    return _table("Time", ["experiment"], ["cells", "seconds", "ms per repetition"], rows)
 
 
 def _open_claims(reproduction: Reproduction) -> Table:
     """What does not hold, or is not decided."""
-    table = Table(title="Tests that do not hold, or are not decided", title_justify="left")
-    for heading in ("verdict", "claim", "value", "95 % interval", "bound"):
-        table.add_column(heading, justify="left" if heading in ("claim", "verdict") else "right")
+    rows = []
     for claim, verdict in (pair for judged in reproduction.verdicts.values() for pair in judged):
         if not verdict.reached:
             word = Text(verdict.word, style="bold red" if verdict.word == "fails" else "yellow")
             measured = verdict.measured
             interval = f"{measured.low:.3g} to {measured.high:.3g}"
-            table.add_row(word, claim.name, f"{measured.value:.3g}", interval, str(claim.bound))
-    return table
+            rows.append((word, claim.name, f"{measured.value:.3g}", interval, str(claim.bound)))
+    title = "Tests that do not hold, or are not decided"
+    return _table(title, ["verdict", "claim"], ["value", "95 % interval", "bound"], rows)
 
 
 def simulate(
@@ -143,7 +152,7 @@ def simulate(
     out.mkdir(parents=True, exist_ok=True)
     for suffix in PICTURES:
         check_target(out / f"regret.{suffix}", "--out", "picture", force=force)
-    with Bar(COMPILING) as progress:
+    with counting(COMPILING) as progress:
         results = cells.run(
             grid.cells,
             out,
@@ -171,12 +180,9 @@ def simulate(
 
 
 def _regret_table(results: Mapping[str, SimulationResult], names: list[str]) -> Table:
-    table = Table(title="Regret: mean ± standard error (worst run)", title_justify="left")
-    table.add_column("cell")
-    for name in names:
-        table.add_column(name, justify="right")
+    rows = []
     for cell, result in results.items():
         finals = [result.final(name) for name in names]
         shown = (f"{v.mean():.1f} ± {v.std(ddof=1) / len(v) ** 0.5:.1f} ({v.max():.0f})" for v in finals)
-        table.add_row(cell, *shown)
-    return table
+        rows.append((cell, *shown))
+    return _table("Regret: mean ± standard error (worst run)", ["cell"], names, rows)
