@@ -26,7 +26,7 @@ from invariant_bandits.service.replay import restore
 from invariant_bandits.service.store.open_store import open_store
 from invariant_bandits.service.store.verify import verify
 
-TABLES = ("events", "seals", "contents", "snapshots", "cut", "head", "meta")
+TABLES = ("events", "contents", "snapshots", "cut", "head", "meta")
 
 
 def content(path: Path) -> str:

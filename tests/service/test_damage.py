@@ -149,7 +149,7 @@ def test_old_events_go_and_the_chain_and_the_state_stay(tmp_path: Path) -> None:
     assert restore(store).hashes() == replay_all(store).hashes() == live
     assert compact(store, clock.now - 500.0).removed == 0
     store.close()
-    assert verify(tmp_path / "d.db") == verify(tmp_path / "d.db", every_row=True) == 962
+    assert verify(tmp_path / "d.db") == verify(tmp_path / "d.db", thorough=True) == 962
     with running(tmp_path / "d.db", clock) as engine:
         assert engine.call(RewardCommand(str(old), 1.0)) == "unknown"
     play(tmp_path / "d.db", 5, clock)

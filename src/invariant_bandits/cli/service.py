@@ -40,7 +40,7 @@ def serve(
     """Serve decisions over HTTP: durable before they are answered, and the same in every replay."""
     from invariant_bandits.service.access import read_tokens
     from invariant_bandits.service.store.postgres import is_address
-    from invariant_bandits.service.store.verify import open_while_verifying
+    from invariant_bandits.service.store.verify import VerifyingStore
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # until it can be answered with other tokens
     tokens = {} if token_file is None else read_tokens(token_file)
@@ -53,7 +53,7 @@ def serve(
         raise InputError(f"--activate must be better, always or never, got {activate!r}")
     every = None if learn_every is None else 3_600.0 * learn_every
     # the store is checked while the rest is imported
-    begun = open_while_verifying(store) if role == "alone" and not is_address(store) else None
+    begun = VerifyingStore(store) if role == "alone" and not is_address(store) else None
     from invariant_bandits.service.background.schedule import RefitSchedule
     from invariant_bandits.service.responses import Limits
     from invariant_bandits.service.serve import ServiceSettings, serve
@@ -127,7 +127,7 @@ def verify(store: str, as_json: bool = False) -> None:
         check_journal(Path(store).resolve())
     began = time.perf_counter()
     with _reading(store, "checking", as_json) as (opened, progress):
-        events = verify(opened.path, every_row=True, progress=progress)
+        events = verify(opened.path, thorough=True, progress=progress)
         first, digest = opened.start().seq, opened.head().digest.hex()
         aside, known = restore(opened).aside, set_aside_events(opened)
     for seq in sorted(aside.keys() - known.keys()):

@@ -1,14 +1,11 @@
-"""The chain of events: what a row holds, its checksums and seals, and the errors of a store."""
+"""The chain of events: what a row holds, its checksums, and the errors of a store."""
 
 from __future__ import annotations
 
-import hashlib
-from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from invariant_bandits.storage import FileError
 
@@ -16,9 +13,8 @@ SIZE = 16
 """Bytes of a digest in a row."""
 START = b"\0" * SIZE
 """The digest before the first row."""
-SEALED = 4096
-"""Rows under one seal."""
-WRAP = 1 << 64
+NUMBERS = struct.Struct("<QQI")
+"""Numbers of an event and its batch, and length of its key, as the digests cover them."""
 
 
 class StoreError(FileError):
@@ -98,50 +94,32 @@ def extend_chain(head: Head, events: Iterable[tuple[str | None, bytes]]) -> list
 def link(before: bytes, seq: int, batch: int, key: str | None, event: bytes) -> bytes:
     """Return the digest of the chain up to an event."""
     name = b"-" if key is None else b"=" + key.encode()
-    head = seq.to_bytes(8, "little") + batch.to_bytes(8, "little") + len(name).to_bytes(4, "little")
-    return hashlib.sha256(before + head + name + event).digest()[:SIZE]
+    return sha256(b"".join((before, NUMBERS.pack(seq, batch, len(name)), name, event))).digest()[:SIZE]
 
 
-def check_chain(rows: Iterable[Row], before: bytes, first: int) -> bytes:
+def check_chain(rows: Iterable[tuple[int, int, str | None, bytes]], before: bytes, first: int) -> bytes:
     """Follow the chain over rows from number `first`; return its digest at the end, or raise StoreError."""
-    expected = first
-    for row in rows:
-        if row.seq != expected:
+    for expected, (seq, batch, key, body) in enumerate(rows, first):
+        if seq != expected:
             raise StoreError(f"event {expected} is missing: the store is damaged")
-        if not is_whole(row, before):
-            raise StoreError(f"event {row.seq} is damaged: its checksum does not match its content")
-        before, expected = row.digest, expected + 1
+        try:
+            digest = link(before, seq, batch, key, body[:-SIZE])
+        except (TypeError, ValueError, AttributeError, struct.error):  # damage can make a text of a number
+            digest = b""
+        before = body[-SIZE:] if len(body) > SIZE else b"-"
+        if digest != before:
+            raise StoreError(f"event {seq} is damaged: its checksum does not match its content")
     return before
-
-
-def is_whole(row: Row, before: bytes) -> bool:
-    """Return whether a row follows one with the digest `before`."""
-    try:
-        linked = link(before, row.seq, row.batch, row.key, row.event)
-    except (TypeError, ValueError, AttributeError, OverflowError):  # damage can make a text of a number
-        return False
-    return len(row.body) > SIZE and linked == row.digest
-
-
-def seal(rows: Sequence[tuple[int, int, str | None, bytes]]) -> bytes:
-    """Return one digest over whole rows."""
-    numbers, batches, keys, bodies = zip(*rows, strict=True)
-    content = hashlib.sha256(array("q", numbers).tobytes())
-    content.update(array("q", batches).tobytes())
-    content.update("\x1f".join(["\x1e" if key is None else key for key in keys]).encode())
-    content.update(array("q", map(len, bodies)).tobytes())
-    content.update(b"".join(bodies))
-    return content.digest()
 
 
 def snapshot_digest(seq: int, body: bytes) -> bytes:
     """Return the checksum of a snapshot with its number."""
-    return hashlib.sha256(seq.to_bytes(8, "little", signed=True) + body).digest()
+    return sha256(seq.to_bytes(8, "little", signed=True) + body).digest()
 
 
 def seed_with_checksum(seed: int) -> str:
     """Return a seed as it is stored."""
-    return f"{seed} {hashlib.sha256(str(seed).encode()).hexdigest()[:16]}"
+    return f"{seed} {sha256(str(seed).encode()).hexdigest()[:16]}"
 
 
 def check_seed(stored: str, name: str) -> int:
@@ -156,26 +134,10 @@ def check_seed(stored: str, name: str) -> int:
     return int(number)
 
 
-@dataclass(frozen=True)
-class KeyTrace:
-    """How many keys there are, and a sum over the hashes of each with its number; additive over parts.
+def key_trace(keyed: Iterable[tuple[Any, Any]]) -> int:
+    """Return a sum over the hashes of keys with their numbers, additive over parts; keys that are None are
+    left out.
 
     It holds within one process and those forked from it.
     """
-
-    keys: int = 0
-    total: int = 0
-
-    def __add__(self, other: KeyTrace) -> KeyTrace:
-        return KeyTrace(self.keys + other.keys, (self.total + other.total) % WRAP)
-
-
-def key_trace(keyed: Sequence[tuple[Any, Any]]) -> KeyTrace:
-    """Return the trace of keys with their numbers; keys that are None are left out."""
-    keyed = [pair for pair in keyed if pair[0] is not None]
-    if not keyed:
-        return KeyTrace()
-    keys, numbers = zip(*keyed, strict=True)
-    hashes = np.fromiter(map(hash, keys), np.int64, len(keys)).view(np.uint64)
-    odd = 2 * np.array(numbers, dtype=np.int64).view(np.uint64) + 1  # damage can make a number negative
-    return KeyTrace(len(keys), int((hashes * odd).sum(dtype=np.uint64)))
+    return sum(hash(pair) for pair in keyed if pair[0] is not None)

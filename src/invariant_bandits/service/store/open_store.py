@@ -10,11 +10,18 @@ from invariant_bandits.service.store.sql import Check, Database, SqlStore
 from invariant_bandits.service.store.sqlite import SqliteDatabase
 
 
-def database_of(address: str | Path) -> Database:
-    """Return the database under a path or `postgresql://…`, for reading."""
+def database_of(
+    address: str | Path,
+    *,
+    writing: bool = False,
+    learning: bool = False,
+    check: Check | None = None,
+    wait: Callable[[], None] | None = None,
+) -> Database:
+    """Return the database under a path or `postgresql://…`, for reading unless it is said."""
     if is_address(str(address)):
-        return PostgresDatabase(str(address), writing=False)
-    return SqliteDatabase(address, writing=False)
+        return PostgresDatabase(str(address), writing=writing, learning=learning, check=check, wait=wait)
+    return SqliteDatabase(address, writing=writing, check=check)
 
 
 def open_store(
@@ -45,9 +52,4 @@ def open_store(
     ...     store.close()
     ([b'something happened'], 1)
     """
-    database: Database
-    if is_address(str(address)):
-        database = PostgresDatabase(str(address), writing=writing, learning=learning, wait=wait, check=check)
-    else:
-        database = SqliteDatabase(address, writing=writing, check=check)
-    return SqlStore(database, learning=writing and learning)
+    return SqlStore(database_of(address, writing=writing, learning=learning, check=check, wait=wait))

@@ -13,15 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from invariant_bandits.optional import require
-from invariant_bandits.service.store.chain import (
-    START,
-    EmptyStoreError,
-    Head,
-    Row,
-    StoreError,
-    UnavailableError,
-)
-from invariant_bandits.service.store.sql import HEAD, LAYOUT, TABLES, Check
+from invariant_bandits.service.store.chain import EmptyStoreError, Head, Row, StoreError, UnavailableError
+from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
 
 SCHEMES = ("postgresql://", "postgres://")
 DEFAULTS = {
@@ -67,10 +60,6 @@ def _parts(address: str) -> dict[str, Any]:
         raise StoreError(f"the address of the store cannot be read: {str(error).splitlines()[0]}") from None
 
 
-STATEMENTS = (
-    *(statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA") for statement in TABLES),
-    "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
-)
 RECORD = "invariant_bandits_steps"
 """The table with the version of the layout; it marks a schema as ours."""
 PRESENT = (
@@ -90,7 +79,7 @@ ADD = """WITH added AS
     UPDATE head SET seq = %s, digest = %b"""
 
 
-class PostgresConnection:
+class PostgresConnection(Connection):
     """A connection to a PostgreSQL database, see `Connection`.
 
     Parameters
@@ -145,19 +134,7 @@ class PostgresConnection:
 
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
-        try:
-            self.raw.execute(ADD, [*(list(column) for column in zip(*rows, strict=True)), *head])
-        except self._errors as error:
-            raise UnavailableError(_first_line(error)) from None
-
-    def commit(self) -> None:
-        """End the transaction: all of it is durable."""
-        self.execute("COMMIT")
-
-    def rollback(self) -> None:
-        """End the transaction without an effect."""
-        with suppress(UnavailableError):  # the next use shows it
-            self.execute("ROLLBACK")
+        self.execute(ADD, *(list(column) for column in zip(*rows, strict=True)), *head)
 
     def close(self) -> None:
         """Let go, of the turn first if there is one."""
@@ -167,7 +144,7 @@ class PostgresConnection:
         self.raw.close()
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """A store in a schema of a PostgreSQL database, see `Database`.
 
     Parameters
@@ -186,37 +163,42 @@ class PostgresDatabase:
     """
 
     shared = True
-    shrink: tuple[str, ...] = ("VACUUM events",)
+    shrink = ("VACUUM events",)
+    tables = (
+        *(statement.format(integer="BIGINT", key='TEXT COLLATE "C"', blob="BYTEA") for statement in TABLES),
+        "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
+        f"CREATE TABLE {RECORD} (step INTEGER PRIMARY KEY, taken TIMESTAMPTZ)",
+        f"INSERT INTO {RECORD} VALUES ({LAYOUT}, now())",
+    )
 
     def __init__(
         self,
         address: str,
         *,
-        writing: bool = True,
-        learning: bool = True,
-        wait: Callable[[], None] | None = None,
+        writing: bool,
+        learning: bool,
         check: Check | None = None,
+        wait: Callable[[], None] | None = None,
     ) -> None:
-        self.address: Any = address
-        self.name = without_password(address)
-        self._writing, self._learning = writing, writing and learning
-        self._wait, self._check = wait, check
+        name = without_password(address)
+        super().__init__(address, name, writing=writing, learning=learning, check=check)
+        self._wait = wait
         self._epoch: int | None = None
 
     def open(self) -> PostgresConnection:
         """Take the turn of the process that learns, make or check the tables, and connect."""
         connection = self.reader()
         try:
-            if self._writing and connection.execute("SHOW fsync") != [("on",)]:
+            if self.writing and connection.execute("SHOW fsync") != [("on",)]:
                 raise StoreError(f"{self.name} runs with fsync off: what it acknowledges could be lost")
-            if self._learning:
+            if self.learning:
                 self._take_turn(connection)
             if not self._version(connection):
                 raise EmptyStoreError(
                     f"{self.name} holds no store of decisions yet: start the service on it once"
                 )
-            if self._check is not None:
-                self._check(self.address)
+            if self.check is not None:
+                self.check(self.address)
         except BaseException:
             connection.close()
             raise
@@ -233,7 +215,7 @@ class PostgresDatabase:
             else:
                 time.sleep(PAUSE)
         if not self._version(connection):
-            self._make_tables(connection)
+            self.make_tables(connection)
         ((self._epoch,),) = connection.execute("UPDATE head SET epoch = epoch + 1 RETURNING epoch")
         connection.epoch = self._epoch
 
@@ -243,20 +225,6 @@ class PostgresDatabase:
             f"SELECT pg_try_advisory_lock({LOCK}, hashtext(current_schema()))"
         )
         return bool(is_locked)
-
-    def _make_tables(self, connection: PostgresConnection) -> None:
-        """Make the tables in an empty schema, in one transaction."""
-        connection.execute("BEGIN")
-        try:
-            connection.execute(f"CREATE TABLE {RECORD} (step INTEGER PRIMARY KEY, taken TIMESTAMPTZ)")
-            for statement in STATEMENTS:
-                connection.execute(statement)
-            connection.execute(HEAD, START)
-            connection.execute(f"INSERT INTO {RECORD} VALUES (?, now())", LAYOUT)
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
 
     def _version(self, connection: PostgresConnection) -> int:
         """Return the version of the tables: that of this release, or 0 for an empty schema; else
@@ -272,13 +240,7 @@ class PostgresDatabase:
                 raise StoreError(f"{self.name} holds tables of something else: {needed}")
             return 0
         ((version,),) = connection.execute(f"SELECT coalesce(max(step), 0) FROM {RECORD}")
-        if version != LAYOUT:
-            release = "a newer" if version > LAYOUT else "an earlier"
-            raise StoreError(
-                f"{self.name} was written by {release} release (tables {version}, this release needs "
-                f"{LAYOUT})"
-            )
-        return int(version)
+        return self.check_version(version)
 
     def connect(self) -> PostgresConnection:
         """Connect; the turn is not taken again."""
@@ -288,7 +250,7 @@ class PostgresDatabase:
 
     def resume(self, connection: PostgresConnection) -> None:
         """Take the turn again; StoreError if another process has it, or had it meanwhile."""
-        is_locked = not self._learning or self._lock(connection)
+        is_locked = not self.learning or self._lock(connection)
         ((epoch,),) = connection.execute("SELECT epoch FROM head")
         connection.check_epoch(epoch)
         if not is_locked:
@@ -296,13 +258,7 @@ class PostgresDatabase:
 
     def reader(self, *, frozen: bool = False) -> PostgresConnection:
         """Connect for reading; frozen, all that is read is of one moment."""
-        return PostgresConnection(self.address, self.name, frozen=frozen)
-
-    def index_trace(self, *, thorough: bool = False) -> None:
-        """Leave the index to the server, which checks it."""
-
-    def release(self) -> None:
-        """The turn ends with its connection."""
+        return PostgresConnection(str(self.address), self.name, frozen=frozen)
 
 
 def _first_line(error: BaseException) -> str:

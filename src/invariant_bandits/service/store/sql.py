@@ -10,43 +10,39 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from invariant_bandits.service.store.chain import (
-    SEALED,
     SIZE,
     START,
     Head,
-    KeyTrace,
     OvertakenError,
     Row,
     StoreError,
     UnavailableError,
     check_seed,
     extend_chain,
-    seal,
     seed_with_checksum,
     snapshot_digest,
 )
 
-LAYOUT = 4
-"""Version of the tables. Snapshots of version 3 named the documents of protocols otherwise."""
+LAYOUT = 5
+"""Version of the tables. Those of version 4 had seals over blocks of events."""
 TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE events (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT "
-    "NULL)",
+    "CREATE TABLE events"
+    " (seq {integer} PRIMARY KEY, batch {integer} NOT NULL, key {key}, body {blob} NOT NULL)",
     "CREATE INDEX events_by_key ON events (key) WHERE key IS NOT NULL",
-    "CREATE TABLE seals (first {integer} PRIMARY KEY, digest {blob} NOT NULL)",
     "CREATE TABLE contents (digest TEXT PRIMARY KEY, body {blob} NOT NULL)",
     "CREATE TABLE snapshots (seq {integer} PRIMARY KEY, body {blob} NOT NULL, digest {blob} NOT NULL)",
     "CREATE TABLE cut (first {integer} NOT NULL, before {blob} NOT NULL, base {integer} NOT NULL)",
     "CREATE TABLE head (seq {integer} NOT NULL, digest {blob} NOT NULL, epoch {integer} NOT NULL)",
 )
 """Statements that make the tables, with the names of types in a database."""
-HEAD = "INSERT INTO head VALUES (0, ?, 0)"
 ROW = "SELECT seq, batch, key, body FROM events"
 ROWS_BETWEEN = f"{ROW} WHERE seq >= ? AND seq < ? ORDER BY seq"
 CHUNK = 4096
@@ -55,70 +51,121 @@ SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?, ?)
     ON CONFLICT (seq) DO UPDATE SET body = excluded.body, digest = excluded.digest"""
 
 
-class Connection(Protocol):
+Check = Callable[[Path | str], object]
+"""Checks a store before it is used, and raises StoreError if it is damaged."""
+
+
+class Connection(ABC):
     """A connection to a database, with `?` for values.
 
     Every method raises UnavailableError where it may succeed later, and StoreError for damage.
     """
 
+    raw: Any
+
+    @abstractmethod
     def execute(self, sql: str, *values: Any) -> list[Any]:
         """Run a statement, in a transaction of its own unless one was begun, and return its rows."""
 
+    @abstractmethod
     def begin(self, *, held: bool) -> Head:
         """Begin a transaction in which no other process can move the end of the chain, or go on with the
         one held.
         """
 
+    @abstractmethod
     def insert(self, rows: Sequence[Row], head: Head) -> None:
         """Add rows, and move the end of the chain."""
 
     def commit(self) -> None:
         """End the transaction: all of it is durable."""
+        self.execute("COMMIT")
 
     def rollback(self) -> None:
         """End the transaction without an effect; errors are left to the next use."""
+        with suppress(UnavailableError, StoreError):
+            self.execute("ROLLBACK")
 
     def close(self) -> None:
         """Let go."""
+        self.raw.close()
 
 
-class Database(Protocol):
+class Database(ABC):
     """What is particular to SQLite, or to PostgreSQL.
 
-    Attributes
+    Parameters
     ----------
     address : Path or str
         The file, or the address of the database.
     name : str
         The same for messages, without secrets.
+    writing, learning : bool
+        Whether events will be added, and whether this is the one process that learns.
+    check : callable or None
+        Called with the address before the store is used.
+
+    Attributes
+    ----------
     shared : bool
         Whether processes that only decide append as well.
     shrink : tuple of str
         Statements that give back the room of what was removed.
+    tables : tuple of str
+        Statements that make the tables, and mark them as those of this release.
     """
 
-    address: Path | str
-    name: str
-    shared: bool
-    shrink: tuple[str, ...]
+    shared: ClassVar[bool]
+    shrink: ClassVar[tuple[str, ...]]
+    tables: ClassVar[tuple[str, ...]]
 
+    def __init__(
+        self, address: Path | str, name: str, *, writing: bool, learning: bool, check: Check | None
+    ) -> None:
+        self.address, self.name = address, name
+        self.writing, self.learning, self.check = writing, writing and learning, check
+
+    @abstractmethod
     def open(self) -> Connection:
         """Take the lock of the writer if there will be one, make or check the tables, and connect."""
 
+    @abstractmethod
     def connect(self) -> Connection:
         """Connect for what `open` was called for, anew."""
 
-    def resume(self, connection: Any) -> None:
-        """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
-
+    @abstractmethod
     def reader(self, *, frozen: bool = False) -> Connection:
         """Connect for reading; frozen, all that is read is of one moment."""
 
-    def index_trace(self, *, thorough: bool = False) -> KeyTrace | None:
-        """Return the trace of the index by key; None if the database checks it by itself."""
+    def resume(self, connection: Any) -> None:  # noqa: B027 - the lock of a file is never lost
+        """Take the turn again after a failure; StoreError if another process has taken over meanwhile."""
 
-    def release(self) -> None:
+    def index_trace(self, *, thorough: bool = False) -> int | None:
+        """Return the trace of the index by key; None if the database checks it by itself."""
+        return None
+
+    def release(self) -> None:  # noqa: B027 - a turn ends with its connection
         """Let go of the lock."""
+
+    def make_tables(self, connection: Connection) -> None:
+        """Make the tables where there are none, in one transaction."""
+        connection.execute("BEGIN")
+        try:
+            for statement in self.tables:
+                connection.execute(statement)
+            connection.execute("INSERT INTO head VALUES (0, ?, 0)", START)
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
+
+    def check_version(self, version: int) -> int:
+        """Return the version of the tables, 0 if there are none; StoreError if another release made them."""
+        if version not in (0, LAYOUT):
+            release = "a newer" if version > LAYOUT else "an earlier"
+            needed = f"(tables {version}, this release needs {LAYOUT})"
+            raise StoreError(f"{self.name} was written by {release} release {needed}")
+        return version
 
 
 class SqlStore:
@@ -127,8 +174,6 @@ class SqlStore:
     Parameters
     ----------
     database : Database
-    writing, learning : bool
-        Whether events will be added, and whether this is the one process that learns.
 
     Attributes
     ----------
@@ -136,9 +181,8 @@ class SqlStore:
         Number from 0 to 2^63 − 1 that random draws are a function of; chosen when the store was made.
     """
 
-    def __init__(self, database: Database, *, learning: bool = True) -> None:
+    def __init__(self, database: Database) -> None:
         self.database, self.path, self.shared = database, database.address, database.shared
-        self._learning = learning
         self._local = threading.local()
         self._readers: list[Connection] = []
         self._connection: Connection | None = None
@@ -158,7 +202,7 @@ class SqlStore:
         stored = self._writer.execute("SELECT value FROM meta WHERE name = 'seed'")
         if stored:
             return check_seed(str(stored[0][0]), self.database.name)
-        if not self._learning or self.head().seq:
+        if not self.database.learning or self.head().seq:
             raise StoreError(f"{self.database.name} is damaged: it has no seed")
         seed = secrets.randbits(63)
         self._writer.execute("INSERT INTO meta VALUES ('seed', ?)", seed_with_checksum(seed))
@@ -179,19 +223,19 @@ class SqlStore:
         if self._is_closed:
             raise UnavailableError(f"{self.database.name} was closed")
         reader: Connection | None = getattr(self._local, "reader", None)
-        for is_last_try in (reader is None, True):
-            if reader is None:
-                reader = self._local.reader = self.database.reader()
-                self._readers.append(reader)
-            try:
-                return reader.execute(sql, *values)
-            except UnavailableError:
-                self._readers.remove(reader)
-                reader.close()
-                reader = self._local.reader = None
-                if is_last_try:
-                    raise
-        raise AssertionError
+        is_new = reader is None
+        if reader is None:
+            reader = self._local.reader = self.database.reader()
+            self._readers.append(reader)
+        try:
+            return reader.execute(sql, *values)
+        except UnavailableError:
+            self._readers.remove(reader)
+            self._local.reader = None
+            reader.close()
+            if is_new:
+                raise
+        return self.read(sql, *values)
 
     def head(self) -> Head:
         """Return the end of the chain as it is stored."""
@@ -314,30 +358,15 @@ class SqlStore:
                 )
             rows = extend_chain(head, events)
             if rows:
-                end = head.seq + len(rows)
-                self._writer.insert(rows, Head(end, rows[-1].digest))
-                self._seal(head.seq, end)
+                self._writer.insert(rows, Head(head.seq + len(rows), rows[-1].digest))
         return rows
 
     def _check_overtaken(self, seen: int, keys: Sequence[str] | None) -> None:
         """Raise with what others have added, if that matters."""
-        if keys is None:
-            rows = self._writer.execute(f"{ROW} WHERE seq >= ? ORDER BY seq", seen)
-        else:
-            rows = self._writer.execute(
-                f"{ROW} WHERE key = ANY(?) AND seq >= ? ORDER BY seq", list(keys), seen
-            )
+        among, values = ("", []) if keys is None else (" AND key = ANY(?)", [list(keys)])
+        rows = self._writer.execute(f"{ROW} WHERE seq >= ?{among} ORDER BY seq", seen, *values)
         if rows:
             raise OvertakenError([Row(*row) for row in rows])
-
-    def _seal(self, before: int, end: int) -> None:
-        """Seal every block of rows that events up to `end` have completed."""
-        for first in range(before // SEALED * SEALED, end // SEALED * SEALED, SEALED):
-            rows = self._writer.execute(ROWS_BETWEEN, first, first + SEALED)
-            if rows and rows[0][0] == first:
-                upsert = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (first)"
-                upsert += " DO UPDATE SET digest = excluded.digest"
-                self._writer.execute(upsert, first, seal(rows))
 
     def save_snapshot(self, seq: int, body: bytes) -> None:
         """Keep the state after the first `seq` events; older snapshots but one are dropped."""
@@ -358,7 +387,6 @@ class SqlStore:
             self._writer.execute("DELETE FROM cut")
             self._writer.execute("INSERT INTO cut VALUES (?, ?, ?)", first, body[-SIZE:], seq)
             self._writer.execute("DELETE FROM events WHERE seq < ?", first)
-            self._writer.execute("DELETE FROM seals WHERE first < ?", first)
             self._writer.execute("DELETE FROM snapshots WHERE seq < ?", seq)
 
     def shrink(self) -> None:
@@ -382,7 +410,3 @@ class SqlStore:
             connection.close()
         self._readers.clear()
         self.database.release()
-
-
-Check = Callable[[Path | str], object]
-"""Checks a store before it is used, and raises StoreError if it is damaged."""

@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.service.store.chain import (
-    START,
-    Head,
-    KeyTrace,
-    Row,
-    StoreError,
-    UnavailableError,
-    key_trace,
-)
-from invariant_bandits.service.store.sql import HEAD, LAYOUT, TABLES, Check
+from invariant_bandits.service.store.chain import Head, Row, StoreError, UnavailableError, key_trace
+from invariant_bandits.service.store.sql import LAYOUT, TABLES, Check, Connection, Database
 
 HEADER, FRAME_HEADER = 32, 24
 MAGIC = 0x377F0682
@@ -35,12 +27,10 @@ Words = np.ndarray[Any, np.dtype[np.uint32]]
 def check_journal(path: Path) -> None:
     """Raise StoreError if the log beside a SQLite file that no process writes to was damaged."""
     log = path.with_name(f"{path.name}-wal")
-    try:
-        content = np.memmap(log, dtype=np.uint8, mode="r") if log.stat().st_size else None
-    except FileNotFoundError:
-        return
-    if content is not None and content.any():
-        _WriteAheadLog(content, log).check()
+    if log.exists() and log.stat().st_size:
+        content = np.memmap(log, dtype=np.uint8, mode="r")
+        if content.any():
+            WriteAheadLog(content, log).check()
 
 
 def _readable_events(path: Path) -> str:
@@ -55,119 +45,102 @@ def _readable_events(path: Path) -> str:
         connection.close()
 
 
-class _WriteAheadLog:
+class WriteAheadLog:
     """The frames of a log and their checksums: s0 += word + s1, s1 += word + s0 over pairs of words,
     modulo 2^32.
+
+    Parameters
+    ----------
+    content : array of uint8
+        The whole log.
+    path : Path
+        For messages.
     """
 
     def __init__(self, content: np.ndarray[Any, Any], path: Path) -> None:
-        self.content, self.path = content, path
+        big = np.zeros(8, dtype=">u4") if len(content) < HEADER else content[:HEADER].view(">u4")
+        self.path, self.size = path, int(big[2])
+        self.order = ">u4" if big[0] == MAGIC + 1 else "<u4"
+        self.salts, self.stored = big[4:6].astype(np.uint32), big[6:8].astype(np.uint32)
+        alone = self._words(content[:24]) @ checksum_coefficients(6)[0] if len(content) >= HEADER else -1
+        is_power = self.size >= 512 and not self.size & (self.size - 1)
+        if int(big[0]) not in (MAGIC, MAGIC + 1) or (self.stored != alone).any() or not is_power:
+            raise StoreError(f"{path} is damaged: its header does not match its checksum")
+        self.of_words, self.carried = checksum_coefficients(2 + self.size // 4)
+        step = FRAME_HEADER + self.size
+        self.count = (len(content) - HEADER) // step
+        self.frames = content[HEADER : HEADER + self.count * step].reshape(self.count, step)
 
     def check(self) -> None:
-        header = self.content[:HEADER]
-        big = header[:HEADER].view(">u4") if len(header) == HEADER else np.zeros(8, dtype=">u4")
-        order = ">u4" if big[0] == MAGIC + 1 else "<u4"
-        stored = big[6:8].astype(np.uint32)
-        difference = stored - _sums(_words(header[:24], order)[None], ChecksumCoefficients(6))[0]
-        size = int(big[2])
-        if int(big[0]) not in (MAGIC, MAGIC + 1) or difference.any() or size < 512 or size & (size - 1):
-            raise StoreError(f"{self.path} is damaged: its header does not match its checksum")
-        self.order, self.salts, self.size = order, big[4:6].astype(np.uint32), size
-        self.step = FRAME_HEADER + size
-        self.coefficients = ChecksumCoefficients(2 + size // 4)
-        frames = (len(self.content) - HEADER) // self.step
-        bad, before = self._whole(frames, stored)
-        if bad < frames and (self._is_flipped(bad, before) or self._is_followed(bad + 1, frames)):
-            raise StoreError(
-                f"{self.path} is damaged in frame {bad + 1}: events that were acknowledged are in it"
-            )
+        """Raise StoreError if a frame that does not follow is no torn write at the end of the log."""
+        bad, before = self._first_bad()
+        if bad < self.count and (self._is_flipped(bad, before) or self._is_followed(bad + 1)):
+            damage = f"damaged in frame {bad + 1}: events that were acknowledged are in it"
+            raise StoreError(f"{self.path} is {damage}")
 
-    def _frames(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
-        """Headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
-        part = self.content[HEADER + first * self.step : HEADER + last * self.step].reshape(
-            last - first, self.step
-        )
+    def _words(self, content: np.ndarray[Any, Any]) -> Words:
+        return np.ascontiguousarray(content).view(self.order).astype(np.uint32)
+
+    def _read(self, first: int, last: int) -> tuple[np.ndarray[Any, Any], Words]:
+        """Return the headers as words (n, 6), and the checksum that each frame alone gives (n, 2)."""
+        part = self.frames[first:last]
         headers = np.ascontiguousarray(part[:, :FRAME_HEADER]).view(">u4").astype(np.uint32)
         covered = np.concatenate([part[:, :8], part[:, FRAME_HEADER:]], axis=1)
-        return headers, _sums(_words(covered, self.order), self.coefficients)
+        return headers, self._words(covered) @ self.of_words
 
-    def _whole(self, frames: int, before: Words) -> tuple[int, Words]:
-        """Number of the first frame that does not follow, and the checksum before it."""
-        for first in range(0, frames, MOST_AT_ONCE):
-            headers, alone = self._frames(first, min(first + MOST_AT_ONCE, frames))
+    def _first_bad(self) -> tuple[int, Words]:
+        """Return the number of the first frame that does not follow, and the checksum before it."""
+        before = self.stored
+        for first in range(0, self.count, MOST_AT_ONCE):
+            headers, alone = self._read(first, first + MOST_AT_ONCE)
             starts = np.vstack([before[None], headers[:-1, 4:6]])
-            whole = (self._continued(starts, alone) == headers[:, 4:6]).all(axis=1)
+            whole = (alone + starts @ self.carried == headers[:, 4:6]).all(axis=1)
             whole &= (headers[:, 2:4] == self.salts).all(axis=1)
             if not whole.all():
                 bad = int(np.argmin(whole))
                 return first + bad, starts[bad]
             before = headers[-1, 4:6]
-        return frames, before
-
-    def _continued(self, before: Words, alone: Words) -> Words:
-        """Checksums of frames after the checksums `before` (n, 2)."""
-        return alone + before @ self.coefficients.carried
+        return self.count, before
 
     def _is_flipped(self, bad: int, before: Words) -> bool:
-        """Whether one flipped bit explains a frame."""
-        headers, alone = self._frames(bad, bad + 1)
-        salts = headers[0, 2:4] ^ self.salts
-        difference = headers[0, 4:6] - self._continued(before[None], alone)[0]
-        if not difference.any():
-            return _bits(salts) == 1
-        if salts.any():
-            return False
-        if _bits(headers[0, 4:6] ^ self._continued(before[None], alone)[0]) == 1:  # of the checksum itself
+        """Return whether one flipped bit explains a frame."""
+        headers, alone = self._read(bad, bad + 1)
+        salts, expected = headers[0, 2:4] ^ self.salts, alone[0] + before @ self.carried
+        difference = headers[0, 4:6] - expected
+        if salts.any() or not difference.any():
+            return not difference.any() and _bits(salts) == 1
+        if _bits(headers[0, 4:6] ^ expected) == 1:  # of the checksum itself
             return True
         powers = (np.uint32(1) << np.arange(32, dtype=np.uint32))[:, None, None]
-        changes = powers * self.coefficients.of_words[None]  # (32, words, 2)
+        changes = powers * self.of_words[None]  # (32, words, 2)
         return bool((changes == difference).all(axis=2).any() or (changes == -difference).all(axis=2).any())
 
-    def _is_followed(self, first: int, frames: int) -> bool:
-        """Whether a transaction was written after one that ended behind the bad frame."""
-        for start in range(first, frames - 1, MOST_AT_ONCE):
-            headers, alone = self._frames(start, min(start + MOST_AT_ONCE + 1, frames))
-            follows = (self._continued(headers[:-1, 4:6], alone[1:]) == headers[1:, 4:6]).all(axis=1)
+    def _is_followed(self, first: int) -> bool:
+        """Return whether a transaction was written after one that ended behind the bad frame."""
+        for start in range(first, self.count - 1, MOST_AT_ONCE):
+            headers, alone = self._read(start, start + MOST_AT_ONCE + 1)
+            follows = (alone[1:] + headers[:-1, 4:6] @ self.carried == headers[1:, 4:6]).all(axis=1)
             ours = (headers[:, 2:4] == self.salts).all(axis=1)
             if (follows & (headers[:-1, 1] != 0) & ours[:-1] & ours[1:]).any():
                 return True
         return False
 
 
-class ChecksumCoefficients:
-    """What each of `words` words, and the checksum before them, add to a checksum: Fibonacci numbers modulo
-    2^32.
-
-    Attributes
-    ----------
-    of_words : array of uint32, shape (words, 2)
-    carried : array of uint32, shape (2, 2)
+def checksum_coefficients(words: int) -> tuple[Words, Words]:
+    """Return what each of `words` words (words, 2), and the checksum before them (2, 2), add to a checksum:
+    Fibonacci numbers modulo 2^32.
     """
-
-    def __init__(self, words: int) -> None:
-        step = np.array(
-            [[1, 1], [1, 2]], dtype=np.uint32
-        )  # (s0, s1) before a pair of words -> after it, transposed
-        after = np.eye(2, dtype=np.uint32)
-        rows = []
-        for _ in range(words // 2):
-            rows.append(np.array([[1, 1], [0, 1]], dtype=np.uint32) @ after)
-            after = step @ after
-        self.of_words = np.concatenate(rows[::-1])
-        self.carried = after
-
-
-def _words(content: np.ndarray[Any, Any], order: str) -> Words:
-    return np.ascontiguousarray(content).view(order).astype(np.uint32)
-
-
-def _sums(words: Words, coefficients: ChecksumCoefficients) -> Words:
-    """Checksums (n, 2) of words (n, m), each from zero."""
-    return words @ coefficients.of_words
+    step = np.array([[1, 1], [1, 2]], dtype=np.uint32)  # (s0, s1) before a pair of words -> after it
+    pair = np.array([[1, 1], [0, 1]], dtype=np.uint32)
+    after, rows = np.eye(2, dtype=np.uint32), []
+    for _ in range(words // 2):
+        rows.append(pair @ after)
+        after = step @ after
+    return np.concatenate(rows[::-1]), after
 
 
 def _bits(words: Words) -> int:
-    """How many bits are set."""
+    """Return how many bits are set."""
     return int(np.unpackbits(words.view(np.uint8)).sum())
 
 
@@ -239,14 +212,13 @@ def _in_use(path: Path) -> StoreError:
 APPLICATION = 0x1B5D0001
 """Marks the files of this product (SQLite's application_id)."""
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
-STATEMENTS = tuple(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in TABLES)
 LARGEST_JOURNAL = 64 << 20
 """The WAL file is cut back to this many bytes."""
 KEYS_TOGETHER = 10_000
 """Keys of the index that are read at a time."""
 
 
-class SqliteConnection:
+class SqliteConnection(Connection):
     """A connection to a SQLite file, see `Connection`; it knows the file by its inode if it writes."""
 
     def __init__(self, path: Path, *, synchronous: str | None = None, frozen: bool = False) -> None:
@@ -298,22 +270,6 @@ class SqliteConnection:
             raise self._translated(error) from None
         self.execute("UPDATE head SET seq = ?, digest = ?", *head)
 
-    def commit(self) -> None:
-        """End the transaction: all of it is durable."""
-        self.execute("COMMIT")
-
-    def rollback(self) -> None:
-        """End the transaction without an effect."""
-        try:
-            if self.raw.in_transaction:
-                self.raw.execute("ROLLBACK")
-        except sqlite3.Error:  # the next use shows it
-            pass
-
-    def close(self) -> None:
-        """Let go."""
-        self.raw.close()
-
 
 def _inode_at(path: Path) -> tuple[int, int]:
     """Return which file a path leads to."""
@@ -323,7 +279,7 @@ def _inode_at(path: Path) -> tuple[int, int]:
         raise StoreError(f"{path} is gone: {error.strerror}") from None
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """A store in one SQLite file, see `Database`. A second process that wants to write to it is refused.
 
     Parameters
@@ -339,7 +295,12 @@ class SqliteDatabase:
     """
 
     shared = False
-    shrink: tuple[str, ...] = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
+    shrink = ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)")
+    tables = (
+        *(statement.format(integer="INTEGER", key="TEXT", blob="BLOB") for statement in TABLES),
+        f"PRAGMA application_id = {APPLICATION}",
+        f"PRAGMA user_version = {LAYOUT}",
+    )
 
     def __init__(
         self,
@@ -349,10 +310,9 @@ class SqliteDatabase:
         check: Check | None = None,
         synchronous: str = "FULL",
     ) -> None:
-        self.address: Path | str = Path(os.path.realpath(path))
-        self.path, self.name = Path(self.address), str(self.address)
+        self.path = Path(os.path.realpath(path))
+        super().__init__(self.path, str(self.path), writing=writing, learning=True, check=check)
         self._synchronous = synchronous if writing else None
-        self._check = check
         self._lock: FileLock | None = None
 
     def open(self) -> SqliteConnection:
@@ -397,25 +357,11 @@ class SqliteDatabase:
         connection = self.connect()
         try:
             if not self._version(connection):
-                self._make_tables(connection)
+                self.make_tables(connection)
         finally:
             connection.close()
-        if self._check is not None:
-            self._check(self.path)
-
-    def _make_tables(self, connection: SqliteConnection) -> None:
-        """Make the tables in an empty file, in one transaction."""
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in STATEMENTS:
-                connection.execute(statement)
-            connection.execute(HEAD, START)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {LAYOUT}")
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
+        if self.check is not None:
+            self.check(self.path)
 
     def _check_layout(self, connection: SqliteConnection) -> None:
         """Raise unless a file has exactly the tables of this version."""
@@ -423,7 +369,7 @@ class SqliteDatabase:
             raise StoreError(f"{self.path} holds no store of decisions yet: start the service on it once")
         fresh = sqlite3.connect(":memory:", isolation_level=None)
         try:
-            for statement in STATEMENTS:
+            for statement in self.tables:
                 fresh.execute(statement)
             expected = fresh.execute(SCHEMA).fetchall()
         finally:
@@ -441,13 +387,7 @@ class SqliteDatabase:
             raise StoreError(f"{self.path} is damaged or not a store of decisions: {error}") from None
         if application != APPLICATION and (application or tables):
             raise StoreError(f"{self.path} is a database of something else")
-        if version not in (0, LAYOUT):
-            release = "a newer" if version > LAYOUT else "an earlier"
-            raise StoreError(
-                f"{self.path} was written by {release} release (tables {version}, this release needs "
-                f"{LAYOUT})"
-            )
-        return int(version)
+        return self.check_version(version)
 
     def connect(self) -> SqliteConnection:
         """Connect for writing, or only for reading."""
@@ -455,14 +395,11 @@ class SqliteDatabase:
         connection.inode = None if self._lock is None else self._lock.inode
         return connection
 
-    def resume(self, connection: SqliteConnection) -> None:
-        """The lock was held all the time."""
-
     def reader(self, *, frozen: bool = False) -> SqliteConnection:
         """Connect for reading; frozen, all that is read is of one moment."""
         return SqliteConnection(self.path, frozen=frozen)
 
-    def index_trace(self, *, thorough: bool = False) -> KeyTrace:
+    def index_trace(self, *, thorough: bool = False) -> int:
         """Return the trace of the index by key, whose order is checked.
 
         Thoroughly, SQLite checks all its structures as well.
@@ -474,11 +411,11 @@ class SqliteDatabase:
                 if message != "ok":
                     raise StoreError(f"the store is damaged: {message}")
             keys = "SELECT key, seq FROM events INDEXED BY events_by_key WHERE key IS NOT NULL"
-            cursor, trace, last = connection.raw.execute(keys), KeyTrace(), ""
+            cursor, trace, last = connection.raw.execute(keys), 0, ""
             while part := cursor.fetchmany(KEYS_TOGETHER):
                 keys_of_part = [key for key, _ in part]
                 if keys_of_part[0] < last or sorted(keys_of_part) != keys_of_part:
-                    return KeyTrace(-1)  # out of order: equals no other trace
+                    raise StoreError(f"{self.path} is damaged: its index by key is out of order")
                 trace, last = trace + key_trace(part), keys_of_part[-1]
             return trace
         except (sqlite3.Error, TypeError, OverflowError) as error:
