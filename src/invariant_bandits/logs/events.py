@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import FileSource, Task
+from invariant_bandits.logs.sources import Batches, FileSource, Task
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
@@ -236,9 +236,7 @@ class EventSource(FileSource, ABC):
             reasons=reasons,
         )
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield batches of whole events of one file."""
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)

@@ -23,7 +23,7 @@ from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import run_starts
 from invariant_bandits.logs.quality import RowProblems
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, join_batches
+from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, join_batches
 from invariant_bandits.optional import pyarrow as pa
 from invariant_bandits.storage import FileError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invariant_bandits.logs.log import Log, SplitRounds
 
 
-def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
+def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
     """Pairs (row within the file, batch) of a task, whole rounds only; column `name` identifies rounds.
 
     A task owns the rounds that begin in it: rows of a round that began before are left to the task before,
@@ -53,7 +53,7 @@ def whole_rounds(source: Source, task: Task, columns: Sequence[str], name: str) 
         yield held_row, _completed(held, behind, name)
 
 
-def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Iterator[tuple[int, Any]]:
+def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) -> Batches:
     """Batches of a task without the rows of a round that began before it."""
     before = _last_round_before(source, task, name)
     for row, batch in source.batches(task, columns):
@@ -65,7 +65,7 @@ def _own_batches(source: Source, task: Task, columns: Sequence[str], name: str) 
         yield row, batch
 
 
-def _completed(held: Any, behind: Iterator[tuple[int, Any]], name: str) -> Any:
+def _completed(held: Any, behind: Batches, name: str) -> Any:
     """The last round of a task with its rows from behind the task."""
 
     last = held.column(name)[0]
@@ -131,9 +131,7 @@ class RearrangedSource(Source):
     def __post_init__(self) -> None:
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one part."""
         row = 0
         with pa.memory_map(str(self.folder / f"{task.part}.arrow")) as file, pa.ipc.open_file(file) as reader:

@@ -1034,8 +1034,12 @@ def prune(moments: WindowedMoments, feature_map: FeatureMap, options: FeatureOpt
         feature_map, dropped = feature_map.learned(joined, options)
         joined = feature_map.standardise_moments(joined)
     unusable = {feature.name: feature for feature in collinear_features(joined, feature_map.names)}
+    if len(unusable) == joined.dim:
+        raise InputError("features: none varies within any window; use fewer windows")
     if unusable:
-        joined, feature_map = _without(unusable, joined, feature_map)
+        stays = np.array([j for j, name in enumerate(feature_map.names) if name not in unusable])
+        joined = joined.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays)))
+        feature_map = feature_map.without(unusable)
     return Pruned(joined, feature_map, (*dropped, *unusable.values()), tuple(notes))
 
 
@@ -1079,15 +1083,6 @@ def _without_short_windows(moments: WindowedMoments, least: int) -> WindowedMome
     if rounds < least and len(starts) > 1:
         starts.pop()
     return moments if len(starts) == moments.windows else moments.regrouped(np.array(starts))
-
-
-def _without(
-    dropped: dict[str, Dropped], moments: WindowedMoments, feature_map: FeatureMap
-) -> tuple[WindowedMoments, FeatureMap]:
-    if len(dropped) == moments.dim:
-        raise InputError("features: none varies within any window; use fewer windows")
-    stays = np.array([j for j, name in enumerate(feature_map.names) if name not in dropped])
-    return moments.rescaled(stays, np.zeros(len(stays)), np.ones(len(stays))), feature_map.without(dropped)
 
 
 FORMS = "a mapping of columns, a list of rows (mappings), or a frame"

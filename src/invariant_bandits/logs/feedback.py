@@ -13,7 +13,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, probabilit
 from invariant_bandits.logs import external_sort
 from invariant_bandits.logs.external_sort import StoredRows, collect_rows
 from invariant_bandits.logs.features import ArmFeatures
-from invariant_bandits.moments.batches import even_places, place_times
+from invariant_bandits.moments.batches import even_places, finite_times, place_times
 from invariant_bandits.moments.windowed import WindowedMoments
 
 
@@ -77,11 +77,10 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
     array = np.asarray(value)
     several = array.ndim == 2 or (array.ndim == 1 and len(array) == rows != n)
     every = per_row("propensities", value, rows) if several else None
-    own = (
-        finite_array("propensities", value, (n,))
-        if every is None
-        else every[row_starts(counts)[:-1] + actions]
-    )
+    if every is None:
+        own = finite_array("propensities", value, (n,))
+    else:
+        own = every[row_starts(counts)[:-1] + actions]
     if every is not None and ((every < 0.0) | (every > 1.0)).any():
         raise InputError("propensities must lie between 0 and 1")
     wrong = np.flatnonzero((own <= 0.0) | (own > 1.0))
@@ -95,13 +94,7 @@ def checked_propensities(value: Any, counts: Array, actions: Array) -> tuple[Arr
 
 def checked_times(value: Any, n: int) -> Array:
     """Times (n,), numbers or datetimes, that do not decrease."""
-    array = np.asarray(value)
-    if array.shape != (n,):
-        raise InputError(f"times must have shape ({n},), got {array.shape}")
-    if array.dtype.kind not in "iufM":
-        raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
-    if not np.isfinite(array).all():
-        raise InputError("times must be finite")
+    array = finite_times(n, value)
     falling = np.flatnonzero(array[1:] < array[:-1])
     if len(falling):
         at = int(falling[0])
@@ -141,12 +134,9 @@ def change_rows(values: Any, change: Callable[[Array], Array]) -> Any:
 
 def load_rows(feedback: Feedback) -> Feedback:
     """The same rounds with all that is stored read into memory."""
-    names = ("offered", "offered_propensities", "offered_rewards")
-    stored: dict[str, Any] = {
-        name: rows for name in names if isinstance(rows := getattr(feedback, name), StoredRows)
-    }
-    whole: dict[str, Any] = {name: rows[:] for name, rows in stored.items()}
-    return replace(feedback, **whole) if stored else feedback
+    values = {name: getattr(feedback, name) for name in PER_ROW}
+    stored: dict[str, Any] = {name: rows[:] for name, rows in values.items() if isinstance(rows, StoredRows)}
+    return replace(feedback, **stored) if stored else feedback
 
 
 def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -159,6 +149,8 @@ def in_parts(feedback: Feedback, *values: Any) -> Iterator[tuple[Any, ...]]:
 
 
 Whole = np.ndarray[Any, Any]
+PER_ROUND = ("counts", "actions", "rewards", "times", "propensities")
+PER_ROW = ("offered", "offered_propensities", "offered_rewards")
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,21 +234,16 @@ class Feedback:
         flat, sizes = flatten_offered(offered, counts)
         n, rows = len(sizes), len(flat)
         chosen = checked_actions(actions, sizes)
-        every, own = None, None
+        feedback = cls(flat, sizes, chosen, finite_array("rewards", rewards, (n,)))
         if propensities is not None:
             every, own = checked_propensities(propensities, sizes, chosen)
-        return cls(
-            offered=flat,
-            counts=sizes,
-            actions=chosen,
-            rewards=finite_array("rewards", rewards, (n,)),
-            times=None if times is None else checked_times(times, n),
-            propensities=own,
-            offered_propensities=every,
-            offered_rewards=None
-            if offered_rewards is None
-            else per_row("offered_rewards", offered_rewards, rows),
-        )
+            feedback = replace(feedback, propensities=own, offered_propensities=every)
+        if times is not None:
+            feedback = replace(feedback, times=checked_times(times, n))
+        if offered_rewards is not None:
+            known = per_row("offered_rewards", offered_rewards, rows)
+            feedback = replace(feedback, offered_rewards=known)
+        return feedback
 
     @classmethod
     def from_full_information(
@@ -304,19 +291,9 @@ class Feedback:
             raise InputError(
                 f"start and stop must satisfy 0 <= start < stop <= {self.rounds}, got {start}, {stop}"
             )
-        rounds = slice(start, stop)
         rows = slice(int(self.starts[start]), int(self.starts[stop]))
-        return Feedback(
-            offered=slice_rows(self.offered, rows),
-            counts=self.counts[rounds],
-            actions=self.actions[rounds],
-            rewards=self.rewards[rounds],
-            times=slice_rows(self.times, rounds),
-            propensities=slice_rows(self.propensities, rounds),
-            offered_propensities=slice_rows(self.offered_propensities, rows),
-            offered_rewards=slice_rows(self.offered_rewards, rows),
-            arm_features=self.arm_features,
-        )
+        parts = dict.fromkeys(PER_ROUND, slice(start, stop)) | dict.fromkeys(PER_ROW, rows)
+        return replace(self, **{name: slice_rows(getattr(self, name), part) for name, part in parts.items()})
 
     def split(self, fraction: float | None = None, *, time: Any = None) -> tuple[Feedback, Feedback]:
         """(earlier, later) rounds.

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -139,10 +139,8 @@ class QualityReport:
 
     def merge(self, later: QualityReport) -> None:
         """Add what was found in a later part of the log."""
-        self.rows += later.rows
-        self.rounds += later.rounds
-        self.choices += later.choices
-        self.identical += later.identical
+        for name in ("rows", "rounds", "choices", "identical"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
         for reason, problem in later.problems.items():
             self._count(reason, problem.count, problem.examples)
 
@@ -164,10 +162,10 @@ class QualityReport:
     @property
     def imputed(self) -> dict[str, int]:
         """Rows whose missing value was filled in, by column."""
-        counts = {
-            reason: problem.count for reason, problem in self.problems.items() if reason.startswith(IMPUTED)
-        }
-        return {reason.removeprefix(IMPUTED): count for reason, count in counts.items()}
+        imputed = (
+            (reason, problem.count) for reason, problem in self.problems.items() if reason.startswith(IMPUTED)
+        )
+        return {reason.removeprefix(IMPUTED): count for reason, count in imputed}
 
     @property
     def clean(self) -> bool:
@@ -215,20 +213,7 @@ class QualityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able values."""
-        problems = {
-            reason: {"count": problem.count, "examples": [list(pair) for pair in problem.examples]}
-            for reason, problem in self.problems.items()
-        }
-        numbers = {"rows": self.rows, "rounds": self.rounds, "left_out": self.left_out}
-        return {**numbers, "choices": self.choices, "identical": self.identical, "problems": problems}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> QualityReport:
-        """The report that `to_dict` came from."""
-        problems = {
-            reason: Problem(problem["count"], [(file, row) for file, row in problem["examples"]])
-            for reason, problem in values["problems"].items()
-        }
-        return cls(
-            values["rows"], values["rounds"], problems, values.get("choices", 0), values.get("identical", 0)
-        )
+        values = {**asdict(self), "left_out": self.left_out}
+        for problem in values["problems"].values():
+            problem["examples"] = [list(pair) for pair in problem["examples"]]
+        return values

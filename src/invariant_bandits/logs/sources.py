@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from invariant_bandits.checks import InputError
@@ -29,6 +29,10 @@ BATCH_ROWS = 65_536
 SAMPLE_ROWS = 1000
 MOST_COLUMNS = 10_000
 LONGEST_NAME = 10_000
+
+
+Batches: TypeAlias = Iterator[tuple[int, Any]]
+"""Pairs (row within the file, record batch)."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,7 @@ class Source:
     schema: Schema | None = None
     skips_lines: bool = False
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield pairs (row within the file, record batch) of a task.
 
         Parameters
@@ -167,9 +169,7 @@ class DatedSource(SourceAround):
         dated = inner.arrow_schema.field(index).with_type(pa.timestamp("us"))
         self.arrow_schema = inner.arrow_schema.set(index, dated)
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield batches with timestamps."""
         for row, batch in self.inner.batches(task, columns, first_row):
             if self.column in columns:
@@ -212,7 +212,7 @@ def require_usable_names(path: str, names: Sequence[str]) -> None:
         raise FileError(f"{path} has several columns of the same name: {format_names(twice)}; rename them")
 
 
-def cut_at(table: Any, skipped: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def cut_at(table: Any, skipped: Sequence[int]) -> Batches:
     """Batches of a block with their first row in it, cut where rows were skipped."""
     row = passed = 0
     for batch in table.to_batches():
@@ -406,9 +406,7 @@ class PartitionedSource(SourceAround):
             if name not in inner.arrow_schema.names:
                 self.arrow_schema = self.arrow_schema.append(pa.field(name, value.type))
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Yield batches of the files with the keys that are wanted."""
         own, keys = self.inner.arrow_schema.names, self.keys[task.file]
         read = [name for name in columns if name in own] or list(own[:1])

@@ -284,19 +284,25 @@ def place_rounds(
     return np.broadcast_to(place, n)
 
 
-def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    """Window index of each of n times (n,); every one must lie within the edges."""
-    if edges is None:
-        raise InputError("times were given, but these moments have no edges")
+def finite_times(n: int, times: Any) -> np.ndarray[Any, Any]:
+    """Return times (n,), numbers or datetimes, or raise InputError."""
     array = np.asarray(times)
     if array.shape != (n,):
         raise InputError(f"times must have shape ({n},), got {array.shape}")
     if array.dtype.kind not in "iufM":
         raise InputError(f"times must be numbers or datetimes, got dtype {array.dtype}")
-    if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
-        raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     if not np.isfinite(array).all():
         raise InputError("times must be finite")
+    return array
+
+
+def place_times(n: int, times: Any, edges: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+    """Window index of each of n times (n,); every one must lie within the edges."""
+    if edges is None:
+        raise InputError("times were given, but these moments have no edges")
+    array = finite_times(n, times)
+    if (array.dtype.kind == "M") != (edges.dtype.kind == "M"):
+        raise InputError(f"times and edges must be of one kind, got {array.dtype} and {edges.dtype}")
     outside = (array < edges[0]) | (array > edges[-1])
     if outside.any():
         raise InputError(

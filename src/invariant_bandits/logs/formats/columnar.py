@@ -13,6 +13,7 @@ from invariant_bandits.logs.decode import batch_without_views, schema_without_vi
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import (
     BATCH_ROWS,
+    Batches,
     FileSource,
     Task,
     is_remote,
@@ -50,9 +51,7 @@ class ParquetSource(FileSource):
         self.arrow_schema = shared_schema(self.paths, schema_of)
         self.tasks, self.total_rows = tuple(tasks), position
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one row group, or of those behind it."""
         with _parquet_file(task.file) as file, naming_file(task.file):
             groups = (
@@ -89,9 +88,7 @@ class ArrowSource(FileSource):
         super().__post_init__()
         self.arrow_schema = shared_schema(self.paths, _schema)
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one file."""
         row = 0
         with _reader(task.file, columns) as (_, batches):

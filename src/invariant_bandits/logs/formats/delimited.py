@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,6 +16,7 @@ from invariant_bandits.logs.formats.registry import log_format, without_compress
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
     SAMPLE_ROWS,
+    Batches,
     FileSource,
     Task,
     cut_at,
@@ -179,9 +180,7 @@ class CsvSource(FileSource):
                 schema = schema.set(index, column_field.with_type(pa.float64()))
         return schema
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         dialect, row = self.dialects[task.file], 0

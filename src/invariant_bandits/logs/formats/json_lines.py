@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import format_names
 from invariant_bandits.logs.sources import (
+    Batches,
     FileSource,
     Task,
     cut_at,
@@ -54,9 +55,7 @@ class JsonLinesSource(FileSource):
         self.arrow_schema = _flat(self._nested)
         require_usable_names(self.paths[0], self.arrow_schema.names)
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of one file."""
         skipped = self._skipped[task.file] = list[int]()
         wanted, row = as_written(_only(self._nested, columns)), 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from invariant_bandits.checks import Array, InputError, finite_array, whole_numb
 from invariant_bandits.logs.decode import batch_without_views, schema_without_views
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.logs.sources import BATCH_ROWS, Source, Task, require_usable_names
+from invariant_bandits.logs.sources import BATCH_ROWS, Batches, Source, Task, require_usable_names
 from invariant_bandits.optional import pyarrow as pa
 
 
@@ -37,9 +37,7 @@ class TableSource(Source):
         self.arrow_schema, self.total_rows = schema_without_views(self.table.schema), self.table.num_rows
         self.tasks = (Task(self.name, 0, 0, 0),)
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of the table."""
         row = 0
         for batch in self.table.select(list(columns)).to_batches(BATCH_ROWS):
@@ -132,9 +130,7 @@ class ObpSource(Source):
                 raise InputError(f"{name} must have shape ({self.rounds},), got {column.shape}")
         return columns
 
-    def batches(
-        self, task: Task, columns: Sequence[str], first_row: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def batches(self, task: Task, columns: Sequence[str], first_row: int | None = None) -> Batches:
         """Batches of rounds."""
         size = max(1, CELLS_AT_ONCE // (len(self.kinds) * self.width))
         for row in range(0, self.rounds, size):
