@@ -41,7 +41,7 @@ class Event:
         Probability with which it was chosen.
     shared : list of Feature
         Features of the event, the same for all actions.
-    actions : list of lists of Feature
+    actions : sequence of lists of Feature
         Features of every offered action.
     time : str, optional
         When the decision was made, ISO 8601.
@@ -58,7 +58,7 @@ class Event:
     reward: float
     propensity: float
     shared: list[Feature]
-    actions: list[list[Feature]]
+    actions: Sequence[Sequence[Feature]]
     time: str | None = None
     more: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

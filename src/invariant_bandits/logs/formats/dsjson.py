@@ -12,12 +12,16 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any
+
+import msgspec
 
 from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventSource, Feature
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.quality import NOTED
-from invariant_bandits.logs.sources import first_lines, text_blocks, value_of
+from invariant_bandits.logs.sources import MOST_NESTED, first_lines, text_blocks, too_deep, value_of
 from invariant_bandits.storage import FileError
 
 SIGNS = re.compile(rb'"(_label_cost|_labelIndex|_outcomes|_multi|_slots)"\s*:')
@@ -28,6 +32,8 @@ NO_OUTCOME = f"{NOTED}event without an outcome, its cost is the default"
 APPRENTICE = f"{NOTED}event in apprentice mode, _label_cost is not what was observed"
 DROPPED = f"{NOTED}event with pdrop, it stands for 1/(1 - pdrop) events, but counts once"
 BLOCK_BYTES = 4 << 20
+MOST_PARTS = 4096
+"""So many actions and parts of contexts are remembered with their features."""
 
 
 def _is_dsjson(path: str) -> bool:
@@ -63,7 +69,7 @@ class DsjsonSource(EventSource):
         for block in text_blocks(path, size=self.block_bytes):
             for place, text in enumerate(block.split(b"\n"), start=line):
                 if text and not text.isspace():
-                    yield place, _event(path, file, place, text, features)
+                    yield place, _event(path, file, place, text)
             line += block.count(b"\n")
 
     @staticmethod
@@ -75,51 +81,86 @@ class DsjsonSource(EventSource):
             )
 
 
-def _event(path: str, which: int, line: int, text: bytes, features: bool) -> Event | str:
-    try:
-        content = value_of(text)
-        context = content.get("c")
-    except (ValueError, AttributeError):
-        return DAMAGED
-    if "_outcomes" in content or (type(context) is dict and ("_slots" in context or "_slot" in context)):
-        raise FileError(
-            f"{path}: line {line} has decisions for several slots (slates or conditional bandits), which is "
-            "another form; one decision per event is needed"
-        )
-    try:
-        return _usable(content, context, f"{which}:{line}", features)
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        return DAMAGED
+class _Line(msgspec.Struct):
+    """The fields of a line that are used; parts of the context are decoded once, because many come again."""
+
+    c: dict[str, msgspec.Raw] = {}
+    cost: Any = msgspec.field(default=None, name="_label_cost")
+    original: Any = msgspec.field(default=None, name="_original_label_cost")
+    probability: Any = msgspec.field(default=None, name="_label_probability")
+    index: Any = msgspec.field(default=None, name="_labelIndex")
+    skip: Any = msgspec.field(default=False, name="_skipLearn")
+    drop: Any = msgspec.field(default=None, name="pdrop")
+    name: Any = msgspec.field(default=None, name="EventId")
+    time: Any = msgspec.field(default=None, name="Timestamp")
+    outcomes: Any = msgspec.field(default=None, name="o")
+    slots: Any = msgspec.field(default=None, name="_outcomes")
 
 
-def _usable(content: dict[str, Any], context: Any, name: str, features: bool) -> Event | str:
-    """The event of an object, or why it is none; `name` is what it is called if it has no id."""
-    if type(context) is not dict or type(context.get("_multi")) is not list:
-        return DANGLING if "EventId" in content else DAMAGED
-    cost, index = content.get("_label_cost"), content.get("_labelIndex")
-    drop = content.get("pdrop") or 0.0
-    if content.get("_skipLearn"):
+LINE, ACTIONS = msgspec.json.Decoder(_Line), msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _event(path: str, which: int, place: int, text: bytes) -> Event | str:
+    try:
+        line = _parsed_line(text)
+        if line.slots is None and "_slots" not in line.c and "_slot" not in line.c:
+            return _usable(line, f"{which}:{place}")
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, msgspec.MsgspecError):
+        return DAMAGED
+    raise FileError(
+        f"{path}: line {place} has decisions for several slots (slates or conditional bandits), which is "
+        "another form; one decision per event is needed"
+    )
+
+
+def _parsed_line(text: bytes) -> _Line:
+    """Return the fields of a line; what only Python's parser takes, such as NaN, is missing."""
+    if too_deep(text):
+        raise ValueError(f"lists and objects stand more than {MOST_NESTED} deep")
+    try:
+        return LINE.decode(text)
+    except msgspec.MsgspecError:
+        return LINE.decode(msgspec.json.encode(value_of(text)))
+
+
+def _usable(line: _Line, name: str) -> Event | str:
+    """Return the event of a line, or why it is none; `name` is what it is called if it has no id."""
+    if "_multi" not in line.c:
+        return DAMAGED if line.name is None else DANGLING
+    actions = ACTIONS.decode(line.c["_multi"])
+    cost, index, drop = line.cost, line.index, line.drop or 0.0
+    if line.skip:
         return NOT_LEARNED
-    if cost is None or index is None or content.get("_label_probability") is None:
+    if cost is None or index is None or line.probability is None:
         return UNLABELLED
     if drop >= 1.0:
         return ALL_DROPPED
-    actions = context["_multi"]
     if not 0 <= index < len(actions) or index != int(index):
         return OUTSIDE
-    original = content.get("_original_label_cost", cost)
+    original = cost if line.original is None else line.original
+    observed = {} if original == cost else {OBSERVED: 0.0 - float(original)}
+    strange = {NO_OUTCOME: line.outcomes is None, APPRENTICE: bool(observed), DROPPED: bool(drop)}
+    shared = [_part(key, bytes(part))[1] for key, part in line.c.items() if key[:1] != "_" or key == "_text"]
+    tags, own = zip(*(_part("", bytes(action)) for action in actions), strict=True)
     return Event(
-        str(content.get("EventId") or name),
-        [str(action.get("_tag", place)) for place, action in enumerate(actions, start=1)],
+        str(line.name or name),
+        [str(place if tag is None else tag) for place, tag in enumerate(tags, start=1)],
         int(index),
         0.0 - float(cost),
-        float(content["_label_probability"]),
-        _features(context, "") if features else [],
-        [_features(action, "") for action in actions] if features else [[]] * len(actions),
-        content.get("Timestamp"),
-        _more(original, cost, drop),
-        _notes(content, original != cost, drop),
+        float(line.probability),
+        list(chain.from_iterable(shared)),
+        own,
+        line.time,
+        observed | ({WEIGHT: 1.0 / (1.0 - drop)} if drop else {}),
+        tuple(words for words, is_so in strange.items() if is_so),
     )
+
+
+@lru_cache(MOST_PARTS)
+def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
+    """Return (tag, features) of an action, or of a part of the context that has a key; do not change them."""
+    value = msgspec.json.decode(content)
+    return None if key else value.get("_tag"), _features({key: value} if key else value, "")
 
 
 def _as_json(event: Event) -> dict[str, Any]:
@@ -162,20 +203,6 @@ def _nested(features: Sequence[Feature]) -> dict[str, Any]:
             key, value = f"{key}={value}", 1.0
         inside[key] = inside.get(key, 0.0) + value if isinstance(value, float) else value
     return spaces
-
-
-def _more(original: float, cost: float, drop: float) -> dict[str, float]:
-    """What was observed, and for how many events this one stands, where that says something."""
-    observed = {} if original == cost else {OBSERVED: 0.0 - float(original)}
-    return observed | ({WEIGHT: 1.0 / (1.0 - drop)} if drop else {})
-
-
-def _notes(content: dict[str, Any], apprentice: bool, drop: float) -> tuple[str, ...]:
-    """What is strange about an event that is used."""
-    if "o" in content and not apprentice and not drop:
-        return ()
-    strange = {NO_OUTCOME: "o" not in content, APPRENTICE: apprentice, DROPPED: bool(drop)}
-    return tuple(words for words, is_so in strange.items() if is_so)
 
 
 def _features(content: dict[str, Any], namespace: str) -> list[Feature]:
