@@ -8,7 +8,7 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.logs.log import open_log
 from invariant_bandits.model.fit import arm_prior, read_log_odds
-from invariant_bandits.reports import model_page, update_page, values
+from invariant_bandits.reports import model_page, values
 from labelled_logs import LABELS, labelled_log
 
 CONTEXT = {"age": 31.0, "hour": 9.0, "country": "DE"}
@@ -207,7 +207,7 @@ def test_the_page_names_arms_and_effects_and_what_drifts():
     model.add_arm("new")
     assert "new" in model_page.text(model)
     as_linucb = ib.fit_logs(table, policy="linucb", windows=months)
-    assert "(b$ × age)" in model_page.headline_arm_page(as_linucb)
+    assert "(b$ × age)" in model_page.headline(as_linucb)
 
 
 def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
@@ -223,7 +223,7 @@ def test_a_few_clicks_of_many_arms_are_no_evidence_of_anything():
     assert abs(np.mean(prior.mean[:30]) - np.log(0.005 / 0.995)) < 0.6
     assert np.abs(prior.mean[30:]).max() < 0.3
     assert not any(one.drifts for one in prior.effects)
-    assert "30 have too few clicks to tell" in model_page.headline_arm_page(model)
+    assert "30 have too few clicks to tell" in model_page.headline(model)
 
 
 def test_a_randomised_model_of_arms_stays_randomised_when_an_arm_joins(log):
@@ -260,7 +260,7 @@ def test_a_model_takes_this_months_log_as_if_all_had_been_there_at_once(log, tmp
     np.testing.assert_allclose(after.log_odds.moments.gram, odds.moments.gram, rtol=1e-9, atol=1e-7)
     assert sum(arm.plays for arm in after.arms.arms) == len(log.times)
     assert after.arms.active == before.arms.active
-    assert "new rounds" in update_page.text(update)
+    assert "new rounds" in model_page.text(update.model, update)
 
 
 def test_a_label_that_is_new_in_this_months_log_becomes_an_arm(log):

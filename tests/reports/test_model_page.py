@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 
 import invariant_bandits as ib
 from invariant_bandits.logs.features import Dropped
-from invariant_bandits.reports import findings, model_page, plots
+from invariant_bandits.reports import model_page, plots, values
 from invariant_bandits.reports.page import as_text
 
 FEATURES = 34
@@ -53,8 +53,9 @@ def panels(figure):
 
 
 def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, overview):
-    (headings, rows) = model_page.blocks_table(model.decomposition)
-    words = [[getattr(cell, "words", cell) for cell in row] for row in rows]
+    section = model_page.blocks(model.decomposition)
+    headings = section.headings
+    words = [[getattr(cell, "words", cell) for cell in row] for row in section.rows]
     table = {row[headings.index("block")]: row for row in words}
     drawn = panels(overview)
     assert len(drawn) == 12
@@ -63,7 +64,7 @@ def test_panels_and_table_have_the_same_numbers_verdicts_and_p_values(model, ove
         assert table[number][headings.index("p-value")] == p_value
     assert [verdict for _, _, _, verdict, _ in drawn[:3]] == ["drifts", "drifts", "stable"]
     assert {name for _, name, *_ in drawn[:2]} == {"feature_of_column_0", "feature_of_column_1"}
-    assert sorted(one.number for one in findings.blocks(model.decomposition)) == sorted(map(int, table))
+    assert sorted(block["number"] for block in values.blocks(model.decomposition)) == sorted(map(int, table))
 
 
 def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(model, overview, page):
@@ -76,7 +77,7 @@ def test_the_axis_has_dates_where_times_are_known_and_whole_windows_elsewhere(mo
     plain.canvas.draw()
     assert all(re.fullmatch(r"\d+", words) for words in labels(plain))
     plt.close(plain)
-    begins = [one.begins for one in findings.windows(model.moments)]
+    begins = [window["begins"] for window in values.windows(model.moments)]
     assert begins[1] == np.datetime64("2024-01-08")
     assert "2024-01-08 00:00:00" in page
 

@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import plotting
-from invariant_bandits.reports import findings, plots
+from invariant_bandits.reports import plots, values
 from invariant_bandits.simulation.paper import PaperWorld
 
 
@@ -27,7 +27,7 @@ def fit_of_dimension(p, windows=4):
 
 @pytest.mark.parametrize("theme", plotting.THEMES)
 def test_the_overview_is_written_in_every_format(fit, theme, tmp_path):
-    paths = plots.save(plots.overview(fit, theme_name=theme, title="logs"), tmp_path / "new" / "picture")
+    paths = plots.save(plots.overview(fit, theme_name=theme), tmp_path / "new" / "picture")
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
     assert all(path.stat().st_size > 5000 for path in paths)
 
@@ -113,7 +113,7 @@ def test_paths_have_gaps_where_windows_are_silent_and_tables_say_so(tmp_path):
     figure = plots.coefficient_paths(silent)
     gaps = [np.isnan(axis.lines[1].get_ydata()).tolist() for axis in figure.axes]
     assert sorted(gaps) == [[False] * 4, [False] * 3 + [True]]
-    last = {one.name: one.last_error for one in findings.features(silent)}
+    last = {feature["name"]: feature["last_error"] for feature in values.features(silent)}
     assert last["x1"] is None
     assert last["x0"] > 0.0
     plots.overview(silent).savefig(tmp_path / "overview.svg")

@@ -222,7 +222,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     evaluated = run_command(
         "--plugin", "own_policy", "evaluate", log, "--policy", "linucb-decaying", "--jobs", 1, cwd=tmp_path
     )
-    assert "LinUCB, decaying: yes, by" in evaluated.stdout
+    assert "LinUCB, decaying against what the log did: yes, by" in evaluated.stdout
     refused = run_command("fit", log, "-o", tmp_path / "n", "--policy", "linucb-decaying", cwd=tmp_path)
     assert refused.returncode == 2
     assert "policy must be one of auto-isd" in refused.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -285,7 +285,7 @@ def evaluate(
         print_json(values.of_comparison(result, read) | {"report": written})
     if report is not None and written is None:
         raise typer.Exit(FAILED)
-    if not values.concludes(result):
+    if not any(line.against_log.concludes for line in result.lines):
         raise typer.Exit(NO_ANSWER)
 
 
@@ -345,7 +345,7 @@ def update(
     from invariant_bandits.logs.sources import find_files
     from invariant_bandits.model.model import Model
     from invariant_bandits.model.update import update_model
-    from invariant_bandits.reports import update_page
+    from invariant_bandits.reports import model_page, values
 
     loaded = Model.load(model)
     reads = [path for source in logs for path in find_files(source)[1]]
@@ -356,10 +356,11 @@ def update(
         options: dict[str, Any] = {"horizon": horizon, "strict": strict, "progress": progress}
         changed = update_model(loaded, source, **vars(cut), **options)
     changed.model.save(target)
-    written = write_report(page_path, lambda: update_page.report(changed))
+    written = write_report(page_path, lambda: model_page.report(changed.model, changed))
     cost = f"{changed.quality.rows:,} rows in {time.perf_counter() - began:.1f} s"
-    console.print(f"{update_page.text(changed, width())}\n\nmodel: {target}\n{cost}")
-    _answer(target, page_path, written, lambda: update_page.as_values(changed), as_json)
+    said = model_page.text(changed.model, changed, width=width())
+    console.print(f"{said}\n\nmodel: {target}\n{cost}")
+    _answer(target, page_path, written, lambda: values.of_model(changed.model, changed), as_json)
 
 
 def arms(
@@ -377,7 +378,6 @@ def arms(
     target = model if out is None else out
     check_target(target, "--out", "model", force=force)
     from invariant_bandits.model.model import Model
-    from invariant_bandits.reports import values
 
     loaded = Model.load(model)
     if loaded.arms is None:
@@ -392,7 +392,8 @@ def arms(
         loaded.save(target)
         console.print(f"\nmodel: {target}, version {loaded.identity}")
     if as_json:
-        print_json({"model": str(target), "version": loaded.identity, "arms": values.of_arms(loaded.arms)})
+        listed = [asdict(arm) for arm in loaded.arms.arms]
+        print_json({"model": str(target), "version": loaded.identity, "arms": listed})
 
 
 def _pair(words: str) -> tuple[str, Any]:

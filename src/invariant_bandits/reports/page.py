@@ -6,13 +6,14 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as without_markup
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from invariant_bandits.checks import InputError, escape_control_chars, escape_line
+from invariant_bandits.plotting import THEMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,18 +21,11 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).with_name("page.css").read_text().strip()
 
-PAGE_COLOURS = {
-    "#1f2933": "--ink",
-    "#ffffff": "--paper",
-    "#d5dbe1": "--faint",
-    "#0072b2": "--stable",
-    "#d55e00": "--varies",
-}
-"""Colours of the light theme that a page replaces by its own, so that one picture serves bright and dark
-screens.
-"""
-
 Cell: TypeAlias = "str | Mark"
+Columns: TypeAlias = "dict[str, str | Callable[[Any], Cell]]"
+"""Heading -> format of a record's values, that of a number if it begins with ">", or a function that makes
+the cell of a record.
+"""
 
 
 def escape(words: str) -> str:
@@ -85,29 +79,26 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str 
     for row in rows:
         if len(row) != len(headings):
             raise InputError(f"rows must have {len(headings)} cells, got {len(row)}")
-    numeric = [
-        bool(rows) and all(kind_of(row[column]) == "number" for row in rows)
-        for column in range(len(headings))
-    ]
-    top = "".join(
-        f'<th class="number">{escape(words)}</th>' if right else f"<th>{escape(words)}</th>"
-        for words, right in zip(headings, numeric, strict=True)
-    )
+    kinds = ["number" if numeric else "" for numeric in numeric_columns(headings, rows)]
+    top = "".join(_cell(Mark(words, kind), "th") for words, kind in zip(headings, kinds, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in rows)
     words = f"<caption>{escape(caption)}</caption>" if caption else ""
     inside = f"{words}<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>"
     return f'<div class="scroll" tabindex="0"><table>{inside}</table></div>'
 
 
-def kind_of(cell: Cell) -> str:
-    """The judgement of a cell, empty for plain words."""
-    return cell.kind if isinstance(cell, Mark) else ""
+def numeric_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Return which columns hold nothing but numbers and are aligned to the right."""
+    return [
+        bool(rows) and all(getattr(row[j], "kind", "") == "number" for row in rows)
+        for j in range(len(headings))
+    ]
 
 
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, Mark):
-        return f'<td class="{escape(cell.kind)}">{escape(cell.words)}</td>'
-    return f"<td>{escape(cell)}</td>"
+def _cell(cell: Cell, tag: str = "td") -> str:
+    words, kind = (cell.words, cell.kind) if isinstance(cell, Mark) else (cell, "")
+    opening = f'{tag} class="{escape(kind)}"' if kind else tag
+    return f"<{opening}>{escape(words)}</{tag}>"
 
 
 def preformatted(words: str) -> str:
@@ -125,9 +116,7 @@ def svg_of(figure: Figure) -> str:
     from matplotlib import pyplot as plt
 
     buffer = io.StringIO()
-    with (
-        warnings.catch_warnings()
-    ):  # a name in a script that the font lacks is drawn as boxes, the table has it right
+    with warnings.catch_warnings():  # names in a script that the font lacks are boxes; the table has them
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     plt.close(figure)
@@ -135,15 +124,16 @@ def svg_of(figure: Figure) -> str:
 
 
 def picture(drawing: str, name: str, alternative: str, caption: str = "") -> str:
-    """An SVG drawing of the light theme, inline, its ink and paper those of the page.
+    """An SVG drawing of the light theme, inline; its colours are the variables of the page's style, so that
+    it serves bright and dark screens.
 
     name: unique on the page, the identifiers inside the picture begin with it.
     """
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", drawing)
-    for colour, variable in PAGE_COLOURS.items():
-        drawing = drawing.replace(colour, f"var({variable})")
+    for name_in_theme, colour in THEMES["light"].items():
+        drawing = drawing.replace(colour, f"var(--{name_in_theme})")
     drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(alternative)}" ', 1)
     words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure><div class="scroll">{drawing}</div>{words}</figure>'
@@ -169,6 +159,31 @@ class Section:
     rows: Sequence[Sequence[Cell]] = ()
     picture: str = ""
 
+    @classmethod
+    def of_records(
+        cls,
+        title: str,
+        words: Sequence[str],
+        columns: Columns,
+        records: Iterable[dict[str, Any]],
+        picture: str = "",
+    ) -> Section:
+        """Return a section with a table of records.
+
+        >>> columns = {"name": "{name}", "price": ">{price:.2f}"}
+        >>> Section.of_records("Prices", [], columns, [{"name": "tea", "price": 3}]).rows
+        [['tea', Mark(words='3.00', kind='number')]]
+        """
+        rows = [[_formatted(cell, record) for cell in columns.values()] for record in records]
+        return cls(title, words, tuple(columns), rows, picture)
+
+
+def _formatted(cell: str | Callable[[Any], Cell], record: dict[str, Any]) -> Cell:
+    if not isinstance(cell, str):
+        return cell(record)
+    words = cell.removeprefix(">").format(**record)
+    return number(words) if cell.startswith(">") else words
+
 
 def number(words: str) -> Mark:
     """A cell that is aligned to the right."""
@@ -176,25 +191,15 @@ def number(words: str) -> Mark:
 
 
 def as_page(title: str, headline: str, sections: Iterable[Section]) -> str:
-    """A whole page that fetches nothing."""
-    return page(title, _parts(title, headline, list(sections)))
-
-
-def _parts(title: str, headline: str, sections: list[Section]) -> Iterator[str]:
-    yield heading(title, level=1)
-    yield paragraph(headline)
-    yield contents({_anchor(section): section.title for section in sections})
+    """Return a whole page that fetches nothing."""
+    links, body = {}, []
     for section in sections:
-        yield heading(section.title, anchor=_anchor(section))
-        yield from (paragraph(words) for words in section.words)
-        if section.picture:
-            yield section.picture
-        if section.rows:
-            yield table(section.headings, section.rows)
-
-
-def _anchor(section: Section) -> str:
-    return "-".join(section.title.lower().split())
+        anchor = "-".join(section.title.lower().split())
+        links[anchor] = section.title
+        body += [heading(section.title, anchor=anchor), *map(paragraph, section.words)]
+        body += [section.picture] if section.picture else []
+        body += [table(section.headings, section.rows)] if section.rows else []
+    return page(title, [heading(title, level=1), paragraph(headline), contents(links), *body])
 
 
 def as_text(title: str, headline: str, sections: Iterable[Section], width: int = WIDTH) -> str:
@@ -236,7 +241,7 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
         [escape_line(cell.words if isinstance(cell, Mark) else cell) for cell in row]
         for row in (headings, *rows)
     ]
-    right = [bool(rows) and all(kind_of(row[j]) == "number" for row in rows) for j in range(len(headings))]
+    right = numeric_columns(headings, rows)
     widths = [max(len(row[j]) for row in texts) for j in range(len(headings))]
     for j in sorted(range(len(headings)), key=lambda j: -widths[j]):
         if not right[j]:
@@ -247,9 +252,7 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[Cell]], width: 
     for columns in _pages(keys, widths, width):
         lines += [""] if lines else []
         for row in texts:
-            lines += _row_lines(
-                [row[j] for j in columns], [widths[j] for j in columns], [right[j] for j in columns]
-            )
+            lines += _row_lines([(row[j], widths[j], right[j]) for j in columns])
     return lines
 
 
@@ -266,16 +269,12 @@ def _pages(keys: Sequence[int], widths: Sequence[int], width: int) -> Iterator[l
     yield page
 
 
-def _row_lines(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
-    """One row, in several lines where a cell is wrapped."""
-    wrapped = [
-        textwrap.wrap(text, max(width, 1), break_on_hyphens=False) or [""]
-        for text, width in zip(texts, widths, strict=True)
-    ]
-    for line in range(max(map(len, wrapped))):
-        cells = [parts[line] if line < len(parts) else "" for parts in wrapped]
-        padded = (
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(cells, widths, right, strict=True)
-        )
+def _row_lines(cells: Sequence[tuple[str, int, bool]]) -> Iterator[str]:
+    """One row of (text, width, whether to the right), in several lines where a cell is wrapped."""
+    wrapped = [textwrap.wrap(text, max(width, 1), break_on_hyphens=False) for text, width, _ in cells]
+    for line in range(max(1, *map(len, wrapped))):
+        padded = [
+            f"{lines[line] if line < len(lines) else '':{'>' if right else '<'}{width}}"
+            for lines, (_, width, right) in zip(wrapped, cells, strict=True)
+        ]
         yield (" " * INDENT + (" " * INDENT).join(padded)).rstrip()

@@ -26,7 +26,7 @@ from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths
 from invariant_bandits.decomposition.summary import direction_paths, p_value_words
-from invariant_bandits.plotting import literal, one_line_each, theme
+from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_line_each, theme
 from invariant_bandits.storage import replace_file
 
 calendar: Any = dates  # has no types
@@ -54,11 +54,7 @@ def principal_directions(fit: InvariantSubspaceDecomposition) -> Array:
 
 
 def draw_paths(
-    figure: Any,
-    fit: InvariantSubspaceDecomposition,
-    directions: int,
-    colours: dict[str, str],
-    edges: Any = None,
+    figure: Any, fit: InvariantSubspaceDecomposition, directions: int, colours: dict[str, str], edges: Any
 ) -> None:
     """One panel per direction, the strongest evidence of drift first; blocks as numbered in tables."""
     basis = principal_directions(fit)
@@ -66,10 +62,8 @@ def draw_paths(
     paths = fit.paths_.along(np.linalg.inv(basis).T * scale)
     values, variances = paths.marginals()
     known = np.isfinite(variances)
-    values, errors = (
-        np.where(known, values, np.nan),
-        np.sqrt(np.where(known, variances, np.nan)),
-    )  # gaps where silent
+    errors = np.sqrt(np.where(known, variances, np.nan))
+    values = np.where(known, values, np.nan)  # a gap where a window does not inform the direction
     order = _order(fit, paths)[:directions]
     columns = min(COLUMNS, directions)
     axes = figure.subplots(-(-directions // columns), columns, squeeze=False, sharex=True, sharey=True)
@@ -142,6 +136,7 @@ def _single(paths: CoefficientPaths, j: int) -> CoefficientPaths:
 
 
 WINDOWS_SHOWN = 4
+MOST_ARMS = 8
 MOST_FEATURES = 24
 UNSTAMPED: dict[str, Any] = {
     "png": {"Software": None},
@@ -163,29 +158,21 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
         drawn = io.BytesIO()
-        figure.savefig(
-            drawn, format=path.suffix[1:], bbox_inches="tight", metadata=UNSTAMPED.get(path.suffix[1:])
-        )
+        suffix = path.suffix[1:]
+        figure.savefig(drawn, format=suffix, bbox_inches="tight", metadata=UNSTAMPED.get(suffix))
         replace_file(path, drawn.getvalue())
     plt.close(figure)
     return paths
 
 
-def overview(
-    fit: InvariantSubspaceDecomposition,
-    *,
-    theme_name: str = "light",
-    title: str | None = None,
-    edges: Any = None,
-) -> Figure:
+def overview(fit: InvariantSubspaceDecomposition, *, theme_name: str = "light", edges: Any = None) -> Figure:
     """Covariances before and after, coefficient paths, and the stable share of every feature, on one page.
 
     edges: times that bound the windows (m + 1,), for the axis of the paths.
     """
     directions = min(fit.n_features_in_, 12)
-    path_rows = -(-directions // 4)
     features = min(fit.n_features_in_, MOST_FEATURES)
-    above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * path_rows + 0.3
+    above, below = max(3.6, 0.8 + 0.16 * features), ROW_HEIGHT * -(-directions // COLUMNS) + 0.3
     with theme(theme_name) as colours:
         figure = plt.figure(figsize=(10.0, above + below + 0.3), layout="constrained")
         halves: Any = figure.subfigures(2, 1, height_ratios=[above, below])
@@ -198,13 +185,7 @@ def overview(
             figure_part.set_facecolor(colours["paper"])
         split = fit.split_
         stable = f"{split.invariant_dim} of {split.dim} dimensions are stable, {split.residual_dim} drift"
-        figure.suptitle(
-            f"{literal(title, 80)}: {stable}" if title else stable,
-            x=0.01,
-            ha="left",
-            fontsize=12,
-            fontweight="bold",
-        )
+        figure.suptitle(stable, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -270,15 +251,8 @@ def regret_chart(
             height = places + (k - (len(policies) - 1) / 2) * step
             axis.hlines(height, mean, worst, color=colour, lw=1.3, alpha=0.75)
             axis.plot(worst, height, ls="", marker="|", ms=6, color=colour)
-            axis.plot(
-                mean,
-                height,
-                ls="",
-                marker=marker,
-                ms=9 if marker == "*" else 5.5,
-                color=colour,
-                label=literal(name),
-            )
+            size = 9 if marker == "*" else 5.5
+            axis.plot(mean, height, ls="", marker=marker, ms=size, color=colour, label=literal(name))
         for edge in np.arange(1, len(rows)) - 0.5:
             axis.axhline(edge, color=colours["faint"], lw=0.6)
         axis.set_xscale("log")
@@ -286,6 +260,36 @@ def regret_chart(
         one_line_each(axis, list(rows), colours)
         axis.set_xlabel("cumulative regret: mean (mark) and worst run (end of line)")
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handletextpad=0.2, columnspacing=1.4)
+    return figure
+
+
+def arm_rewards(
+    mean: Array, error: Array, plays: Array, labels: Sequence[str], *, edges: Any = None
+) -> Figure:
+    """Mean reward (A, m) of the most played arms over the windows, with 95 % intervals.
+
+    error: standard errors (A, m); plays (A,): rounds of each arm; edges as in `coefficient_paths`.
+    """
+    shown = np.argsort(-plays, kind="stable")[:MOST_ARMS]
+    time = np.arange(1, mean.shape[1] + 1) if edges is None else edges[:-1]
+    palette = PATH_COLOURS["light"]
+    with theme("light") as colours:
+        figure = plt.figure(figsize=(8.4, 3.4), layout="constrained")
+        axis = figure.subplots()
+        for order, arm in enumerate(sorted(shown)):
+            colour, style = palette[order % len(palette)], PATH_STYLES[order // len(palette)]
+            bars = {"yerr": 1.96 * error[arm], "marker": "o", "ms": 3.5, "lw": 1.4}
+            axis.errorbar(time, mean[arm], **bars, color=colour, ls=style, label=literal(labels[arm], 24))
+        usual = error <= 4.0 * np.nanmedian(error)  # a window with one play must not flatten the others
+        low = float((mean[usual] - 2.2 * error[usual]).min())
+        high = float((mean[usual] + 2.2 * error[usual]).max())
+        axis.set_ylim(*((low, high) if high > low else (low - 1.0, high + 1.0)))
+        axis.grid(color=colours["faint"], lw=0.5, alpha=0.6)
+        axis.set_ylabel("mean reward")
+        axis.set_xlabel("window" if edges is None else "begin of the window")
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+        most = f", the {len(shown)} most played" if len(shown) < len(mean) else ""
+        axis.set_title(f"Mean reward by arm over the windows{most}")
     return figure
 
 

@@ -1,5 +1,6 @@
-"""What pages say, as plain values for programs: one dictionary per answer, keys that stay (docs/logs.md lists
-them).
+"""What pages say, as plain values: tables of pages show them, `--json` prints them.
+
+docs/logs.md lists the keys, which stay.
 """
 
 from __future__ import annotations
@@ -11,64 +12,222 @@ from typing import Any
 
 import numpy as np
 
-from invariant_bandits.checks import escape_json
+from invariant_bandits.checks import Array, escape_json
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
+from invariant_bandits.decomposition.summary import block_spread, main_features, uninformed_features
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue
-from invariant_bandits.logs.arms import ArmTable
+from invariant_bandits.logs.features import ArmFeatures
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
-from invariant_bandits.reports import findings, model_page
+from invariant_bandits.model.update import Update, drifting
+from invariant_bandits.moments.windowed import WindowedMoments
+
+NOTABLE = 4.0
+"""Standard errors from which on a single coefficient is said to have moved: 1 in 16,000 does so by chance."""
 
 
-def of_model(model: Model) -> dict[str, Any]:
-    """What `fit` and `inspect` say about a model."""
+def of_model(model: Model, update: Update | None = None) -> dict[str, Any]:
+    """Return what `fit` and `inspect` say about a model and, after an update, what changed."""
+    if model.arms is None:
+        found = {"blocks": blocks(model.decomposition), "features": features(model.decomposition)}
+    else:
+        found = {"arms": [asdict(arm) for arm in model.arms.arms], "effects": effects(model)}
+    drifts, dimensions = drifting(model)
     return {
         "policy": model.policy_name,
         "version": model.version,
         "rounds": model.moments.rounds,
-        **(_of_features(model) if model.arms is None else _of_arms(model, model.arms)),
-        "windows": [asdict(entry) for entry in findings.windows(model.moments)],
+        "stable_dim": dimensions - drifts,
+        "drifting_dim": drifts,
+        **found,
+        "windows": windows(model.moments),
         "value": None if model.value is None else dict(model.value),
-        "quality": of_quality(model.quality),
-        "schema": model.schema.to_dict(),
-        "left_out": [{"feature": entry.name, "why": str(entry)} for entry in model.dropped],
-        "warnings": model_page.warnings(model),
+        **_of_log(model, model.quality),
+        "warnings": warnings(model),
+        **({} if update is None else {"update": _of_update(update)}),
     }
 
 
-def _of_features(model: Model) -> dict[str, Any]:
-    split = model.decomposition.split_
-    blocks = [
-        asdict(entry) | {"p_value": math.exp(entry.log_p_value)}
-        for entry in findings.blocks(model.decomposition)
+def _of_log(read: Model | LoggedFeedback, quality: QualityReport) -> dict[str, Any]:
+    """What was read, from which columns, and what was left out of it."""
+    return {
+        "quality": _of_quality(quality),
+        "schema": read.schema.to_dict(),
+        "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
+    }
+
+
+def _of_quality(quality: QualityReport) -> dict[str, Any]:
+    return quality.to_dict() | {"imputed": quality.imputed}
+
+
+def _of_update(update: Update) -> dict[str, Any]:
+    mean_before, mean_now, z = update.reward_shift
+    return {
+        "new_rounds": update.new.rounds,
+        "new_windows": update.model.moments.windows - update.before.moments.windows,
+        "alarm": update.alarm,
+        "stable_p_value": update.stable_p_value,
+        "drifting_dim_before": drifting(update.before)[0],
+        "mean_reward_before": mean_before,
+        "mean_reward_now": mean_now,
+        "mean_reward_z": z,
+        "moves": moves(update),
+        "quality": _of_quality(update.quality),
+    }
+
+
+def moves(update: Update) -> list[dict[str, Any]]:
+    """Return every coefficient before and in the new rounds, and whether it moved."""
+    return [asdict(move) | {"z": move.z, "moved": abs(move.z) > NOTABLE} for move in update.moves]
+
+
+def blocks(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
+    """Return every block of directions that are judged together, drifting ones first.
+
+    number: from 1, in the order of the basis, the same in every table and figure; drift: standard deviation
+    of a coefficient between windows beyond sampling error; drift_in_reward: what that changes in the reward
+    of an action one standard deviation away; error: standard error of a coefficient within one window.
+    """
+    covariance, rows = fit.window_covariances_.mean(axis=0), []
+    for index, columns in enumerate(fit.blocks_):
+        drift, error = block_spread(fit, index)
+        along, log_p = fit.basis_[:, columns], float(fit.log_p_values_[index])
+        spread = float(np.sqrt(np.trace(along.T @ covariance @ along) / len(columns)))
+        rows.append(
+            {
+                "number": index + 1,
+                "drifts": bool(fit.varies_[index]),
+                "dim": len(columns),
+                "log_p_value": log_p,
+                "p_value": math.exp(log_p),
+                "drift": drift,
+                "drift_in_reward": drift * spread,
+                "error": error,
+                "main_features": main_features(fit, index),
+            }
+        )
+    return sorted(rows, key=lambda row: not row["drifts"])
+
+
+def features(fit: InvariantSubspaceDecomposition) -> list[dict[str, Any]]:
+    """Return the stable share of every feature, the least stable first, and its coefficient with its error in
+    all windows and in the last, None if that window does not inform it.
+    """
+    mean, covariance = fit.paths_.weighted_mean()
+    error, last_error = (
+        np.sqrt(np.diagonal(matrix)) for matrix in (covariance, fit.coefficient_covariances_[-1])
+    )
+    names, uninformed = fit.names(len(mean)), uninformed_features(fit.paths_)[-1]
+    return [
+        {
+            "name": names[j],
+            "stable_share": float(fit.feature_stability_[j]),
+            "coefficient": float(mean[j]),
+            "error": float(error[j]),
+            "last_coefficient": None if uninformed[j] else float(fit.coefficients_[-1, j]),
+            "last_error": None if uninformed[j] else float(last_error[j]),
+        }
+        for j in np.argsort(fit.feature_stability_, kind="stable")
     ]
-    return {
-        "stable_dim": split.invariant_dim,
-        "drifting_dim": split.residual_dim,
-        "blocks": blocks,
-        "features": [asdict(entry) for entry in findings.features(model.decomposition)],
-    }
 
 
-def _of_arms(model: Model, arms: ArmTable) -> dict[str, Any]:
-    effects = [asdict(effect) for effect in model_page.effects(model, arm_prior(model))]
-    return {
-        "stable_dim": sum(not effect["drifts"] for effect in effects),
-        "drifting_dim": sum(effect["drifts"] for effect in effects),
-        "arms": of_arms(arms),
-        "effects": effects,
-    }
+def windows(moments: WindowedMoments) -> list[dict[str, Any]]:
+    """Return when every window begins, if that is known, and its rounds and rewards, in the order of time."""
+    deviation = np.sqrt(moments.reward_square / np.maximum(moments.counts - 1, 1))
+    return [
+        {
+            "number": i + 1,
+            "begins": None if moments.edges is None else moments.edges[i],
+            "rounds": int(moments.counts[i]),
+            "mean_reward": float(moments.reward_mean[i]),
+            "sd_reward": float(deviation[i]),
+        }
+        for i in range(moments.windows)
+    ]
 
 
-def of_arms(arms: ArmTable) -> list[dict[str, Any]]:
-    """The arms of a model: label, first and last use, plays, and whether it can still be chosen."""
-    return [asdict(arm) for arm in arms.arms]
+def effects(model: Model) -> list[dict[str, Any]]:
+    """Return every coefficient of every arm that was played, drifting ones first, then by their p-values."""
+    encoding = model.feature_map
+    assert isinstance(encoding, ArmFeatures)
+    names = ("level", *encoding.context_names[1:])
+    ordered = sorted(
+        arm_prior(model).effects,
+        key=lambda effect: (not effect.drifts, np.nan_to_num(effect.p_value, nan=2.0)),
+    )
+    return [
+        {
+            "arm": encoding.labels[effect.arm],
+            "of": names[effect.coefficient],
+            "estimate": effect.estimate,
+            "error": effect.error,
+            "drift": effect.drift,
+            "p_value": effect.p_value,
+            "drifts": effect.drifts,
+        }
+        for effect in ordered
+    ]
+
+
+def arm_rewards(model: Model) -> tuple[Array, Array]:
+    """Return the mean reward (A, m) of every arm of the log in every window and its standard error, NaN where
+    the arm was not played.
+    """
+    encoding, sums = model.feature_map, model.moments.chosen
+    assert isinstance(encoding, ArmFeatures)
+    own = encoding.width if encoding.coding == "own" else 1
+    added = (encoding.dim - model.moments.dim) // own  # arms that came later are not in the moments
+    levels = np.arange(len(encoding.labels) - added) * own
+    whole = sums.products()
+    plays = np.diagonal(whole, axis1=1, axis2=2)[:, levels].T
+    played = np.where(plays > 0.5, plays, np.nan)
+    return whole[:, levels, -1].T / played, np.sqrt(sums.covariance()[:, -1, -1] / played)
+
+
+def warnings(model: Model) -> list[str]:
+    """Return what to be careful about, or a sentence that nothing speaks against the fit."""
+    cautions, quality = list(model.notes), model.quality
+    if model.arms is None:
+        cautions = [*model.decomposition.findings_, *cautions]
+    if quality.left_out:
+        share = quality.left_out / max(quality.left_out + quality.rounds, 1)
+        cautions.append(f"{quality.left_out:,} rounds ({100 * share:.2g} %) were left out, see data quality")
+    if quality.imputed:
+        cautions.append(f"missing values were filled in: {_filled_in(model)}")
+    split = None if model.arms is not None else model.decomposition.split_
+    if split is not None and split.residual_dim == 0:
+        cautions.append("no drift was found: either there is none, or the log is too short to show it")
+    if split is not None and split.invariant_dim == 0:
+        cautions.append("nothing is stable: what was learned long ago does not help, only recent rounds do")
+    cautions += [f"left out: {words}" for words in model.dropped]
+    return sentences(cautions) or ["Nothing speaks against this fit."]
+
+
+def sentences(notes: list[str]) -> list[str]:
+    """Return the notes with a capital and a full stop."""
+    return [f"{note[0].upper()}{note[1:]}." for note in notes]
+
+
+def _filled_in(model: Model) -> str:
+    """How often which column was missing, and by what it was replaced."""
+    columns = {column.name: column for column in model.feature_map.columns}
+    rows, words = max(model.quality.rows, 1), []
+    for name, count in sorted(model.quality.imputed.items(), key=lambda pair: -pair[1]):
+        column, filler, mark = columns.get(name), "", ""
+        if column is not None and column.filler and column.width is None and column.categories is None:
+            filler = f", by {column.filler[0]:.4g}"
+        if column is not None and not column.marks_missing:
+            mark = ", too rare for a feature that marks it"
+        words.append(f"{name} in {count:,} rows ({100 * count / rows:.2g} %{filler}{mark})")
+    return "; ".join(words)
 
 
 def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
-    """What `evaluate` says."""
+    """Return what `evaluate` says."""
     checked = result.calibration
     return {
         "fitted_rounds": result.fitted_rounds,
@@ -87,15 +246,13 @@ def of_comparison(result: Comparison, read: LoggedFeedback) -> dict[str, Any]:
             for line in result.lines
         ],
         "propensities": None if checked is None else {"flagged": checked.flagged, "p_value": checked.p_value},
-        "quality": of_quality(read.quality),
-        "schema": read.schema.to_dict(),
-        "left_out": [{"feature": feature.name, "why": str(feature)} for feature in read.dropped],
+        **_of_log(read, read.quality),
         "notes": [*result.notes, *read.notes],
     }
 
 
 def of_logged_policy(result: LoggedPolicyValue) -> dict[str, Any]:
-    """What `evaluate --policy-log` says."""
+    """Return what `evaluate --policy-log` says."""
     return {
         "earned": _estimate(result.earned),
         "estimates": {
@@ -106,16 +263,11 @@ def of_logged_policy(result: LoggedPolicyValue) -> dict[str, Any]:
     }
 
 
-def concludes(result: Comparison) -> bool:
-    """Whether anything at all can be known about some policy."""
-    return any(line.against_log.concludes for line in result.lines)
-
-
 def _verdict(result: Comparison, name: str) -> dict[str, Any]:
     line = result.line(name)
     return {
         "policy": name,
-        "answer": _answer(None if line is None else line.against_log),
+        "answer": "unknown" if line is None else answer(line.against_log),
         "estimator": None if line is None else line.estimator,
         "gain": None if line is None else _estimate(line.against_log),
         "agreement": result.agreement[name],
@@ -123,9 +275,9 @@ def _verdict(result: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def _answer(gain: Estimate | None) -> str:
-    """One word: would it have helped?"""
-    if gain is None or not gain.concludes:
+def answer(gain: Estimate) -> str:
+    """Return whether the policy would have helped: yes, no, no difference or unknown."""
+    if not gain.concludes:
         return "unknown"
     if gain.low > 0.0:
         return "yes"
@@ -133,7 +285,7 @@ def _answer(gain: Estimate | None) -> str:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    """The numbers of an estimate that concludes; otherwise nothing but the reasons why it does not."""
+    """The numbers of an estimate that concludes, or only the reasons why it does not."""
     known = estimate.concludes
     return {
         "value": estimate.value if known else None,
@@ -144,13 +296,10 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def of_quality(quality: QualityReport) -> dict[str, Any]:
-    """What was found while reading, with the values that were filled in by column."""
-    return quality.to_dict() | {"imputed": quality.imputed}
-
-
 def as_json(values: dict[str, Any]) -> str:
-    """One line of strict JSON: times in ISO 8601, non-finite numbers null, control characters escaped."""
+    """Return one line of strict JSON: times in ISO 8601, non-finite numbers null, control characters
+    escaped.
+    """
     return escape_json(json.dumps(_plain(values), allow_nan=False, ensure_ascii=False))
 
 
