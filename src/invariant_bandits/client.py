@@ -124,7 +124,12 @@ class ClientCall(Generic[T]):
     path: str
     read: Callable[[Any], T]
     body: Any = None
-    content: bytes | None = None
+    octets: bytes | None = None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What httpx is given to send."""
+        return {"json": self.body} if self.octets is None else {"content": self.octets}
 
     def result(self, outcome: Any) -> T:
         """Return what a response says, or raise the ServiceError that the response or the exception means."""
@@ -221,8 +226,11 @@ class _Calls:
         defer : bool
             Whether it counts only once it is activated.
         """
-        question = _question(context, arms, id=id, model=model, scores=scores, defer=defer)
-        return ClientCall("POST", "/v1/decisions", lambda body: ServedDecision(**body), question)
+        body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
+        body |= {} if context is None else {"context": dict(context)}
+        body |= {} if arms is None else {"arms": list(arms)}
+        body |= {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
+        return ClientCall("POST", "/v1/decisions", lambda answer: ServedDecision(**answer), body)
 
     @ClientMethod
     @staticmethod
@@ -230,9 +238,11 @@ class _Calls:
         """Ask for several decisions at once, all or none; each question holds what `decide` takes, by
         name.
         """
-        body = {"decisions": [_question(**question) for question in questions]}
+        body = {"decisions": [_Calls.decide.make(**question).body for question in questions]}
         return ClientCall(
-            "POST", "/v1/decisions", lambda body: [ServedDecision(**each) for each in body["decisions"]], body
+            *("POST", "/v1/decisions"),
+            lambda answer: [ServedDecision(**each) for each in answer["decisions"]],
+            body,
         )
 
     @ClientMethod
@@ -246,17 +256,18 @@ class _Calls:
         An id alone means the only model that has decided under it, or the one that is named. The same holds
         for `activate` and `decision`.
         """
-        return ClientCall("POST", "/v1/rewards", _status, _reward(decision, value, key, model))
+        id, model = _identified(decision, model)
+        body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
+        body |= {} if model is None else {"model": model}
+        return ClientCall("POST", "/v1/rewards", _status, body)
 
     @ClientMethod
     @staticmethod
     def reward_many(rewards: Rewards) -> ClientCall[dict[str, str]]:
         """Report several rewards, id -> value or pairs, all or none; return the status of each id."""
         pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
-        body = {"rewards": [_reward(decision, value) for decision, value in pairs]}
-        return ClientCall(
-            "POST", "/v1/rewards", lambda body: {r["id"]: r["status"] for r in body["rewards"]}, body
-        )
+        body = {"rewards": [_Calls.reward.make(decision, value).body for decision, value in pairs]}
+        return ClientCall("POST", "/v1/rewards", _statuses, body)
 
     @ClientMethod
     @staticmethod
@@ -304,7 +315,7 @@ class _Calls:
         flags = {"activate": activate, "allow_differences": allow_differences}
         query = urlencode({**{flag: str(value).lower() for flag, value in flags.items()}, "note": note})
         path = f"/v1/models/{quote(name, safe='')}/versions?{query}"
-        return ClientCall("POST", path, lambda body: str(body["version"]), content=content)
+        return ClientCall("POST", path, lambda body: str(body["version"]), octets=content)
 
 
 class Client(_Calls):
@@ -336,7 +347,7 @@ class Client(_Calls):
     def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
-                outcome = self._http.request(call.method, call.path, json=call.body, content=call.content)
+                outcome = self._http.request(call.method, call.path, **call.content)
             except self._httpx.TransportError as error:
                 outcome = error
             wait = self._retry.wait(tried, outcome)
@@ -368,9 +379,7 @@ class AsyncClient(_Calls):
     async def _ask(self, call: ClientCall[T]) -> T:
         for tried in count(1):
             try:
-                outcome = await self._http.request(
-                    call.method, call.path, json=call.body, content=call.content
-                )
+                outcome = await self._http.request(call.method, call.path, **call.content)
             except self._httpx.TransportError as error:
                 outcome = error
             wait = self._retry.wait(tried, outcome)
@@ -390,31 +399,6 @@ class AsyncClient(_Calls):
         await self.close()
 
 
-def _question(
-    context: Context = None,
-    arms: Arms = None,
-    *,
-    id: str | None = None,
-    model: str = "default",
-    scores: bool = False,
-    defer: bool = False,
-) -> dict[str, Any]:
-    """Return the body that asks for a decision; its id makes asking again the same decision."""
-    body: dict[str, Any] = {"id": id or secrets.token_hex(12), "model": model}
-    body |= {} if context is None else {"context": dict(context)}
-    body |= {} if arms is None else {"arms": list(arms)}
-    return body | {name: True for name, wanted in (("scores", scores), ("defer", defer)) if wanted}
-
-
-def _reward(
-    decision: ServedDecision | str, value: float, key: str | None = None, model: str | None = None
-) -> dict[str, Any]:
-    """Return the body that reports a reward; its key makes reporting again the same report."""
-    id, model = _identified(decision, model)
-    body = {"id": id, "value": float(value), "key": key or secrets.token_hex(8)}
-    return body if model is None else {**body, "model": model}
-
-
 def _identified(decision: ServedDecision | str, model: str | None) -> tuple[str, str | None]:
     """Return id and model of a decision; of an id alone, the model that was named, if any."""
     return (decision, model) if isinstance(decision, str) else (decision.id, decision.model)
@@ -429,3 +413,7 @@ def _path(decision: ServedDecision | str, model: str | None, call: str = "") -> 
 
 def _status(body: Any) -> str:
     return str(body["status"])
+
+
+def _statuses(body: Any) -> dict[str, str]:
+    return {reward["id"]: reward["status"] for reward in body["rewards"]}

@@ -1,4 +1,4 @@
-"""What the laws are tried on: a past, fresh policies that know it, and rounds of their own."""
+"""Laws that every policy obeys, and what they are tried on: a past, fresh policies, rounds of their own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import copy
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count, permutations
 from pathlib import Path
@@ -28,12 +27,8 @@ from invariant_bandits.policies.registry import POLICIES, Contender, build_polic
 from invariant_bandits.policies.state import to_bytes
 
 DIM, ACTIONS = 4, 3
-MEMORIES = {
-    "forever": Forever(),
-    "window": SlidingWindow(7),
-    "discount": Discount(0.9),
-    "restart": Restart(9),
-}
+MEMORIES = {"forever": Forever(), "window": SlidingWindow(7)}
+MEMORIES |= {"discount": Discount(0.9), "restart": Restart(9)}
 Make: TypeAlias = Callable[[], Any]
 
 
@@ -55,15 +50,17 @@ def registered_makers() -> dict[str, Make]:
     """Words -> maker of every registered policy, with every memory where it takes one."""
     makers: dict[str, Make] = {}
     for entry in POLICIES:
-        for words, memory in MEMORIES.items() if entry.takes("memory") else [("", None)]:
-            options = {} if memory is None else {"memory": memory}
-            label = f"{entry.name}, {words}" if words else entry.name
-            makers[label] = _maker(Contender(entry.name, options))
+        if entry.takes("memory"):
+            for words, memory in MEMORIES.items():
+                makers[f"{entry.name}, {words}"] = maker_of(Contender(entry.name, {"memory": memory}))
+        else:
+            makers[entry.name] = maker_of(Contender(entry.name))
     return makers
 
 
-def _maker(contender: Contender) -> Make:
-    return lambda: contender(example_past())
+def maker_of(maker: Any) -> Make:
+    """Return a function that makes a fresh policy from a fresh past."""
+    return lambda: build_policy(maker, example_past())
 
 
 def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
@@ -72,8 +69,7 @@ def play(policy: Any, rounds: int, seed: int, spoil: bool = False) -> list[int]:
     coefficients = np.array([1.0, -0.5, 0.3, 0.8])
     actions = []
     for _ in range(rounds):
-        features = rng.normal(size=(ACTIONS, DIM))
-        noise = rng.normal()
+        features, noise = rng.normal(size=(ACTIONS, DIM)), rng.normal()
         action = policy.select(features)
         chosen = features[action].copy()
         reward = as_it_takes(policy, chosen @ coefficients + noise)
@@ -136,11 +132,7 @@ def check_policy(policy: Any, laws: Mapping[str, Law] | None = None) -> None:
 
     policy: a registered name, a class with `from_past`, or a maker: Past -> policy, or nothing -> policy.
     """
-    maker = Contender(find_policy(policy).name) if isinstance(policy, str) else policy
-
-    def make() -> Any:
-        return build_policy(maker, example_past())
-
+    make = maker_of(Contender(find_policy(policy).name) if isinstance(policy, str) else policy)
     for words, law in (LAWS if laws is None else laws).items():
         if words in exemptions(make()):
             continue
@@ -155,17 +147,13 @@ def exemptions(policy: Any) -> Mapping[str, str]:
     return getattr(policy, "exempt_laws", {})
 
 
-def law(words: str) -> Callable[[Law], Law]:
-    """Add a law under its words."""
-
-    def added(check: Law) -> Law:
-        LAWS[words] = check
-        return check
-
-    return added
+def law(check: Law) -> Law:
+    """Add a law; its name in words is what policies are exempt from."""
+    LAWS[check.__name__.replace("_", " ")] = check
+    return check
 
 
-@law("the interface is whole")
+@law
 def the_interface_is_whole(make: Make) -> None:
     """Every method of Policy is there."""
     policy = make()
@@ -174,7 +162,7 @@ def the_interface_is_whole(make: Make) -> None:
     assert policy.rounds >= 0
 
 
-@law("deciding never changes the policy")
+@law
 def deciding_never_changes_the_policy(make: Make) -> None:
     """Nor does asking for scores and propensities."""
     policy, features = played(make, 25), some_rounds(6)
@@ -186,13 +174,13 @@ def deciding_never_changes_the_policy(make: Make) -> None:
     assert bits(policy) == before
 
 
-@law("the same seed gives the same decisions")
+@law
 def the_same_seed_gives_the_same_decisions(make: Make) -> None:
     """No randomness but the policy's own."""
     assert play(make(), 60, seed=2) == play(make(), 60, seed=2)
 
 
-@law("permuting actions permutes the choice")
+@law
 def permuting_actions_permutes_the_choice(make: Make) -> None:
     """The place of an action in the list means nothing."""
     policy, rng = played(make, 30), np.random.default_rng(1)
@@ -204,7 +192,7 @@ def permuting_actions_permutes_the_choice(make: Make) -> None:
             assert order[policy.select(features[order])] == policy.select(features)
 
 
-@law("any array-like of the right shape will do")
+@law
 def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
     """Lists, other number types, other memory layouts, frozen arrays."""
     policy, plain = make(), make()
@@ -223,7 +211,7 @@ def any_array_like_of_the_right_shape_will_do(make: Make) -> None:
     assert bits(policy) == bits(plain)
 
 
-@law("a batch is decided like its rounds")
+@law
 def a_batch_is_decided_like_its_rounds(make: Make) -> None:
     """The first as `select` decides it; all, unless the policy draws."""
     policy, batch = played(make, 40), some_rounds(50)
@@ -238,7 +226,7 @@ def a_batch_is_decided_like_its_rounds(make: Make) -> None:
         assert len(set(drawn.tolist())) > 1 or likely > 0.98
 
 
-@law("scores explain the choice")
+@law
 def scores_explain_the_choice(make: Make) -> None:
     """`select` maximises mean + exploration · width, unless the policy draws."""
     policy = played(make, 40)
@@ -251,7 +239,7 @@ def scores_explain_the_choice(make: Make) -> None:
             assert policy.select(features) == np.argmax(scores.mean + inner * scores.width)
 
 
-@law("propensities are a distribution")
+@law
 def propensities_are_a_distribution(make: Make) -> None:
     """Not negative, adding up to one, and all on the choice of a policy that does not draw."""
     policy = played(make, 40)
@@ -264,7 +252,7 @@ def propensities_are_a_distribution(make: Make) -> None:
             assert propensities[policy.select(features)] == 1.0
 
 
-@law("learning keeps no hold on the caller's arrays")
+@law
 def learning_keeps_no_hold_on_the_callers_arrays(make: Make) -> None:
     """What the caller does to its arrays afterwards has no effect."""
     left, right = make(), make()
@@ -272,7 +260,7 @@ def learning_keeps_no_hold_on_the_callers_arrays(make: Make) -> None:
     assert bits(left) == bits(right)
 
 
-@law("a loaded policy decides like the saved one")
+@law
 def a_loaded_policy_decides_like_the_saved_one(make: Make) -> None:
     """For the next thousand rounds, bit for bit."""
     policy = played(make, 45)
@@ -292,7 +280,7 @@ def can_be_found(kind: type) -> bool:
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
-@law("a copy goes on by itself")
+@law
 def a_copy_goes_on_by_itself(make: Make) -> None:
     """Copied, deeply copied or pickled, it decides and learns as the original would, and leaves that
     alone.
@@ -309,7 +297,7 @@ def a_copy_goes_on_by_itself(make: Make) -> None:
         assert bits(policy) == before
 
 
-@law("many rounds are learned like one after another")
+@law
 def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     """Bit for bit, and all of them or none; for policies that have `update_many`, as all of the library's
     do.
@@ -326,14 +314,13 @@ def many_rounds_are_learned_like_one_after_another(make: Make) -> None:
     assert bits(at_once) == bits(one_by_one)
     spoiled = rewards.copy()
     spoiled[-1] = np.nan
-    refused("rewards", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
-    refused("rewards", lambda: at_once.update_many(rows, rewards[:-1], offered=offered, actions=actions))
-    refused("features", lambda: at_once.update_many(rows[:, :-1], rewards, offered=offered, actions=actions))
-    if "numbers too large to square are refused" not in exemptions(
-        at_once
-    ):  # only found out when its turn has come
+    learn = partial(at_once.update_many, offered=offered, actions=actions)
+    refused("rewards", lambda: learn(rows, spoiled))
+    refused("rewards", lambda: learn(rows, rewards[:-1]))
+    refused("features", lambda: learn(rows[:, :-1], rewards))
+    if "numbers too large to square are refused" not in exemptions(at_once):  # noticed at its turn
         spoiled[-1] = 1e180
-        refused("squares", lambda: at_once.update_many(rows, spoiled, offered=offered, actions=actions))
+        refused("squares", lambda: learn(rows, spoiled))
     assert bits(at_once) == bits(one_by_one)
     assert play(at_once, 50, seed=5) == play(one_by_one, 50, seed=5)
 
@@ -344,47 +331,33 @@ def _spoiled(good: Array, value: float) -> Array:
     return bad
 
 
-def _bad_offered(good: Array) -> Iterator[Any]:
-    yield from (_spoiled(good, value) for value in (np.nan, np.inf, -np.inf))
-    yield from (
-        good[:, :-1],
-        good[:0],
-        good[0],
-        good[None],
-        "features",
-        None,
-        [[1.0, 2.0], [3.0]],
-    )
-    yield from _no_numbers(good)
+def _bad_offered(good: Array) -> list[Any]:
+    spoiled = [_spoiled(good, value) for value in (np.nan, np.inf, -np.inf)]
+    shapes = [good[:, :-1], good[:0], good[0], good[None], "features", None, [[1.0, 2.0], [3.0]]]
+    return [*spoiled, *shapes, *_no_numbers(good)]
 
 
-def _no_numbers(good: Array) -> Iterator[Any]:
+def _no_numbers(good: Array) -> list[Any]:
     """The same in forms that are no numbers, though arrays of numbers could be made of some."""
-    yield from (
-        good.astype(kind) for kind in (complex, str, bytes, object, "datetime64[s]", "timedelta64[s]")
-    )
-    yield from (
-        np.ma.array(good, mask=good < 0.0),
-        np.ma.array(good),
-        np.full(good.shape, 10**400, dtype=object),
-    )
-    yield [10**400, *good.ravel().tolist()[1:]] if good.ndim == 1 else [[10**400] * len(one) for one in good]
+    kinds: tuple[Any, ...] = (complex, str, bytes, object, "datetime64[s]", "timedelta64[s]")
+    huge = np.full(good.shape, 10**400, dtype=object)
+    masked = [np.ma.array(good, mask=good < 0.0), np.ma.array(good)]
+    return [*(good.astype(kind) for kind in kinds), *masked, huge, huge.tolist()]
 
 
-def _no_number() -> Iterator[Any]:
-    yield from (
-        10**400,
-        -(10**400),
-        "1.0",
-        b"1",
-        np.datetime64(1, "s"),
-        np.timedelta64(1, "s"),
-        1j,
-        np.ma.masked,
-    )
+NO_NUMBER = (
+    10**400,
+    -(10**400),
+    "1.0",
+    b"1",
+    np.datetime64(1, "s"),
+    np.timedelta64(1, "s"),
+    1j,
+    np.ma.masked,
+)
 
 
-@law("bad input is refused and changes nothing")
+@law
 def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
     """NaN, infinity, wrong shapes, text, dates, masked arrays, whole numbers beyond all floats."""
     policy, good = played(make, 20), some_rounds(1)[0]
@@ -402,43 +375,34 @@ def bad_input_is_refused_and_changes_nothing(make: Make) -> None:
         None,
     ):
         refused("features", partial(policy.select_many, batch))
-    rows = (
-        _spoiled(good, np.nan)[1],
-        _spoiled(good, np.inf)[1],
-        good[0, :-1],
-        good,
-        np.array([]),
-        "row",
-        None,
-    )
+    spoiled = (_spoiled(good, np.nan)[1], _spoiled(good, np.inf)[1])
+    rows = (*spoiled, good[0, :-1], good, np.array([]), "row", None)
     for row in (*rows, *_no_numbers(good[0])):
         refused("features", partial(policy.update, row, 1.0, offered=good, action=0))
-    for reward in (np.nan, np.inf, -np.inf, "one", None, np.ones(2), *_no_number()):
+    for reward in (np.nan, np.inf, -np.inf, "one", None, np.ones(2), *NO_NUMBER):
         refused("reward", partial(policy.update, good[0], reward, offered=good, action=0))
     assert bits(policy) == before
 
 
-@law("a batch is refused like its rounds")
+@law
 def a_batch_is_refused_like_its_rounds(make: Make) -> None:
     """`select_many` refuses what `select` refuses, and nothing else; finite numbers of all sizes among it."""
     policy, good = played(make, 20), some_rounds(1)[0]
     before = bits(policy)
     for features in _bad_offered(good):
-        refused("features", partial(policy.select_many, _batch(features, features)))
+        refused("features", partial(policy.select_many, _batch(features)))
     for size in (0.0, 1e-300, 1e3, 1e9, 1e50, 1e90, 3e99, 1e100, 1e101, 1e120, 1e150, 1e180, 1e300):
         alone = _accepts(partial(policy.select, size * good))
-        batch = np.stack([good, size * good, good])
-        assert _accepts(partial(policy.select_many, batch)) == alone, (
-            f"features times {size:g}, alone: {alone}"
-        )
+        together = _accepts(partial(policy.select_many, np.stack([good, size * good, good])))
+        assert together == alone, f"features times {size:g}, alone: {alone}"
     assert bits(policy) == before
 
 
-def _batch(*rounds: Any) -> Any:
-    """Rounds as a batch, masks kept."""
-    if any(isinstance(one, np.ma.MaskedArray) for one in rounds):
-        return np.ma.stack(rounds)
-    return np.stack(rounds) if all(isinstance(one, np.ndarray) for one in rounds) else list(rounds)
+def _batch(features: Any) -> Any:
+    """Twice the same round as a batch, masks kept."""
+    if isinstance(features, np.ma.MaskedArray):
+        return np.ma.stack([features, features])
+    return np.stack([features, features]) if isinstance(features, np.ndarray) else [features, features]
 
 
 def _accepts(call: Callable[[], Any]) -> bool:
@@ -450,15 +414,14 @@ def _accepts(call: Callable[[], Any]) -> bool:
     return True
 
 
-@law("numbers too large to square are refused")
+@law
 def numbers_too_large_to_square_are_refused(make: Make) -> None:
     """Finite numbers whose squares overflow would end in NaN."""
     policy, good = played(make, 20), some_rounds(1)[0]
     before, huge = bits(policy), good * 1e180
+    for ask in (policy.select, policy.scores, policy.propensities):
+        refused("squares", partial(ask, huge))
     for call in (
-        lambda: policy.select(huge),
-        lambda: policy.scores(huge),
-        lambda: policy.propensities(huge),
         lambda: policy.select_many(huge[None]),
         lambda: policy.update(huge[0], 1.0, offered=good, action=0),
         lambda: policy.update(good[0], 1e180, offered=good, action=0),
@@ -478,17 +441,6 @@ the others.
 LONGEST_WAIT = 60.0
 """Seconds after which threads are taken to wait for each other for ever."""
 LEARNED_EACH, ANSWERED_EACH, TRIALS = 25, 15, 6
-
-
-@contextmanager
-def shortest_turns() -> Iterator[None]:
-    """Threads take turns as often as the interpreter can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SHORTEST_TURN)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -> None:
@@ -515,11 +467,15 @@ def at_once(*jobs: Callable[[], None], code: tuple[str, ...] = (POLICY_CODE,)) -
             errors.append(error)
 
     threads = [Thread(target=run, args=(job,), daemon=True) for job in jobs]
-    with shortest_turns():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SHORTEST_TURN)
+    try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LONGEST_WAIT)
+    finally:
+        sys.setswitchinterval(before)
     assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
     if errors:
         raise errors[0]
@@ -530,48 +486,40 @@ def _code_of(policy: Any) -> tuple[str, ...]:
     return (POLICY_CODE, *{kind.__module__ for kind in type(policy).__mro__ if kind is not object})
 
 
-def _learner(policy: Any, offered: Any, action: int) -> Callable[[], None]:
-    """Learns one and the same round again whenever it is called."""
+def _learn(policy: Any, offered: Any, action: int, times: int = 1) -> None:
+    """Learn one and the same round several times."""
     row, reward = offered[action].copy(), float(as_it_takes(policy, 0.5 - 0.25 * action))
-    return lambda: policy.update(row, reward, offered=offered, action=action)
+    for _ in range(times):
+        policy.update(row, reward, offered=offered, action=action)
 
 
-def _repeated(job: Callable[[], Any], times: int) -> Callable[[], None]:
-    def run() -> None:
-        for _ in range(times):
-            job()
-
-    return run
-
-
-@law("threads learn as if one after another")
+@law
 def threads_learn_as_if_one_after_another(make: Make) -> None:
     """The same round many times: its order means nothing. Four rounds once each: one of their orders it
     must be.
     """
     offered = some_rounds(THREADS, seed=7)
     shared, alone = played(make, 20), played(make, 20)
-    at_once(*[_repeated(_learner(shared, offered[0], 1), LEARNED_EACH)] * THREADS, code=_code_of(shared))
-    _repeated(_learner(alone, offered[0], 1), THREADS * LEARNED_EACH)()
+    at_once(*[partial(_learn, shared, offered[0], 1, LEARNED_EACH)] * THREADS, code=_code_of(shared))
+    _learn(alone, offered[0], 1, THREADS * LEARNED_EACH)
     assert bits(shared) == bits(alone), f"after {THREADS * LEARNED_EACH} times the same round"
 
     base, possible = played(make, 20), []
     for order in permutations(range(THREADS)):
-        one = copy.deepcopy(base)
+        ordered = copy.deepcopy(base)
         for number in order:
-            _learner(one, offered[number], number % 3)()
-        possible.append(bits(one))
+            _learn(ordered, offered[number], number % 3)
+        possible.append(bits(ordered))
     trials, together = [copy.deepcopy(base) for _ in range(TRIALS)], Barrier(THREADS)
 
     def learn(number: int) -> None:
-        for one in trials:
-            job = _learner(one, offered[number], number % 3)
+        for trial in trials:
             together.wait(LONGEST_WAIT)
-            job()
+            _learn(trial, offered[number], number % 3)
 
-    at_once(*[lambda number=number: learn(number) for number in range(THREADS)], code=_code_of(base))
-    for one in trials:
-        assert bits(one) in possible, "after four different rounds, in no order whatsoever"
+    at_once(*[partial(learn, number) for number in range(THREADS)], code=_code_of(base))
+    for trial in trials:
+        assert bits(trial) in possible, "after four different rounds, in no order whatsoever"
 
 
 def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
@@ -595,7 +543,7 @@ def _questions(features: Any, kind: type) -> dict[str, Callable[[Any], Any]]:
     return questions
 
 
-@law("a thread is answered in a state that was")
+@law
 def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
     """Two threads ask while two others learn: nobody sees half of a round."""
     features = some_rounds(20, seed=8)
@@ -603,7 +551,7 @@ def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
     questions = _questions(features, type(shared))
     possible: dict[str, list[Any]] = {words: [ask(alone)] for words, ask in questions.items()}
     for _ in range(2 * ANSWERED_EACH):
-        _learner(alone, features[1], 1)()
+        _learn(alone, features[1], 1)
         for words, ask in questions.items():
             possible[words].append(ask(alone))
     answers: list[tuple[str, Any]] = []
@@ -618,7 +566,7 @@ def a_thread_is_answered_in_a_state_that_was(make: Make) -> None:
 
     def learn() -> None:
         try:
-            _repeated(_learner(shared, features[1], 1), ANSWERED_EACH)()
+            _learn(shared, features[1], 1, ANSWERED_EACH)
         finally:
             learned.wait(LONGEST_WAIT)
 

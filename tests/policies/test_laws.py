@@ -97,7 +97,7 @@ BROKEN = {
     Restless: "deciding never changes the policy",
     Superstitious: "scores explain the choice",
     Careless: "bad input is refused and changes nothing",
-    Clinging: "learning keeps no hold on the caller's arrays",
+    Clinging: "learning keeps no hold on the callers arrays",
     Generous: "propensities are a distribution",
     Hasty: "many rounds are learned like one after another",
 }
