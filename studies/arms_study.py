@@ -341,7 +341,7 @@ def report(outcome: StudyOutcome) -> str:
         f" month 8 and one retired in month 6. Online {HORIZON:,} rounds with the arms that are left. New"
         " arms have no logs: their intercept is 0.4 above the best or 0.6 below the worst.",
         "",
-        "AutoISD comes as it is, exploration 0.25. Disjoint LinUCB has a ridge regression per arm and its"
+        "AutoISD comes as it is. Disjoint LinUCB has a ridge regression per arm and its"
         " published width times 0.25; logistic regression has one per arm, ridge 1 towards that of all"
         " arms, is fitted again every 500 rounds and plays greedily.",
         "",

@@ -32,7 +32,6 @@ from invariant_bandits.experiments.claims import (
     worst_at_most,
     worst_below,
 )
-from invariant_bandits.policies.auto import DEFAULT_EXPLORATION
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.policies.registry import Contender
 from invariant_bandits.reports import plots
@@ -41,9 +40,7 @@ from invariant_bandits.simulation.loop import Environment
 from invariant_bandits.simulation.paper import PaperWorld
 from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, regret_cell, with_lowest_bold
 
-AUTO_FULL = "AutoISD, exploration 1"
-AUTO_QUARTER = "AutoISD, exploration 0.25"
-AUTO_DEFAULT = "AutoISD, default"
+AUTO = "AutoISD"
 CONTENDERS = (
     LINUCB,
     LINUCB_TUNED,
@@ -51,12 +48,8 @@ CONTENDERS = (
     LINUCB_WARM,
     ISD_ORACLE,
     ISD_ESTIMATED,
-    AUTO_FULL,
-    AUTO_DEFAULT,
-    AUTO_QUARTER,
+    AUTO,
 )
-AUTO_TUNED = "AutoISD, tuned"
-AUTO_EXPLORATIONS = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 
 
 def row(
@@ -71,9 +64,7 @@ def row(
         **named(LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM),
         ISD_ORACLE: Contender("isd-linucb", {"split": "oracle", "memory": memory}),
         ISD_ESTIMATED: Contender("isd-linucb", {"memory": memory}),
-        AUTO_FULL: Contender("auto-isd", {"exploration": 1.0}),
-        AUTO_DEFAULT: Contender("auto-isd"),
-        AUTO_QUARTER: Contender("auto-isd", {"exploration": 0.25}),
+        AUTO: Contender("auto-isd"),
     }
     if not drifts:
         del played[ISD_ORACLE]
@@ -235,9 +226,7 @@ def lift_goals() -> list[Goal]:
 
 GOALS: Sequence[Goal] = (
     *estimated_goals(),
-    *auto_goals(AUTO_FULL),
-    *auto_goals(AUTO_DEFAULT),
-    forgetting_goal(AUTO_TUNED),
+    *auto_goals(AUTO),
     *lift_goals(),
 )
 
@@ -247,7 +236,7 @@ def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
     return judge_all(GOALS, outcome.values)
 
 
-CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO_DEFAULT)
+CHARTED = (LINUCB, LINUCB_TUNED, ISD_ORACLE, ISD_ESTIMATED, AUTO)
 CHOSEN = (
     "How AutoISD's settings were chosen: those of its first version among about 200 configurations on other"
     " seeds, with two looks at this study; those of this version (members, learned noise, tests, rehearsal)"
@@ -275,8 +264,8 @@ def run(
     """All repetitions of all rows, none discarded; the same for any number of `jobs`.
 
     Tuning plays the seventh experiment on repetitions of its own. The outcome has, beside the regret: tuned,
-    (kind of memory, lifted) -> what was best on the tuning repetitions, and its regret there; auto_tuned, the
-    exploration of AutoISD that was best there, and its regret, or None; tuning_replications.
+    (kind of memory, lifted) -> what was best on the tuning repetitions, and its regret there;
+    tuning_replications.
     """
     whole_number("replications", replications, 2)
     whole_seed(seed)
@@ -289,30 +278,20 @@ def run(
         return {name: result.final(name) for name in cell.policies}
 
     tuned: Tuned = {}
-    auto_tuned: tuple[float, Measurement] | None = None
     if SEVENTH in rows:
         grid = tuning_grid()
         players = {member.words: member.contender for member in grid}
-        players |= {f"{AUTO_TUNED} {exploration:g}": _auto(exploration) for exploration in AUTO_EXPLORATIONS}
         cell = replace(SEVENTH, policies=players)
         there = finals(cell, "tuning for the seventh", tuning_replications, TUNING)
         tuned = best_of(grid, there)
-        best = min(AUTO_EXPLORATIONS, key=lambda exploration: there[f"{AUTO_TUNED} {exploration:g}"].mean())
-        auto_tuned = (best, mean_of(there[f"{AUTO_TUNED} {best:g}"]))
     regret = {}
     for cell in rows:
         place = ROWS.index(cell) if cell in ROWS else OTHER_ROWS + rows.index(cell)
-        if cell == SEVENTH and auto_tuned is not None:
-            cell = replace(
-                cell, policies={**cell.policies, **forgetful(tuned), AUTO_TUNED: _auto(auto_tuned[0])}
-            )
+        if cell == SEVENTH:
+            cell = replace(cell, policies={**cell.policies, **forgetful(tuned)})
         regret[cell.name] = finals(cell, cell.name, replications, place)
-    more = {"tuned": tuned, "auto_tuned": auto_tuned, "tuning_replications": tuning_replications}
+    more = {"tuned": tuned, "tuning_replications": tuning_replications}
     return StudyOutcome(regret, replications, seed, more)
-
-
-def _auto(exploration: float) -> Contender:
-    return Contender("auto-isd", {"exploration": exploration})
 
 
 def best_of(grid: Sequence[Forgetful], regret: Mapping[str, Array]) -> Tuned:
@@ -353,9 +332,7 @@ def report(outcome: StudyOutcome, *, pictures: str | None = None) -> str:
         " dynamic and cumulative: mean ± standard error (worst run). Worlds: the paper's generator"
         " (coefficients of length one before they drift), p = 10, K = 5, T = 500 unless the row says"
         " otherwise; moments of all offered actions in 8 windows. Policies: ridge 0.1, noise scale 1, norm"
-        " bound 1, feature bound 1, confidence 1/T; AutoISD is given the logs, the confidence and the"
-        " horizon; by default it rehearses its exploration on the logs' offered sets, else it is"
-        f" {DEFAULT_EXPLORATION:g}.",
+        " bound 1, feature bound 1, confidence 1/T; AutoISD is given the logs and the horizon.",
         "",
         CHOSEN,
         "",
@@ -430,12 +407,6 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
         lines.append(
             f"| {member.name} | {to} | {there.with_error()} | {regret_cell(regret[tuned_name(*kind)])} |"
         )
-    if outcome.more["auto_tuned"] is not None:
-        exploration, there = outcome.more["auto_tuned"]
-        lines.append(
-            f"| AutoISD | exploration {exploration:g} | {there.with_error()} |"
-            f" {regret_cell(regret[AUTO_TUNED])} |"
-        )
     lines += ["", "| memory, exploration | unlifted | lifted | ratio of means |", "|---|---|---|---|"]
     pairs = [
         (f"{plain.kind}, {plain.memory_words}, {plain.exploration:g}", plain.words, lifted.words)
@@ -452,11 +423,11 @@ def _memory_lines(outcome: StudyOutcome) -> list[str]:
     return [*lines, ""]
 
 
-def losses(outcome: StudyOutcome, policy: str = AUTO_DEFAULT) -> Iterator[tuple[str, str, Measurement]]:
+def losses(outcome: StudyOutcome, policy: str = AUTO) -> Iterator[tuple[str, str, Measurement]]:
     """(row, rival, rival − policy over pairs) where a policy that knows no truth has a lower mean."""
     informed = {ISD_ORACLE, *(tuned_name(kind, True) for kind in MEMORIES)}
     informed |= {lifted.words for _, lifted in published_pairs()}
-    aside = informed | {AUTO_FULL, AUTO_QUARTER, AUTO_DEFAULT, AUTO_TUNED}
+    aside = informed | {AUTO}
     for row, regret in outcome.values.items():
         for rival, values in regret.items():
             difference = mean_of(values - regret[policy])
@@ -469,7 +440,7 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     lost = list(losses(outcome))
     if lost:
         lines += [
-            f"Lower mean regret than {AUTO_DEFAULT}:",
+            f"Lower mean regret than {AUTO}:",
             "",
             "| row | policy | difference |",
             "|---|---|---|",
@@ -478,13 +449,13 @@ def _loss_lines(outcome: StudyOutcome) -> list[str]:
     else:
         lines.append("In no row has a policy without knowledge of the truth a lower mean.")
     above = [
-        f"{row} ({regret[AUTO_DEFAULT].max():.0f}, LinUCB {regret[LINUCB].max():.0f})"
+        f"{row} ({regret[AUTO].max():.0f}, LinUCB {regret[LINUCB].max():.0f})"
         for row, regret in outcome.values.items()
-        if regret[AUTO_DEFAULT].max() > regret[LINUCB].max()
+        if regret[AUTO].max() > regret[LINUCB].max()
     ]
     lines += [
         "",
-        f"Worst run of {AUTO_DEFAULT} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.",
+        f"Worst run of {AUTO} above LinUCB's worst: {'; '.join(above) if above else 'nowhere'}.",
         "",
     ]
     return lines

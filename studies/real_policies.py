@@ -28,7 +28,7 @@ DISCOUNT = "discount"
 FROZEN = "frozen"
 UNIFORM = "uniform"
 
-AUTO_EXPLORATIONS = (0.05, 0.1, 0.25, 0.5, 1.0)
+AUTO_CAUTIONS = (0.0, 0.003, 0.01, 0.03)
 AUTO_WINDOWS = (4, 8, 16)
 DEFAULT_WINDOWS = 8
 EXPLORATIONS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -58,13 +58,11 @@ def past_of(earlier: Feedback, horizon: int) -> Past:
 def tunable() -> Tunable:
     """Everything that every policy may be tuned to."""
     return {
-        AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, exploration rehearsed": Contender("auto-isd")},
+        AUTO_DEFAULT: {f"{DEFAULT_WINDOWS} windows, caution 0": Contender("auto-isd")},
         AUTO_TUNED: {
-            auto_words(exploration, windows): Contender(
-                "auto-isd", {"exploration": exploration, "windows": windows}
-            )
+            auto_words(caution, windows): Contender("auto-isd", {"caution": caution, "windows": windows})
             for windows in AUTO_WINDOWS
-            for exploration in AUTO_EXPLORATIONS
+            for caution in AUTO_CAUTIONS
         },
         ISD: {
             f"{DEFAULT_WINDOWS} windows, exploration {exploration:g}": Contender(
@@ -94,9 +92,9 @@ def tunable() -> Tunable:
     }
 
 
-def auto_words(exploration: float, windows: int) -> str:
+def auto_words(caution: float, windows: int) -> str:
     """Settings of AutoISD in words."""
-    return f"{windows} windows, exploration {exploration:g}"
+    return f"{windows} windows, caution {caution:g}"
 
 
 def _explores(exploration: float) -> str:

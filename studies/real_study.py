@@ -23,8 +23,8 @@ from invariant_bandits.storage import read_toml
 from studies import real_data
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
 from studies.real_policies import (
+    AUTO_CAUTIONS,
     AUTO_DEFAULT,
-    AUTO_EXPLORATIONS,
     AUTO_TUNED,
     AUTO_WINDOWS,
     COLD,
@@ -643,25 +643,22 @@ def _tuning_lines(outcome: RealOutcome) -> list[str]:
 
 
 def _exploration_lines(outcome: RealOutcome) -> list[str]:
-    """AutoISD at every exploration and number of windows, on the first half."""
+    """AutoISD at every caution and number of windows, on the first half."""
     if AUTO_TUNED not in outcome.tuned:
         return []
     gains = outcome.tuned[AUTO_TUNED].gains
-    cells = {(e, m): gains.get(auto_words(e, m)) for e in AUTO_EXPLORATIONS for m in AUTO_WINDOWS}
+    cells = {(e, m): gains.get(auto_words(e, m)) for e in AUTO_CAUTIONS for m in AUTO_WINDOWS}
     if any(cell is None for cell in cells.values()):
         return []
     lines = [
-        f"AutoISD on the first half; the default rehearses its exploration and has {DEFAULT_WINDOWS} windows."
+        f"AutoISD on the first half; the default has caution 0 and {DEFAULT_WINDOWS} windows."
         " Errors are over draws of the logs only: read columns, not digits.",
         "",
-        _row("windows", [f"exploration {exploration:g}" for exploration in AUTO_EXPLORATIONS]),
-        _rule(len(AUTO_EXPLORATIONS)),
+        _row("windows", [f"caution {caution:g}" for caution in AUTO_CAUTIONS]),
+        _rule(len(AUTO_CAUTIONS)),
     ]
     for windows in AUTO_WINDOWS:
-        shown = [
-            _plain(_over_draws(cells[exploration, windows]), outcome.unit)
-            for exploration in AUTO_EXPLORATIONS
-        ]
+        shown = [_plain(_over_draws(cells[caution, windows]), outcome.unit) for caution in AUTO_CAUTIONS]
         lines.append(_row(str(windows), shown))
     return [*lines, ""]
 

@@ -165,7 +165,7 @@ HELD = (
 """Worlds in which invariance holds: an alarm is false."""
 BROKEN = tuple(world(f"invariance broken by {size:g}", StressEpisodes(broken=size)) for size in (0.5, 1.0))
 """Worlds in which it is right."""
-ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE, "exploration": 0.25})
+ALARMED = Contender("auto-isd", {"confidence": CONFIDENCE})
 ALARM_ROUNDS = 2000
 
 
@@ -254,8 +254,7 @@ def report(outcome: StudyOutcome) -> str:
         " and cumulative: mean ± standard error (worst run). Worlds: `StressEpisodes` (p = 10, K = 5, T0 ="
         " 4,000, T = 1,000 unless said) and `FixedArms` (T0 = 4,000, T = 2,000), one thing changed in each."
         " Linear policies have a constant feature, ridge 0.1, noise scale 1 and confidence 0.01; the number"
-        " is their exploration. AutoISD comes as it is, its exploration rehearsed on the logs' offered"
-        " sets.",
+        " is their exploration. AutoISD comes as it is.",
         "",
         "The settings of AutoISD were chosen on other seeds, on worlds of these kinds, about sixty"
         " configurations of 20 to 200 repetitions. A first run, on seed 20261117, showed false alarms with"

@@ -15,7 +15,6 @@ from invariant_bandits.logs.log import open_log
 from invariant_bandits.logs.read import (
     read_arm_sample,
     read_moments,
-    read_offered,
     read_rounds,
     read_schema,
 )
@@ -270,8 +269,6 @@ def test_a_log_without_context_is_a_labelled_log():
     read = read_moments(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), windows=2)
     assert read.feature_map.names == ("0", "1", "2", "3")
     np.testing.assert_allclose(read.of_arms.cross.sum(axis=0)[:, 0], np.bincount(LOG.arms, LOG.rewards))
-    sets = read_offered(pa.table({"arm": LOG.arms, "reward": LOG.rewards}), None, read.feature_map, 3)
-    assert [one.shape[1] for one in sets] == [4, 4, 4]
 
 
 def test_feedback_of_labelled_arms_is_ready_for_policies():

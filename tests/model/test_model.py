@@ -232,26 +232,16 @@ def test_damaged_and_foreign_files_are_refused(model, tmp_path):
         ib.Model.load(path)
 
 
-def test_a_log_with_offered_actions_is_rehearsed_and_the_page_shows_it(tmp_path):
-    rng = np.random.default_rng(0)
-    offered = rng.normal(size=(600, 3, 2))
-    actions = rng.integers(3, size=600)
-    rewards = offered[np.arange(600), actions, 0] + rng.normal(size=600)
-    table = pa.table({"reward": rewards, "action": actions, "offered": offered.tolist()})
+def test_the_page_says_how_the_policy_will_explore():
+    x = np.random.default_rng(0).normal(size=(600, 2))
+    table = pa.table({"reward": x[:, 0], "x0": x[:, 0], "x1": x[:, 1]})
     model = ib.fit_logs(table, horizon=200)
     assert model.policy.horizon == 200
-    assert model.policy.rehearsal.sets == 256
-    page = model_page.report(model)
-    assert "How it will explore" in page
-    assert "plays" in page
-    model.save(tmp_path / "model")
-    assert ib.Model.load(tmp_path / "model").policy.rehearsal == model.policy.rehearsal
-    fixed = ib.fit_logs(table, exploration=0.4)
-    assert fixed.policy.rehearsal is None
-    assert "not rehearsed" in model_page.report(fixed)
-    chosen_only = pa.table({"reward": rewards, "x0": offered[:, 0, 0], "x1": offered[:, 0, 1]})
-    with pytest.raises(ib.InputError, match="needs offered sets"):
-        ib.fit_logs(chosen_only, exploration="rehearsed")
+    assert "only once the logs are doubted" in model_page.report(model)
+    spending = ib.fit_logs(table, policy="auto-isd,caution=0.01")
+    assert "at most 1 % of the believed gain" in model_page.report(spending)
+    with pytest.raises(ib.InputError, match="'auto-isd' has no option 'exploration'"):
+        ib.fit_logs(table, exploration=0.4)
 
 
 def test_many_rounds_of_any_sizes_are_decided_like_one_after_another(model):

@@ -210,14 +210,3 @@ def test_the_alarm_says_why_it_is_silent():
     assert not policy.alarm
     assert "arms" in policy.explain().no_alarm_because
     assert "arms" in str(policy.explain())
-
-
-def test_exploration_can_be_rehearsed_on_clicks():
-    log = arm_log(0, arms=3, rounds=4000)
-    statistics = statistics_of(log)
-    contexts = np.repeat(log.contexts[:20], 3, axis=0)
-    sets = statistics.layout.features(contexts, np.tile(np.arange(3), 20)).reshape(20, 3, -1)
-    policy = ib.AutoISD.from_arms(statistics, offered=sets, exploration="rehearsed", horizon=300)
-    assert policy.rehearsal is not None
-    assert policy.exploration == policy.rehearsal.exploration
-    assert all(0.0 <= one.regret <= policy.rehearsal.rounds for one in policy.rehearsal.trials)

@@ -25,15 +25,14 @@ def planted():
     pairs = np.array([-1.0, 0.0, 1.0, 0.0])
     level = {study.LINUCB: 60.0, study.LINUCB_TUNED: 25.0, study.GREEDY: 19.0, study.LINUCB_WARM: 90.0}
     level |= {study.ISD_ORACLE: 18.0, study.ISD_ESTIMATED: 19.0}
-    level |= {study.AUTO_FULL: 14.0, study.AUTO_QUARTER: 9.0, study.AUTO_DEFAULT: 9.0}
+    level |= {study.AUTO: 9.0}
     regret = {row.name: {name: level[name] + pairs for name in row.policies} for row in study.ROWS}
     tuned = study.best_of(study.tuning_grid(), {member.words: pairs + 30.0 for member in study.tuning_grid()})
     for member in (member for pair in study.published_pairs() for member in pair):
         regret[study.SEVENTH.name][member.words] = pairs + (40.0 if member.lifted else 100.0)
     for kind in tuned:
         regret[study.SEVENTH.name][study.tuned_name(*kind)] = pairs + (15.0 if kind[1] else 30.0)
-    regret[study.SEVENTH.name][study.AUTO_TUNED] = pairs + 5.0
-    more = {"tuned": tuned, "auto_tuned": None, "tuning_replications": study.TUNING_REPLICATIONS}
+    more = {"tuned": tuned, "tuning_replications": study.TUNING_REPLICATIONS}
     return StudyOutcome(regret, replications=4, seed=0, more=more)
 
 
@@ -48,7 +47,6 @@ def test_every_row_is_played_by_its_policies_and_oracles_exist_where_something_d
         assert set(study.CONTENDERS) - set(here) == missing
         assert all(values.shape == (2,) and (values >= 0.0).all() for values in here.values())
     assert len(outcome.values[study.SEVENTH.name]) == len(study.CONTENDERS) + 6 + 8 + 1
-    assert outcome.more["auto_tuned"][0] in study.AUTO_EXPLORATIONS
 
 
 def test_a_row_has_the_same_regret_alone_and_in_one_process(outcome):
@@ -111,8 +109,7 @@ def test_policies_have_the_papers_settings_and_the_seventh_remembers_25_rounds()
     assert 0 < made[study.ISD_ESTIMATED].split.distance(episode.logs.split) < 0.5
     explorations = [made[name].exploration for name in (study.LINUCB, study.LINUCB_TUNED, study.GREEDY)]
     assert explorations == [1.0, 0.3, 0.0]
-    assert [made[name].exploration for name in (study.AUTO_FULL, study.AUTO_QUARTER)] == [1.0, 0.25]
-    assert made[study.AUTO_DEFAULT].rehearsal is not None
+    assert made[study.AUTO].caution == 0.0
 
 
 def test_the_warm_policy_starts_from_ridge_regression_on_all_logs():
@@ -175,7 +172,7 @@ def test_worst_runs_are_compared_strictly_where_below_was_said():
 
 def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():
     outcome = planted()
-    for policy in (study.ISD_ESTIMATED, study.AUTO_FULL):
+    for policy in (study.ISD_ESTIMATED, study.AUTO):
         here = outcome.values[study.PAPER_ROWS[0].name]
         here[policy] = np.array([here[study.LINUCB].max(), 0.0, 0.0, 0.0])
     missed = [goal for goal, verdict in study.verdicts(outcome) if not verdict.reached]
@@ -204,9 +201,7 @@ def test_losses_are_listed_for_policies_that_know_no_truth():
         fair.values[study.SEVENTH.name][name] = np.full(4, 1.0)
     assert list(study.losses(fair)) == []
     assert "In no row has a policy without knowledge of the truth a lower mean." in study.report(fair)
-    fair.values[study.NO_DRIFT.name][study.LINUCB_WARM] = (
-        fair.values[study.NO_DRIFT.name][study.AUTO_DEFAULT] - 3.0
-    )
+    fair.values[study.NO_DRIFT.name][study.LINUCB_WARM] = fair.values[study.NO_DRIFT.name][study.AUTO] - 3.0
     ((row, rival, difference),) = study.losses(fair)
     assert (row, rival) == (study.NO_DRIFT.name, study.LINUCB_WARM)
     assert (difference.value, difference.error) == (-3.0, 0.0)

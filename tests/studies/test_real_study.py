@@ -25,8 +25,10 @@ def explores(*explorations, kind="linucb", **options):
 
 
 CHOICES = {
-    policies.AUTO_DEFAULT: explores(0.5, kind="auto-isd", windows=4),
-    policies.AUTO_TUNED: explores(0.1, 1.0, kind="auto-isd", windows=4),
+    policies.AUTO_DEFAULT: {"caution 0": Contender("auto-isd", {"windows": 4})},
+    policies.AUTO_TUNED: {
+        f"caution {c:g}": Contender("auto-isd", {"caution": c, "windows": 4}) for c in (0.0, 0.01)
+    },
     policies.ISD: explores(0.1, kind="isd-linucb", noise_scale=None),
     policies.COLD: explores(1.0),
     policies.COLD_TUNED: explores(0.1, 1.0),

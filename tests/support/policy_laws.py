@@ -45,13 +45,8 @@ def _makers():
         )
     return makers | {
         "AutoISD": lambda: ib.AutoISD.from_history(history()),
-        "AutoISD with known noise": lambda: ib.AutoISD.from_history(
-            history(), noise="known", exploration=0.5
-        ),
-        "AutoISD that tests eagerly": lambda: ib.AutoISD.from_history(history(), tests="eager", horizon=500),
-        "AutoISD that rehearsed": lambda: ib.AutoISD.from_history(
-            history(), offered=np.eye(history().dim), horizon=50
-        ),
+        "AutoISD with known noise": lambda: ib.AutoISD.from_history(history(), noise="known"),
+        "AutoISD without caution": lambda: ib.AutoISD.from_history(history(), caution=None, horizon=500),
         "AutoISD without a baseline": lambda: ib.AutoISD.from_history(history(), intercept=False, share=0.01),
         "Randomised AutoISD": lambda: ib.Randomised(ib.AutoISD.from_history(history()), seed=4),
         "Randomised LinTS": lambda: ib.Randomised(ib.LinTS(DIM, seed=4), floor=0.3, seed=4),

@@ -146,7 +146,7 @@ def fit(
     out: Path,
     policy: str = "auto-isd",
     edges: str | None = None,
-    exploration: str | None = None,
+    exploration: float | None = None,
     horizon: int | None = None,
     confidence: float = 0.01,
     report: Path | None = None,
@@ -161,7 +161,6 @@ def fit(
     announce_compiling()
     page_path = out.with_suffix(".html") if report is None else report
     check_targets(out, page_path, force=force)
-    factor = None if exploration is None else _factor(exploration)
     began = time.perf_counter()
     opened, options = log.open({"--out": out, "--report": page_path}), log.reading_options()
     with reading() as progress:
@@ -171,7 +170,7 @@ def fit(
             opened,
             policy=policy,
             edges=None if edges is None else _edges(edges),
-            exploration=factor,
+            exploration=exploration,
             horizon=horizon,
             confidence=confidence,
             progress=progress,
@@ -182,7 +181,7 @@ def fit(
         with console.status("asking what the policy would have earned"):
             from invariant_bandits.evaluation.expected import expected_value
 
-            asked = {"exploration": factor, "confidence": confidence, "features": options["features"]}
+            asked = {"exploration": exploration, "confidence": confidence, "features": options["features"]}
             model = replace(model, value=expected_value(model, opened, **asked))
     model.save(out)
     from invariant_bandits.reports import model_page, values
@@ -203,16 +202,6 @@ def _answer(
         print_json(values() | {"model": str(model), "report": written})
     if report is not None and written is None:
         raise typer.Exit(FAILED)
-
-
-def _factor(words: str) -> float | str:
-    """The factor on widths, or the word that asks for a rehearsal."""
-    if words == "rehearsed":
-        return words
-    try:
-        return float(words)
-    except ValueError:
-        raise InputError(f"--exploration must be a number or 'rehearsed', got {words!r}") from None
 
 
 def _edges(line: str) -> list[Any]:

@@ -29,7 +29,7 @@ def expected_value(
     model: Model,
     source: Any,
     *,
-    exploration: float | str | None = None,
+    exploration: float | None = None,
     confidence: float = 0.01,
     features: FeatureOptions | None = None,
     latest: int = LATEST,

@@ -376,26 +376,6 @@ def read_rounds(
         yield from map_features(rounds, features)
 
 
-def read_offered(
-    source: Any, schema: SchemaLike, feature_map: FeatureMap | ArmFeatures, rounds: int
-) -> list[Array]:
-    """Features (K, q) of the actions offered in the first `rounds` rounds of a log; none if it does not
-    say.
-    """
-    sets: list[Array] = []
-    log = open_log(source, schema)
-    for batch in read_rounds(log, feature_map=feature_map) if log.schema.has_offered else ():
-        if batch.offered is None or batch.offered_counts is None:
-            break
-        ends = np.cumsum(batch.offered_counts)
-        sets += [
-            batch.offered[end - count : end] for end, count in zip(ends, batch.offered_counts, strict=True)
-        ]
-        if len(sets) >= rounds:
-            break
-    return sets[:rounds]
-
-
 def read_feature_map(source: Any, schema: SchemaLike = None, options: AnyFeatures | None = None) -> Features:
     """Return the map that encodes the columns of a log; nothing is scaled or left out.
 

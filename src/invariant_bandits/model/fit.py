@@ -28,7 +28,6 @@ from invariant_bandits.logs.read import (
     Progress,
     read_arm_sample,
     read_moments,
-    read_offered,
 )
 from invariant_bandits.logs.schema import SchemaLike, named_features
 from invariant_bandits.model.model import Model, decomposed
@@ -36,7 +35,6 @@ from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.randomised import unwrapped
 from invariant_bandits.policies.registry import Contender, find_policy
-from invariant_bandits.policies.rehearsal import MOST_SETS
 
 
 def read_log_odds(log: Log, features: ArmFeatures, theta: Array | None = None, **how: Any) -> LogOdds:
@@ -89,7 +87,7 @@ def fit_logs(
     address: str | None = None,
     strict: bool = False,
     confidence: float = 0.01,
-    exploration: float | str | None = None,
+    exploration: float | None = None,
     horizon: int | None = None,
     progress: Progress | None = None,
     catalogue: Any = None,
@@ -109,9 +107,9 @@ def fit_logs(
         says that it is cold.
     confidence : float
         η, the probability of failure.
-    exploration : float or "rehearsed", optional
-        Factor on the widths; the policy's own default if not given. AutoISD rehearses if the log has offered
-        actions.
+    exploration : float, optional
+        Factor on the widths of policies that have one; the policy's own default if not given. AutoISD has
+        `caution` instead: policy="auto-isd,caution=0.01".
     horizon : int, optional
         How many rounds will be served, for policies that want to know.
     features : FeatureOptions, FeatureMap or list of str, optional
@@ -152,7 +150,7 @@ def fit_logs(
         coding = f"coefficients: {read.of_arms.features.coding}, {read.coding_reason}"
         fields |= {"arms": log.arms, "dropped": read.dropped}
         fields["notes"] = (*log.notes, coding, SOURCES[log.arms.source])
-    return model_of(read.moments, read.feature_map, start, log, options=options, **fields)
+    return model_of(read.moments, read.feature_map, start, options=options, **fields)
 
 
 class PolicyStart(NamedTuple):
@@ -177,7 +175,7 @@ class PolicyStart(NamedTuple):
 
     @classmethod
     def of(
-        cls, policy: str, exploration: float | str | None, confidence: float, horizon: int | None
+        cls, policy: str, exploration: float | None, confidence: float, horizon: int | None
     ) -> PolicyStart:
         """Check the settings of `fit_logs`."""
         return cls(policy, fitted_contender(policy, exploration, confidence), confidence, horizon)
@@ -187,7 +185,6 @@ def model_of(
     moments: WindowedMoments,
     features: FeatureMap | ArmFeatures,
     start: PolicyStart,
-    log: Log,
     *,
     options: FeatureOptions | None = None,
     log_odds: LogOdds | None = None,
@@ -205,8 +202,6 @@ def model_of(
         What the features are, and what `prune` still learns from the moments.
     start : PolicyStart
         The policy.
-    log : Log
-        Where the offered actions of a rehearsal can be read, if the policy asks for them.
     log_odds : LogOdds or None
         If rewards of labelled arms are 0 or 1.
     dropped, notes, fields :
@@ -221,7 +216,6 @@ def model_of(
         confidence=start.confidence,
         horizon=start.horizon,
         suggested_window=max(moments.rounds // moments.windows, 1),
-        offered=lambda: read_offered(log, log.schema, features, MOST_SETS) or None,
         decomposition=usable.fit,
         arm_statistics=usable.arm_statistics,
     )
@@ -281,7 +275,7 @@ def _usable(
     return _Usable(moments, features, fit.noise_scale_, pruned.notes, baseline, pruned.dropped, fit)
 
 
-def fitted_contender(policy: str, exploration: float | str | None, confidence: float) -> Contender:
+def fitted_contender(policy: str, exploration: float | None, confidence: float) -> Contender:
     """The policy of this name as a log is fitted with it: it has learned the logged rounds, if it can."""
     entry = find_policy(policy)
     options = {"warm": True, "exploration": exploration, "confidence": probability("confidence", confidence)}

@@ -219,7 +219,7 @@ def update_model(
     *,
     windows: int | None = None,
     every: Any = None,
-    exploration: float | str | None = None,
+    exploration: float | None = None,
     horizon: int | None = None,
     engine: Any = "local",
     address: str | None = None,
@@ -245,7 +245,7 @@ def update_model(
     every : str or number, optional
         Length of the new windows instead; if neither is given they go on as the model's do.
     exploration, horizon :
-        As in `fit_logs`; the exploration is the model's if not given, rehearsed anew if it was rehearsed.
+        As in `fit_logs`; the exploration is the model's if not given.
     engine, address, strict, progress :
         As in `read_moments`.
 
@@ -281,7 +281,6 @@ def update_model(
         _joined(old, read.moments),
         features,
         start,
-        log,
         log_odds=odds,
         dropped=model.dropped,
         notes=model.notes,
@@ -299,14 +298,10 @@ def update_model(
     return Update(after, model, read.moments, read.quality, moves, p_value, reward_shift(old, read.moments))
 
 
-def _start_of(model: Model, exploration: float | str | None, horizon: int | None) -> PolicyStart:
+def _start_of(model: Model, exploration: float | None, horizon: int | None) -> PolicyStart:
     """What makes the policy of a model anew; the exploration is the model's if not given."""
     settings, named = unwrapped(model.policy).settings(), find_policy(model.policy_name)
-    if (
-        exploration is None
-        and getattr(model.policy, "rehearsal", None) is None
-        and named.takes("exploration")
-    ):
+    if exploration is None and named.takes("exploration"):
         exploration = settings.get("exploration")
     return PolicyStart.of(model.policy_name, exploration, float(settings.get("confidence", 0.01)), horizon)
 

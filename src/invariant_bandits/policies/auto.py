@@ -30,13 +30,12 @@ from invariant_bandits.policies.base import (
     refuse_round,
     reward_number,
 )
-from invariant_bandits.policies.belief import Belief, check_click, mean_and_width
+from invariant_bandits.policies.belief import Belief, chance, check_click
 from invariant_bandits.policies.hypotheses import Member, default_members
 from invariant_bandits.policies.kernels import WRONG_TYPE
 from invariant_bandits.policies.mixture import STATE_SPECS, FilterMixture
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.policies.rehearsal import OfferedSets, Rehearsal, World, rehearse
 from invariant_bandits.storage import (
     ArraySpec,
     Check,
@@ -50,10 +49,6 @@ from invariant_bandits.storage import (
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 NOISE = ("known", "learned")
-TESTS = {"none": (np.inf, np.inf), "patient": (3.0, 3.0), "eager": (1.0, 0.0)}
-"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
-REHEARSED = "rehearsed"
-DEFAULT_EXPLORATION = 0.25
 DEFAULT_SHARE = 1e-5
 LONG_ENOUGH = 1000
 """Rounds to come, where the horizon is not known."""
@@ -61,15 +56,13 @@ MANY_CUT, SHARE_CUT = 10, 0.05
 """From how many winsorised rounds on, and from what share of all, a policy warns."""
 PRIOR = "prior."
 LARGEST_FACTOR = 1e50
-OPTIONS = ("intercept", "exploration", "confidence", "share", "alarm_level", "noise", "tests", "horizon")
+OPTIONS = ("intercept", "caution", "confidence", "share", "noise", "horizon")
 SETTINGS: dict[str, Check] = {
-    **dict.fromkeys(
-        ("exploration", "share"), lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR)
-    ),
-    **dict.fromkeys(("confidence", "alarm_level"), probability),
+    "share": lambda name, value: number_between(name, value, -1e-300, LARGEST_FACTOR),
+    "caution": lambda name, value: value if value is None else not_negative(name, value),
+    "confidence": probability,
     "intercept": truth_value,
     "horizon": lambda name, value: None if value is None else count(name, value),
-    "rehearsal": lambda name, value: None if value is None else Rehearsal.from_dict(value),
 }
 
 
@@ -83,10 +76,11 @@ class AutoISD(BasePolicy):
 
     Nothing changed; drift as in the logs, at several sizes and speeds; invariance broken; logs useless. Each
     is one or more Kalman filters over the coefficients (and the reward baseline), weighted by how well they
-    predicted so far. The score of an action is the mixture's mean plus exploration · (√(2 log 1/η) + 1)
-    standard deviations of the mixture (law of total variance), more where the online rounds say little about
-    the action. A neglected action is tested when being wrong about it would cost more, over the rounds to
-    come, than finding out. Start it with `from_history`.
+    predicted so far; the weaker the logs' signal, the slower the weights move (`hypotheses.trust`). It plays
+    the action of largest expected reward, plus one standard deviation once filters that do not trust the logs
+    hold more than half of the weight. A neglected action is tested when being wrong about it would cost more,
+    over the rounds to come, than finding out: where the same few actions are offered again and again, and
+    elsewhere as far as `caution` allows. Start it with `from_history`.
 
     Parameters
     ----------
@@ -95,23 +89,18 @@ class AutoISD(BasePolicy):
         log-odds, and choices are made on that scale.
     intercept : bool
         Keep the reward baseline as a coordinate of its own.
-    exploration : float
-        Factor on the widths. `from_history` also takes "rehearsed".
+    caution : float or None
+        Share of the believed gain that may be spent on tests where contexts vary, 0 by default: varied
+        contexts try the actions by themselves. None: no limit.
     confidence : float
-        η, the probability of failure.
+        η, the probability of a false alarm, over all rounds together, if invariance holds; see
+        `policies.alarm`.
     share : float
         Part of the weights that returns to the prior weights each round.
-    alarm_level : float
-        Probability of a false alarm, over all rounds together, if invariance holds; see `policies.alarm`.
     noise : "learned" or "known"
         Learned: every filter learns its own noise variance, and hypotheses are weighed by Student's t with
         five degrees of freedom, so that outliers cannot rule them. Known: rewards vary as they did in the
         logs.
-    tests : "patient", "eager" or "none"
-        Which neglected actions are tested, if exploration is above 0. Patient: those that the online rounds
-        have left three times less known than as many rounds of the logs would have, after three rounds per
-        coordinate; where contexts vary there are few. Eager: from the start, for a few actions that are
-        always the same.
     horizon : int, optional
         How many rounds will be played; tests that can no longer pay are left out.
     members : sequence of Member, optional
@@ -125,8 +114,6 @@ class AutoISD(BasePolicy):
     refused : int
         Rounds, and offers, refused since it was made or loaded because an action was too far from anything in
         the logs.
-    rehearsal : Rehearsal or None
-        How exploration and tests were chosen.
 
     >>> import numpy as np, invariant_bandits as ib
     >>> from invariant_bandits.simulation.episodes import PaperEpisodes
@@ -148,12 +135,10 @@ class AutoISD(BasePolicy):
         prior: DriftPrior,
         *,
         intercept: bool = True,
-        exploration: float = DEFAULT_EXPLORATION,
+        caution: float | None = 0.0,
         confidence: float = 0.01,
         share: float = DEFAULT_SHARE,
-        alarm_level: float = 0.01,
         noise: str = "learned",
-        tests: str = "patient",
         horizon: int | None = None,
         members: Sequence[Member] | Mapping[str, Array] | None = None,
     ) -> None:
@@ -165,19 +150,15 @@ class AutoISD(BasePolicy):
         self.link = prior.link
         self.dim = len(prior.mean)
         self.intercept = bool(intercept)
-        self.exploration = not_negative("exploration", exploration)
+        self.caution = None if caution is None else not_negative("caution", caution)
         self.confidence = probability("confidence", confidence)
         self.share = not_negative("share", share)
         if self.share >= 1.0:
             raise InputError(f"share must be below 1, got {share!r}")
-        self.alarm_level = probability("alarm_level", alarm_level)
         self.noise = one_of("noise", noise, NOISE)
-        self.tests = one_of("tests", tests, tuple(TESTS))
         self.horizon = None if horizon is None else whole_number("horizon", horizon, 1)
-        self.rehearsal: Rehearsal | None = None
         self.winsorised, self.refused, self._warned = 0, 0, False
         self._rounds = 0
-        self._radius = float(np.sqrt(2.0 * np.log(1.0 / self.confidence)) + 1.0)
         # What a test says of an arm with several coefficients of its own pays in contexts like this one
         # alone.
         self._coefficients_per_arm = 1.0 if prior.population is None else float(prior.layout.own)
@@ -187,120 +168,61 @@ class AutoISD(BasePolicy):
         else:
             starts = default_members(prior, intercept=self.intercept) if members is None else list(members)
             state = FilterMixture.initial_state(prior, starts, coordinates)
-        self._mixture = FilterMixture(prior, state, share=self.share, learns_noise=self.noise == "learned")
-        # Actions hardly tried are judged more generously: as with exploration 0.25 at least, and 1 at most.
-        self._mixture.explore(
-            *self._exploring(self.exploration, self.tests if self.exploration > 0.0 else "none")
+        self._mixture = FilterMixture(
+            prior,
+            state,
+            share=self.share,
+            learns_noise=self.noise == "learned",
+            caution=self.caution,
         )
-        self._alarm = Alarm(prior, self.alarm_level, coordinates)
-
-    def _exploring(self, exploration: float, tests: str) -> tuple[float, float, float, float]:
-        """What `FilterMixture.explore` takes."""
-        return exploration * self._radius, max(1.0, 1.0 / max(exploration, 1e-3) ** 2), *TESTS[tests]
+        self._alarm = Alarm(prior, self.confidence, coordinates)
 
     @classmethod
     def from_history(
-        cls,
-        moments: WindowedMoments,
-        *,
-        exploration: float | str | None = None,
-        tests: str | None = None,
-        offered: Any = None,
-        **options: Any,
+        cls, moments: WindowedMoments, *, exploration: Any = None, offered: Any = None, **options: Any
     ) -> Self:
-        """Learn the basis and the drift prior from the logs, rehearse if there are offered sets, then start.
+        """Learn the basis and the drift prior from the logs, then start.
 
         Parameters
         ----------
         moments : WindowedMoments
             Of the logs.
-        exploration : float, "rehearsed" or None
-            Factor on the widths. Rehearsed: what does best on the offered sets against the policy's own
-            doubts, and whether tests should be eager. None: rehearsed if `offered` is given, else 0.25.
-        tests : "patient", "eager" or "none", optional
-            As of the class.
-        offered : array of shape (K, p) or (n, K, p), or sequence of arrays (K_i, p), optional
-            Actions that rounds to come may offer: fixed ones, or some of the logs' offered sets.
+        exploration, offered : None
+            Of earlier versions, which rehearsed their exploration: `caution` is there instead, and a value
+            only warns.
         **options :
             As of the class.
 
         >>> import numpy as np, invariant_bandits as ib
         >>> from invariant_bandits.simulation.episodes import PaperEpisodes
         >>> episode = PaperEpisodes(logged=2000).draw(300, np.random.default_rng(0))
-        >>> policy = ib.AutoISD.from_history(
-        ...     episode.moments, exploration="rehearsed", offered=episode.logs.offered, horizon=300
-        ... )
-        >>> policy.exploration <= 0.25, policy.rehearsal.sets
-        (True, 256)
+        >>> ib.AutoISD.from_history(episode.moments, caution=0.01, horizon=300)
+        AutoISD(dim=10, members=26, rounds=0)
         """
+        if exploration is not None or offered is not None:
+            warnings.warn(
+                "exploration and offered have no effect on AutoISD, which tests neglected actions instead:"
+                " see caution",
+                stacklevel=2,
+            )
         prior = DriftPrior.from_moments(moments, InvariantSubspaceDecomposition().fit(moments).basis_)
-        sets = None if offered is None else OfferedSets.of(offered, moments.dim)
-        return cls._started(prior, sets, exploration, tests, **options)
+        return cls(prior, **options)
 
     @classmethod
-    def from_arms(
-        cls,
-        statistics: ArmStatistics,
-        *,
-        exploration: float | str | None = None,
-        tests: str | None = None,
-        offered: Any = None,
-        **options: Any,
-    ) -> Self:
-        """Learn what labelled arms have in common and how they drift, then start; parameters as in
-        `from_history`.
-        """
-        prior = DriftPrior.from_arms(statistics)
-        sets = None if offered is None else OfferedSets.of(offered, prior.layout.dim)
-        return cls._started(prior, sets, exploration, tests, **options)
+    def from_arms(cls, statistics: ArmStatistics, **options: Any) -> Self:
+        """Learn what labelled arms have in common and how they drift, then start; options as of the class."""
+        return cls(DriftPrior.from_arms(statistics), **options)
 
     @classmethod
     def from_past(cls, past: Past, *, windows: int | None = None, **options: Any) -> Self:
         """Learn the prior from the past's logs, of labelled arms where these are known, and start.
 
         windows: into how many to cut the logged rounds, where they are at hand; as the past has them if not
-        given. Other options as in `from_history`.
+        given. Other options as of the class.
         """
         if windows is not None:
             past = past.in_windows(windows)
-        options = {"confidence": past.confidence, "horizon": past.horizon, **options}
-        exploration, tests = options.pop("exploration", None), options.pop("tests", None)
-        return cls._started(past.drift_prior, OfferedSets.from_past(past), exploration, tests, **options)
-
-    @classmethod
-    def _started(
-        cls,
-        prior: DriftPrior,
-        offered: OfferedSets | None,
-        exploration: float | str | None,
-        tests: str | None,
-        **options: Any,
-    ) -> Self:
-        """A fresh policy, rehearsed if that is asked for, or possible where neither exploration nor tests are
-        set.
-
-        Labelled arms are rehearsed only if that is asked for.
-        """
-        if exploration is None:
-            can_rehearse = offered is not None and prior.population is None and tests is None
-            exploration = REHEARSED if can_rehearse else DEFAULT_EXPLORATION
-        if exploration != REHEARSED:
-            factor: Any = exploration
-            return cls(prior, exploration=factor, tests="patient" if tests is None else tests, **options)
-        if offered is None:
-            raise InputError(
-                'exploration="rehearsed" needs offered sets: offered=… of shape (K, p) or (n, K, p)'
-            )
-        policy = cls(prior, **options)
-        members = options.get("members") or default_members(prior, intercept=policy.intercept)
-        rehearsal = rehearse(policy, members, offered, policy.horizon or LONG_ENOUGH)
-        options |= {
-            "exploration": rehearsal.exploration,
-            "tests": rehearsal.tests if tests is None else tests,
-        }
-        policy = cls(prior, **options)
-        policy.rehearsal = rehearsal
-        return policy
+        return cls(past.drift_prior, **{"horizon": past.horizon, **options})
 
     # -- deciding --
 
@@ -311,41 +233,50 @@ class AutoISD(BasePolicy):
             return (self.horizon - self._rounds) / self._coefficients_per_arm
         return max(LONG_ENOUGH, self._rounds) / self._coefficients_per_arm
 
+    @property
+    def exploration(self) -> float:
+        """Standard deviations that are added to the mean: one while the logs are doubted, else none."""
+        return float(self._mixture.doubts_logs)
+
     def select(self, features: Any) -> int:
         """Index of the action to play, given features (K, p)."""
+        return self._choose(features)[0]
+
+    def why(self, features: Any) -> str:
+        """Why `select` chooses what it does: "greedy", "exploration" or "test"."""
+        reason: str = kernels.REASONS[self._choose(features)[1]]
+        return reason
+
+    def _choose(self, features: Any) -> tuple[int, int]:
         lock = self._lock
         try:
             lock.acquire()  # `with` would take twice as long
             if type(features) is not np.ndarray:  # such as a masked array, which the loop would take as it is
                 features = offered_array(features, self.dim)
-            action: int = kernels.choose(
+            choice: tuple[int, int] = kernels.choose(
                 features, self._mixture.buffer, float(self._rounds), self.remaining_rounds
             )
         except WRONG_TYPE:  # another type or layout than the compiled loop takes
-            return self.select(offered_array(features, self.dim))
+            return self._choose(offered_array(features, self.dim))
         finally:
             lock.release()
-        return action if action >= 0 else self._refuse_offered(features)
+        return choice if choice[0] >= 0 else self._refuse_offered(features)
 
     def scores(self, features: Any) -> Scores:
-        """Expected rewards and widths (K,); `select` maximises mean + exploration · width.
+        """Expected rewards and their posterior standard deviations (K,).
 
-        The width of an action that is played for a test is what it takes to be chosen. Where rewards are
-        clicks, mean is the probability at the mean of the log-odds, and mean + exploration · width that at
-        their upper end.
+        `select` maximises mean + exploration · width, unless it tests a neglected action. Where rewards are
+        clicks, mean is the probability at the mean of the log-odds, and mean + width that one standard
+        deviation above.
         """
         features = offered_array(features, self.dim)
         parts = np.empty((3, len(features)))
         with self._lock:
             if kernels.score(features, self._mixture.buffer, float(self._rounds), parts) < 0:
                 self._refuse_offered(features)
-            chosen = self.select(features)
-        mean, width = parts[0], self._radius * parts[1]
+        mean, width = parts[0], parts[1]
         if self.link == "logit":
-            mean, width = mean_and_width(mean, width, self.exploration)
-        values = mean + self.exploration * width
-        if self.exploration and chosen != np.argmax(values):
-            width[chosen] = (values.max() - mean[chosen]) / self.exploration * (1.0 + 1e-9) + 1e-300
+            mean, width = chance(mean), chance(mean + width) - chance(mean)
         return Scores(mean, width)
 
     def contrasts(self, features: Any) -> tuple[Array, Array]:
@@ -373,20 +304,6 @@ class AutoISD(BasePolicy):
         being certain.
         """
         return one_hot(self.select(features), len(features))
-
-    def rehearsed_regret(
-        self, world: World, offered: OfferedSets, candidate: tuple[float, str], horizon: int
-    ) -> float:
-        """Regret in a drawn world with another exploration and other tests; the policy stays as it is."""
-        with self._lock:
-            mixture = FilterMixture.__new__(FilterMixture)
-            mixture.buffer = self._mixture.buffer.copy()
-        mixture.explore(*self._exploring(*candidate))
-        regret: float = kernels.rehearse(
-            *(offered.rows, offered.starts, world.order, world.truth, world.luck),
-            *(self.prior.baseline, mixture.buffer, float(horizon)),
-        )
-        return regret
 
     # -- learning --
 
@@ -492,7 +409,7 @@ class AutoISD(BasePolicy):
 
     @property
     def alarm(self) -> bool:
-        """Whether invariance was ever rejected, at `alarm_level` over all rounds together; see Alarm."""
+        """Whether invariance was ever rejected, at `confidence` over all rounds together; see Alarm."""
         return self._alarm.is_raised
 
     @property
@@ -527,13 +444,12 @@ class AutoISD(BasePolicy):
                 hypotheses=self._mixture.hypothesis_weights(),
                 log_evidence=self.peak_evidence,
                 alarm=self.alarm,
-                alarm_level=self.alarm_level,
+                alarm_level=self.confidence,
                 shifts=moments[0, : self.dim] - self.prior.mean,
                 errors=np.sqrt(np.diagonal(moments[1:])[: self.dim]),
                 names=[", ".join(names[i] for i in places) for places in main],
                 rounds=self.rounds,
                 noise_ratio=float(np.sqrt(self._mixture.believed_noise / self.prior.noise_variance)),
-                rehearsal=self.rehearsal,
                 no_alarm_because=self._alarm.unsupported,
                 baseline_shift=self._baseline_shift(moments),
                 winsorised=self.winsorised,
@@ -581,9 +497,8 @@ class AutoISD(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        rehearsal = None if self.rehearsal is None else self.rehearsal.to_dict()
         options = {name: getattr(self, name) for name in OPTIONS}
-        return {"prior": storage.to_state(self.prior)[0], **options, "rehearsal": rehearsal}
+        return {"prior": storage.to_state(self.prior)[0], **options}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The prior's arrays, the state of every filter, and the counters."""
@@ -621,7 +536,6 @@ class AutoISD(BasePolicy):
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
         options = dict(settings)
-        rehearsal = options.pop("rehearsal")
         prior = storage.from_state(DriftPrior, options.pop("prior"), under(arrays, PRIOR))
         if arrays["means"].shape[1] != len(prior.mean) + bool(options["intercept"]):
             raise InputError(
@@ -631,8 +545,7 @@ class AutoISD(BasePolicy):
         policy = cls(prior, members=state, **options)
         policy._rounds, policy.winsorised = int(arrays["counters"][0]), int(arrays["winsorised"][0])
         peak, coordinates = float(arrays["peak_evidence"][0]), policy._alarm.coordinates
-        policy._alarm = Alarm(prior, policy.alarm_level, coordinates, policy._rounds, peak)
-        policy.rehearsal = None if rehearsal is None else Rehearsal.from_dict(rehearsal)
+        policy._alarm = Alarm(prior, policy.confidence, coordinates, policy._rounds, peak)
         return policy
 
 

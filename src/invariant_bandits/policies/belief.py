@@ -9,7 +9,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.policies.base import reward_number
-from invariant_bandits.policies.rehearsal import Rehearsal
 
 MOVED_BASELINE = 3.0
 """From how many standard deviations on a moved baseline is reported."""
@@ -34,8 +33,6 @@ class Belief:
         The main features of every direction.
     noise_ratio : float
         Standard deviation of the noise over that of the logs.
-    rehearsal : Rehearsal or None
-        How the exploration was chosen.
     no_alarm_because : str
         Why the logs cannot support an alarm; empty if they can.
     baseline_shift : (float, float)
@@ -54,7 +51,6 @@ class Belief:
     names: list[str]
     rounds: int
     noise_ratio: float = 1.0
-    rehearsal: Rehearsal | None = None
     no_alarm_because: str = ""
     baseline_shift: tuple[float, float] = (0.0, 0.0)
     winsorised: int = 0
@@ -87,8 +83,6 @@ class Belief:
             f"    direction {j + 1:>2} ({self.names[j]}): {self.shifts[j]:+.3g} ± {self.errors[j]:.2g}"
             for j in moved
         ]
-        if self.rehearsal is not None:
-            lines += [f"  {line}" for line in str(self.rehearsal).splitlines()]
         return "\n".join(lines)
 
 
@@ -98,18 +92,6 @@ LARGEST = 1e100
 def chance(odds: Array) -> Array:
     """σ(odds), without overflow."""
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * odds)))
-
-
-def mean_and_width(odds: Array, width: Array, exploration: float) -> tuple[Array, Array]:
-    """Probabilities (K,) of actions whose log-odds have these means and widths, and their widths.
-
-    Mean: σ(odds). Mean + exploration · width: σ(odds + exploration · width), which keeps the order of the
-    choices; without exploration the width is the slope of σ times that of the log-odds.
-    """
-    mean = chance(odds)
-    if exploration == 0.0:
-        return mean, mean * (1.0 - mean) * width
-    return mean, (chance(odds + exploration * width) - mean) / exploration
 
 
 def check_click(reward: Any) -> None:

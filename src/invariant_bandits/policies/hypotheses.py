@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import chi2
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.drift_prior import DriftPrior
@@ -33,27 +34,26 @@ USELESS_RATES = (1e-3, 1e-2)
 class Sizes(NamedTuple):
     """What was chosen by a study of its own for coefficients of features, and for those of labelled arms.
 
-    scale_doubts: variances of the scale of all coefficients together, of the members of "nothing changed".
     continuing: part of the weight of drift that goes to drift which goes on from where the logs ended.
     widest, others: factors on the typical square of a coefficient in the still members of "logs useless", the
     first and the rest.
     """
 
-    scale_doubts: tuple[float, ...]
     continuing: float
     widest: float
     others: tuple[float, ...]
 
 
-FEATURE_SIZES = Sizes(scale_doubts=(0.0, 0.25), continuing=0.2, widest=VERY_FLAT, others=(1.0,))
-ARM_SIZES = Sizes(scale_doubts=(0.0,), continuing=0.5, widest=FLAT, others=())
+FEATURE_SIZES = Sizes(continuing=0.2, widest=VERY_FLAT, others=(1.0,))
+ARM_SIZES = Sizes(continuing=0.5, widest=FLAT, others=())
 
 BASELINE_RATE = 0.02
 BASELINE_DOUBT = 10.0
 BROKEN_BASELINE_DOUBT = 0.5
 
-LEAST_TEMPER = 0.1
-WEAKEST_SIGNAL = 1e-4
+LEAST_TRUST = 0.1
+SIGNAL_LEVEL = 0.9
+WEAKEST_SIGNAL = 1e-9
 WEAK_SIGNAL_WEIGHTS = (0.8, 0.17, 0.02, 0.01)
 
 
@@ -134,21 +134,29 @@ class CoefficientBelief(NamedTuple):
     share: float = 1.0
 
 
-def temper(prior: DriftPrior) -> float:
-    """How far likelihoods may be trusted to tell the hypotheses apart: 1, or less where a moving baseline and
-    a signal weaker than the noise let greedy choices mislead them.
+def trust(prior: DriftPrior) -> float:
+    """How far likelihoods may be trusted to tell the hypotheses apart, from 0.1 to 1.
+
+    The weaker the logs' signal is against their noise, the more greedy choices mislead the likelihoods. 1 if
+    there is no signal to protect.
     """
-    if not prior.baseline_moves or prior.signal_variance is None:
+    if prior.signal_variance is None or _has_no_signal(prior):
         return 1.0
-    return float(np.clip(prior.signal_variance / prior.noise_variance, LEAST_TEMPER, 1.0))
+    return float(np.clip((prior.signal_variance / prior.noise_variance) ** 2, LEAST_TRUST, 1.0))
+
+
+def _has_no_signal(prior: DriftPrior) -> bool:
+    """Whether the logs' pooled coefficients could all be 0."""
+    size = float(prior.pooled @ np.linalg.pinv(prior.pooled_covariance, hermitian=True) @ prior.pooled)
+    return size < float(chi2.ppf(SIGNAL_LEVEL, len(prior.pooled)))
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
     """Prior probabilities of HYPOTHESES; the weaker the signal that tells them apart, the more "nothing
     changed".
     """
-    trust = (temper(prior) - LEAST_TEMPER) / (1.0 - LEAST_TEMPER)
-    return trust * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - trust) * np.array(WEAK_SIGNAL_WEIGHTS)
+    share = (trust(prior) - LEAST_TRUST) / (1.0 - LEAST_TRUST)
+    return share * np.array(HYPOTHESIS_WEIGHTS) + (1.0 - share) * np.array(WEAK_SIGNAL_WEIGHTS)
 
 
 def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
@@ -160,7 +168,7 @@ def default_members(prior: DriftPrior, *, intercept: bool) -> list[Member]:
     nothing in it moves.
     """
     sizes = FEATURE_SIZES if prior.population is None else ARM_SIZES
-    beliefs = (_unchanged(prior, sizes), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
+    beliefs = (_unchanged(prior), _drifting(prior, sizes), _broken(prior), _useless(prior, sizes))
     result: list[Member] = []
     for hypothesis, weight, members in zip(
         HYPOTHESES, hypothesis_weights(prior).tolist(), beliefs, strict=True
@@ -202,11 +210,11 @@ def _with_baseline(
         )
 
 
-def _unchanged(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:
-    still, core = np.zeros(len(prior.mean)), CORE_BASELINES[prior.baseline_moves]
-    for doubt in sizes.scale_doubts:
-        spread = prior.pooled_covariance + prior.common_drift + doubt * np.outer(prior.pooled, prior.pooled)
-        yield CoefficientBelief(prior.pooled, spread, still, core)
+def _unchanged(prior: DriftPrior) -> Iterator[CoefficientBelief]:
+    spread = prior.pooled_covariance + prior.common_drift
+    yield CoefficientBelief(
+        prior.pooled, spread, np.zeros(len(prior.mean)), CORE_BASELINES[prior.baseline_moves]
+    )
 
 
 def _drifting(prior: DriftPrior, sizes: Sizes) -> Iterator[CoefficientBelief]:

@@ -11,13 +11,16 @@ from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.drift_prior import LEAST_NOISE, DriftPrior
 from invariant_bandits.decomposition.population import LARGEST_MEAN, LARGEST_VARIANCE
 from invariant_bandits.policies import mixture_kernels
-from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, temper
+from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, trust
 from invariant_bandits.storage import ArraySpec
 
 kernels: Any = mixture_kernels  # compiled: its functions have no Python signature
 STUDENT_FREEDOM = 5.0
 NEGLIGIBLE = 1e-10
-STATE = ("means", "covariances", "process", "weights", "prior_weights", "noise", "trusts_logs", "online")
+STATE = (
+    *("means", "covariances", "process", "weights", "prior_weights", "noise", "trusts_logs", "online"),
+    "recent",
+)
 """Parts of the buffer that rounds change, or that differ between mixtures of one prior."""
 STATE_SPECS: Mapping[str, ArraySpec] = {
     "hypothesis_index": ArraySpec(("C",), "int64", 0, len(HYPOTHESES) - 1),
@@ -29,6 +32,8 @@ STATE_SPECS: Mapping[str, ArraySpec] = {
     "noise": ArraySpec(("C",), least=LEAST_NOISE, most=LARGEST_VARIANCE),
     "trusts_logs": ArraySpec(("C",), "int64", 0, 1),
     "online": ArraySpec((2, "d+1", "d+1")),
+    "recent": ArraySpec((mixture_kernels.RECENT,)),
+    "seen": ArraySpec((1,), least=0.0),
     "mixture_moments": ArraySpec(("d+1", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE),
     "believed_noise": ArraySpec((1,), least=LEAST_NOISE, most=LARGEST_VARIANCE),
 }
@@ -48,6 +53,8 @@ class FilterMixture:
         Part of the weights that returns to the prior weights each round.
     learns_noise : bool
         Whether every filter learns its noise variance.
+    caution : float or None
+        Share of the believed gain that may be spent on tests; None: no limit.
 
     Attributes
     ----------
@@ -58,7 +65,13 @@ class FilterMixture:
     """
 
     def __init__(
-        self, prior: DriftPrior, state: Mapping[str, Array], *, share: float, learns_noise: bool
+        self,
+        prior: DriftPrior,
+        state: Mapping[str, Array],
+        *,
+        share: float,
+        learns_noise: bool,
+        caution: float | None,
     ) -> None:
         (C, d), p = state["means"].shape, len(prior.mean)
         precision = prior.usual_precision(d > p)
@@ -73,9 +86,10 @@ class FilterMixture:
         numbers = filters.numbers
         numbers[kernels.REFERENCE] = self._reference(filters.process)
         numbers[kernels.LINK] = kernels.LOGIT if prior.link == "logit" else kernels.IDENTITY
-        numbers[kernels.SHARE] = share
-        trust = (STUDENT_FREEDOM, temper(prior)) if learns_noise else (0.0, 1.0)
-        numbers[kernels.FREEDOM], numbers[kernels.TEMPER] = trust
+        numbers[kernels.SHARE], numbers[kernels.SEEN] = share, state["seen"][0]
+        numbers[kernels.CAUTION] = kernels.NO_LIMIT if caution is None else caution
+        weighing = (STUDENT_FREEDOM, trust(prior)) if learns_noise else (0.0, 1.0)
+        numbers[kernels.FREEDOM], numbers[kernels.TRUST] = weighing
         numbers[kernels.NOISE] = filters.weights @ filters.noise if learns_noise else prior.noise_variance
         if "mixture_moments" in state:
             filters.mixture_moments[:], numbers[kernels.NOISE] = (
@@ -101,24 +115,9 @@ class FilterMixture:
             "noise": np.full(len(weights), prior.noise_variance),
             "trusts_logs": np.array([member.trusts_logs for member in members]),
             "online": np.zeros((2, d + 1, d + 1)),
+            "recent": np.zeros(kernels.RECENT),
+            "seen": np.zeros(1),
         }
-
-    def explore(self, multiplier: float, most_lag: float, neglect: float, patience: float) -> None:
-        """Set how actions are scored and tested.
-
-        Parameters
-        ----------
-        multiplier : float
-            Of standard deviations that are added to the mean.
-        most_lag : float
-            Largest factor on the variance of an action hardly tried.
-        neglect, patience : float
-            How neglected an action must be to be tested, and after how many rounds per coordinate tests
-            begin.
-        """
-        numbers = self.filters.numbers
-        numbers[kernels.MULTIPLIER], numbers[kernels.MOST_LAG] = multiplier, most_lag
-        numbers[kernels.NEGLECT], numbers[kernels.PATIENCE] = neglect, patience
 
     def _reference(self, process: Array) -> int:
         """The filter that knows online rounds alone: the first still one of the last hypothesis that has
@@ -155,6 +154,12 @@ class FilterMixture:
         lower = np.tril(moments[1:])
         return moments[0].copy(), lower + np.tril(lower, -1).T
 
+    @property
+    def doubts_logs(self) -> bool:
+        """Whether filters that do not trust the logs hold more than half of the weight."""
+        filters = self.filters
+        return bool(filters.weights[filters.trusts_logs == 0.0].sum() > 0.5)
+
     def hypothesis_weights(self) -> dict[str, float]:
         """Probability of each hypothesis."""
         weights = np.bincount(self.hypothesis_index, weights=self.filters.weights, minlength=len(HYPOTHESES))
@@ -180,6 +185,7 @@ class FilterMixture:
             "trusts_logs": state["trusts_logs"].astype(np.int64),
             "hypothesis_index": self.hypothesis_index.copy(),
             "believed_noise": np.array([self.believed_noise]),
+            "seen": filters.numbers[[kernels.SEEN]],
         }
 
     # -- arms that come and go --
@@ -217,8 +223,11 @@ class FilterMixture:
         )
 
     def _with_state(self, **changed: Array) -> dict[str, Array]:
-        """The state with some parts changed; what follows from it is worked out anew."""
-        state = {**self.arrays(), **changed}
+        """The state with some parts changed; what follows from it is worked out anew.
+
+        Features have other coordinates: none of them was seen before.
+        """
+        state = {**self.arrays(), **changed, "seen": np.zeros(1)}
         return {
             name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
         }

@@ -1,4 +1,4 @@
-"""The compiled loops of a mixture of Kalman filters: how it learns, how it decides, how it is rehearsed.
+"""The compiled loops of a mixture of Kalman filters: how it learns and how it decides.
 
 All filters stand in one array, the *buffer*, so that a call hands over one array instead of fifteen; `unpack`
 returns its parts as Filters, which the loops take whole. Covariances are kept as lower triangles. Coordinates
@@ -31,12 +31,17 @@ TOO_FAR = -3
 LEARNED, WINSORISED, REFUSED = 0, 1, 2
 """Status of a round: learned; learned with its error or leverage cut in filters of more than half of the
 weight; not learned, and nothing was changed."""
+REASONS = ("greedy", "exploration", "test")
+GREEDY, EXPLORATION, TEST = range(3)
+"""Why an action is chosen: the largest mean; its standard deviation; to learn of it."""
 IDENTITY, LOGIT = 0, 1
 """Links between coefficients and the expected reward."""
 SIZES = MEMBERS, FEATURES, COORDINATES, PRECISION_ROWS = 0, 1, 2, 3
-REFERENCE, LINK, SHARE, FREEDOM, TEMPER, NOISE, MULTIPLIER, MOST_LAG, NEGLECT, PATIENCE = range(4, 14)
+REFERENCE, LINK, SHARE, FREEDOM, TRUST, NOISE, CAUTION, SEEN = range(4, 12)
 """Places in `Filters.numbers`, which FilterMixture explains."""
 NUMBERS = 16
+RECENT = 128
+"""How many different choices are remembered, to know whether rounds repeat."""
 
 NEGLIGIBLE = 1e-9
 OUTLIER = 10.0
@@ -54,7 +59,7 @@ MODERATION = 0.393
 """π/8: the mean of σ over N(m, v) is near σ(m/√(1 + πv/8)) (MacKay 1992)."""
 LEAST_CLICK_VARIANCE = 1e-4
 ROUNDING = 1e-10
-INT1 = int64[::1]
+GOLDEN = 0.6180339887498949
 
 
 class Filters(NamedTuple):
@@ -78,6 +83,8 @@ class Filters(NamedTuple):
         The mixture's mean (first row) and its covariance by the law of total variance.
     online : array, shape (2, d + 1, d + 1)
         Sums of the online rounds for the alarm, see `gather`.
+    recent : array, shape (RECENT,)
+        Checksums of the last different choices.
     """
 
     numbers: Any
@@ -93,16 +100,18 @@ class Filters(NamedTuple):
     trusts_logs: Any
     mixture_moments: Any
     online: Any
+    recent: Any
 
 
-FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3), Filters)  # type: ignore[no-untyped-call]
+FILTERS = types.NamedTuple((V1, V2, V2, V1, V2, V3, V2, V1, V1, V1, V1, V2, V3, V1), Filters)  # type: ignore[no-untyped-call]
 
-THREE_NUMBERS = types.UniTuple(float64, 3)  # type: ignore[no-untyped-call]
+TWO_NUMBERS = types.UniTuple(float64, 2)  # type: ignore[no-untyped-call]
+CHOICE = types.UniTuple(int64, 2)  # type: ignore[no-untyped-call]
 
 
 def buffer_size(C: int, p: int, d: int, k: int) -> int:
     """Length of a buffer of C filters over d coordinates of p features, with a precision of k rows."""
-    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2
+    return NUMBERS + p * p + k * k + d + C * (2 * d + d * d + 4) + (d + 1) * d + 2 * (d + 1) ** 2 + RECENT
 
 
 @njit(FILTERS(V1), **OPTIONS)
@@ -127,10 +136,11 @@ def unpack(buffer: Any) -> Any:
     noise, trusts_logs = buffer[b + 2 * C : b + 3 * C], buffer[b + 3 * C : b + 4 * C]
     a, b = b + 4 * C, b + 4 * C + (d + 1) * d
     mixture_moments = buffer[a:b].reshape((d + 1, d))
-    online = buffer[b : b + 2 * (d + 1) * (d + 1)].reshape((2, d + 1, d + 1))
+    a, b = b, b + 2 * (d + 1) * (d + 1)
+    online = buffer[a:b].reshape((2, d + 1, d + 1))
     return Filters(
         *(buffer[:NUMBERS], basis, log_precision, logs_mean, means, covariances, process),
-        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online),
+        *(weights, prior_weights, noise, trusts_logs, mixture_moments, online, buffer[b : b + RECENT]),
     )
 
 
@@ -230,7 +240,7 @@ def _absorb(
 
 
 @njit("UniTuple(f8, 4)(f8, f8, f8, f8)", **OPTIONS)
-def _click_evidence(reward: float, odds: float, spread: float, temper: float) -> Any:
+def _click_evidence(reward: float, odds: float, spread: float, trust: float) -> Any:
     """What a click r says of log-odds N(odds, spread): error (r − π)/h, its variance, log-likelihood of π,
     and h.
 
@@ -240,7 +250,7 @@ def _click_evidence(reward: float, odds: float, spread: float, temper: float) ->
     chance = 1.0 / (1.0 + np.exp(-odds / np.sqrt(1.0 + MODERATION * spread)))
     chance = min(max(chance, LEAST_CLICK_VARIANCE), 1.0 - LEAST_CLICK_VARIANCE)
     h = max(chance * (1.0 - chance), LEAST_CLICK_VARIANCE)
-    likelihood = (reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)) * temper
+    likelihood = (reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)) * trust
     return (reward - chance) / h, 1.0 / h + spread, likelihood, h
 
 
@@ -261,13 +271,31 @@ def gather(z: Any, apart: float, square: float, online: Any) -> Any:
     online[0, d, d] += 1.0
 
 
+@njit(float64(IN1), **OPTIONS)
+def checksum(x: Any) -> Any:
+    """A number by which features (p,) are recognised."""
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * (1.0 + (GOLDEN * (j + 1)) % 1.0)
+    return total
+
+
+@njit(types.boolean(float64, FILTERS), **OPTIONS)
+def _is_recent(sign: float, filters: Any) -> Any:
+    """Whether the features with this checksum were chosen before, among the last different choices."""
+    for i in range(min(int(filters.numbers[SEEN]), RECENT)):  # noqa: SIM110 - any() does not compile
+        if filters.recent[i] == sign:
+            return True
+    return False
+
+
 @njit(int64(IN1, float64, FILTERS, float64), **OPTIONS)
 def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
     """One round for every filter, then the weights and the mixture's moments; returns the status of the
     round.
 
     Filter c: S = v + zᵀPz, e = r − zᵀm, m += Pz·e/S, P −= (Pz)(Pz)ᵀ/S, then P += diag(q). With FREEDOM ν > 0
-    weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−temper/2), which outliers cannot rule, and the
+    weights follow Student's t, w ∝ w·[S(1 + e²/νS)^(ν+1)]^(−η/2), which outliers cannot rule, and the
     noise variance moves towards its expectation given the round, v·zᵀPz/S + (v/S)²e², by one part in 30 +
     min(`rounds`, 1000). Errors beyond ten standard deviations count as ten. With ν = 0 the noise is known: w
     ∝ w·N(e; 0, S). A SHARE of the weights returns to the prior weights. The alarm gathers v(e²/S + 2zᵀPz/S)
@@ -288,7 +316,7 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
     M, P, q, v = filters.means, filters.covariances, filters.process, filters.noise
     weights, prior_weights, mixed = filters.weights, filters.prior_weights, filters.mixture_moments
     reference, link = int(numbers[REFERENCE]), int(numbers[LINK])
-    share, freedom, temper = numbers[SHARE], numbers[FREEDOM], numbers[TEMPER]
+    share, freedom, trust = numbers[SHARE], numbers[FREEDOM], numbers[TRUST]
     C, d = M.shape
     if len(x) != V.shape[0]:
         return REFUSED
@@ -299,6 +327,9 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         return REFUSED
     if len(log_precision) and not form(z, log_precision) <= FARTHEST * d:
         return REFUSED
+    sign = checksum(x)
+    if _is_recent(sign, filters):
+        trust = 1.0
     counted = NOISE_PRIOR_ROUNDS + min(rounds, NOISE_MEMORY)
     all_awake = freedom <= 0.0 or int(rounds) % REST == 0
     G, gains, likelihoods, elapsed = np.empty((C, d)), np.zeros(C), np.zeros(C), np.zeros(C)
@@ -326,7 +357,7 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         S = spread + max(v[c], spread / STEEPEST)
         likelihood, h = 0.0, 0.0
         if link == LOGIT:
-            e, S, likelihood, h = _click_evidence(reward, reward - e, spread, temper)
+            e, S, likelihood, h = _click_evidence(reward, reward - e, spread, trust)
         gain = 1.0 / S
         if freedom > 0.0 and link == IDENTITY:
             furthest = OUTLIER * np.sqrt(S)
@@ -343,7 +374,7 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         if link == LOGIT:
             v[c] = 1.0 / (1.0 / v[c] + (h - 1.0 / v[c]) / counted)
         elif freedom > 0.0:
-            likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * temper
+            likelihood = -0.5 * (np.log(S) + (freedom + 1.0) * np.log(1.0 + surprise / freedom)) * trust
             own = v[c] * gain
             v[c] = max(v[c] + (v[c] * (1.0 - own) + own * own * e * e - v[c]) / counted, LEAST_NOISE)
         else:
@@ -381,6 +412,9 @@ def _learn(x: Any, reward: float, filters: Any, rounds: float) -> Any:
         if awake[c]:
             _absorb(G[c], gains[c], q[c], elapsed[c], P[c], seen, off_mean, mixed)
     gather(z, apart, square, filters.online)
+    if not _is_recent(sign, filters):
+        filters.recent[int(numbers[SEEN]) % RECENT] = sign
+        numbers[SEEN] += 1.0
     if freedom > 0.0:
         numbers[NOISE] = noise
     return WINSORISED if cut > 0.5 else LEARNED
@@ -394,29 +428,32 @@ def learn(x: Any, reward: float, buffer: Any, rounds: float) -> Any:
     return _learn(x, reward, unpack(buffer), rounds)
 
 
-LAG_FROM, LAG_AFTER, LEAST_MOST = 3.0, 3.0, 16.0
-CALM_PRICE, CHANGED_PRICE = 30.0, 2.0
-TEST_ROUNDS = 8.0
-LEAST_DOUBT = 0.01
+NO_LIMIT = -1.0
+"""The caution of a policy whose tests have no limit."""
+DOUBT = 0.03
+"""Least weight of the filter that knows online rounds alone, where tests are weighed."""
+NEGLECT, PATIENCE = 3.0, 3.0
+"""How neglected an action must be to be tested, and after how many rounds per coordinate tests begin."""
+TEST_PRICE, TEST_ROUNDS = 3.0, 8.0
+ROUNDS_PER_ARM = 50.0
+"""How many rounds a fixed action must be offered for its tests to need no limit."""
 SMALLEST_GAP = 1e-6
 UNLIKELY, IMPOSSIBLE = 1e-5, 1e-12
 ROOT_TWO, ROOT_TWO_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
-@njit(int64(IN2, FILTERS, float64, V2), **OPTIONS)
-def _score(X: Any, filters: Any, rounds: float, parts: Any) -> Any:
-    """Mean, width and neglect of every action; X (K, p), parts (3, K).
+@njit(int64(IN2, FILTERS, float64, types.boolean, V2), **OPTIONS)
+def _score(X: Any, filters: Any, rounds: float, with_deviation: bool, parts: Any) -> Any:
+    """Mean, standard deviation (0 if it is not wanted) and neglect of every action; X (K, p), parts (3, K).
 
     Neglect: t·zᵀP_u z/(s²·zᵀQz), P_u of the filter REFERENCE, which knows online rounds alone, and Q the
     logs' precision: how much less is known of the action than t rounds like those of the logs would have
     taught. For an action hardly tried it grows with t. Where none of the offered is well known it is in units
-    of the best known one: new contexts neglect nothing. Width: the mixture's standard deviation; for neglect
-    above 3, after 3d rounds, times the fourth root of neglect/3, at least √(MOST_LAG/16) and at most
-    √MOST_LAG. If Q is not known, zᵀQz is taken as d, and neither rounds nor the best known count.
+    of the best known one: new contexts neglect nothing. If Q is not known, zᵀQz is taken as d.
     """
     V, mixed, log_precision = filters.basis, filters.mixture_moments, filters.log_precision
     numbers, d = filters.numbers, mixed.shape[1]
-    known, noise, most = filters.covariances[int(numbers[REFERENCE])], numbers[NOISE], numbers[MOST_LAG]
+    known, noise = filters.covariances[int(numbers[REFERENCE])], numbers[NOISE]
     if X.shape[1] != V.shape[0] or X.shape[0] == 0:
         return WRONG_SHAPE
     z = np.empty(d)
@@ -432,24 +469,20 @@ def _score(X: Any, filters: Any, rounds: float, parts: Any) -> Any:
         if not usual <= FARTHEST * d:
             return TOO_FAR
         parts[2, k] = rounds * max(form(z, known), 0.0) / (noise * max(usual, 1.0))
-        parts[1, k] = max(form(z, mixed[1:]), 0.0)
+        parts[1, k] = np.sqrt(max(form(z, mixed[1:]), 0.0)) if with_deviation else 0.0
         least = min(least, parts[2, k])
-    for k in range(X.shape[0]):
-        if not len(log_precision):
-            lag = min(max(1.0, np.sqrt(parts[2, k] / LAG_FROM)), most)
-        else:
+    if len(log_precision):
+        for k in range(X.shape[0]):
             parts[2, k] /= max(1.0, least)
-            lag = 1.0
-            if parts[2, k] >= LAG_FROM and rounds >= LAG_AFTER * d:
-                lag = min(max(np.sqrt(parts[2, k] / LAG_FROM), most / LEAST_MOST, 1.0), most)
-        parts[1, k] = np.sqrt(parts[1, k] * lag)
     return 0
 
 
 @njit(int64(IN2, V1, float64, V2), **OPTIONS)
 def score(X: Any, buffer: Any, rounds: float, parts: Any) -> Any:
-    """Mean, width and neglect of the actions X (K, p) to parts (3, K); returns 0 or a status."""
-    return _score(X, unpack(buffer), rounds, parts)
+    """Mean, standard deviation and neglect of the actions X (K, p) to parts (3, K); returns 0 or a
+    status.
+    """
+    return _score(X, unpack(buffer), rounds, True, parts)
 
 
 @njit("Tuple((f8, f8))(f8, f8)", **OPTIONS)
@@ -462,152 +495,120 @@ def _hope(mean: float, deviation: float) -> Any:
     return better, max(0.0, deviation * math.exp(-0.5 * size * size) / ROOT_TWO_PI + mean * better)
 
 
-@njit(THREE_NUMBERS(V1, V1, FILTERS, float64, float64, float64), **OPTIONS)
-def _advantage(z: Any, best: Any, filters: Any, least: float, behind: float, remaining: float) -> Any:
-    """How far the action z may be better than `best`: P, E[max(advantage, 0)], and the latter over all rounds
-    to come.
+@njit(TWO_NUMBERS(V1, V1, FILTERS, float64), **OPTIONS)
+def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
+    """P(advantage > 0) and E[max(advantage, 0)] of the action z over `best`.
 
-    The filter that knows online rounds alone weighs at least `least`. What is learned of coefficients that
-    move by q a round lasts as long as they need to move by what there is to gain, `behind` and the expected
-    advantage.
+    The filter that knows online rounds alone weighs at least `least`.
     """
-    M, P, q, weights = filters.means, filters.covariances, filters.process, filters.weights
+    M, P, weights = filters.means, filters.covariances, filters.weights
     d, reference = len(z), int(filters.numbers[REFERENCE])
     apart = np.empty(d)
-    better, gain, worth = 0.0, 0.0, 0.0
+    better, gain = 0.0, 0.0
     for i in range(d):
         apart[i] = z[i] - best[i]
     for c in range(len(weights)):
         w = max(weights[c], least) if c == reference else weights[c]
         if w < UNLIKELY:
             continue
-        mean, moves = 0.0, 0.0
+        mean = 0.0
         for i in range(d):
             mean += apart[i] * M[c, i]
-            moves += apart[i] * apart[i] * q[c, i]
         likely, hope = _hope(mean, np.sqrt(max(form(apart, P[c]), 0.0)))
-        if likely < IMPOSSIBLE:
-            continue
-        reach = behind + hope / likely
-        lasts = min(remaining, reach * reach / moves) if moves > 0.0 else remaining
         better += w * likely
         gain += w * hope
-        worth += w * hope * lasts
-    return better, gain, worth
+    return better, gain
 
 
-@njit(int64(IN2, FILTERS, float64, V2), **OPTIONS)
-def _find_test(X: Any, filters: Any, remaining: float, parts: Any) -> Any:
-    """The neglected action most worth a test, or −1.
+@njit(int64(IN2, FILTERS, float64, float64, float64, V2), **OPTIONS)
+def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: float, parts: Any) -> Any:
+    """The neglected action that is most worth a test, or −1.
 
-    An action is tested if E[max(advantage over the best mean, 0)] over the rounds to come is more than
-    `price` times what n rounds of it would cost by the mixture's means; n = 1 + 8s²/δ² rounds tell an
-    advantage of δ from none. With the probability that the logs' model, its baseline included, no longer
-    holds, the price falls from thirty to two and the weight of the filter that knows online rounds alone
-    rises to 1, from .01 at least.
+    gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0), the filter
+    that knows online rounds alone weighing DOUBT + `doubted` at least. An advantage of δ = gap + h/p is told
+    from none by n = 3(1 + 8s²/δ²) rounds: the action is worth a test if remaining·h > n·gap. And what was
+    spent on it, (s²/zᵀP_u z + 1)·gap, must stay below CAUTION times the believed gain of all rounds so far.
+    There is no such limit if the logs are doubted by more than half of the weight, or where the same few
+    actions are offered again and again: no other choice will ever tell of them.
     """
-    V, weights, trusts = filters.basis, filters.weights, filters.trusts_logs
-    noise, neglect = filters.numbers[NOISE], filters.numbers[NEGLECT]
+    V, numbers = filters.basis, filters.numbers
+    noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
     K, d = X.shape[0], filters.means.shape[1]
-    leader = 0
-    for k in range(1, K):
+    leader, average = 0, 0.0
+    for k in range(K):
+        average += parts[0, k] / K
         if parts[0, k] > parts[0, leader]:
             leader = k
-    changed = 0.0
-    for c in range(len(weights)):
-        if trusts[c] == 0.0:
-            changed += weights[c]
-    price = CALM_PRICE + (CHANGED_PRICE - CALM_PRICE) * changed
+    fixed = numbers[SEEN] <= K and rounds + remaining >= ROUNDS_PER_ARM * K
+    unlimited = caution == NO_LIMIT or doubted > 0.5 or fixed
+    account = rounds * caution * (parts[0, leader] - average)
+    if not unlimited and account <= 0.0:
+        return -1
     z, best = np.empty(d), np.empty(d)
     coordinates(X[leader], V, best)
+    least = min(1.0, DOUBT + doubted)
     top, chosen = 1.0, -1
     for k in range(K):
-        if k == leader or parts[2, k] < neglect or parts[2, k] < parts[2, leader]:
+        if k == leader or parts[2, k] < NEGLECT or parts[2, k] < parts[2, leader]:
             continue
         coordinates(X[k], V, z)
-        behind = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        better, gain, worth = _advantage(z, best, filters, LEAST_DOUBT + changed, behind, remaining)
+        gap = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
+        if not unlimited and (noise / max(form(z, known), LEAST_NOISE) + 1.0) * gap > account:
+            continue
+        better, gain = _advantage(z, best, filters, least)
         if better < IMPOSSIBLE:
             continue
-        reach = behind + gain / better
-        ratio = worth / (price * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * behind)
+        reach = gap + gain / better
+        ratio = remaining * gain / (TEST_PRICE * (1.0 + TEST_ROUNDS * noise / (reach * reach)) * gap)
         if ratio > top:
             top, chosen = ratio, k
     return chosen
 
 
-@njit(int64(IN2, FILTERS, float64, float64), **OPTIONS)
+@njit(float64(FILTERS), **OPTIONS)
+def _doubted(filters: Any) -> Any:
+    """Weight of the filters that do not trust the logs."""
+    total = 0.0
+    for c in range(len(filters.weights)):
+        if filters.trusts_logs[c] == 0.0:
+            total += filters.weights[c]
+    return total
+
+
+@njit(CHOICE(IN2, FILTERS, float64, float64), **OPTIONS)
 def _choose(X: Any, filters: Any, rounds: float, remaining: float) -> Any:
-    """Index of the largest mean + MULTIPLIER · width, or of an action worth a test, or a status.
+    """Index of the action to play, or a status, and why.
 
-    Tests begin after PATIENCE · d rounds, of actions neglected more than NEGLECT-fold.
+    An action worth a test; else the largest mean, or mean + one standard deviation while filters that do not
+    trust the logs hold more than half of the weight.
     """
-    numbers = filters.numbers
-    parts = np.empty((3, X.shape[0]))
-    status = _score(X, filters, rounds, parts)
+    K, doubted = X.shape[0], _doubted(filters)
+    parts = np.empty((3, K))
+    status = _score(X, filters, rounds, doubted > 0.5, parts)
     if status < 0:
-        return status
-    if rounds >= numbers[PATIENCE] * filters.means.shape[1]:
-        worst = 0.0
-        for k in range(X.shape[0]):
-            worst = max(worst, parts[2, k])
-        if worst >= numbers[NEGLECT]:
-            tested = _find_test(X, filters, remaining, parts)
-            if tested >= 0:
-                return tested
-    best, chosen = -np.inf, 0
-    for k in range(X.shape[0]):
-        value = parts[0, k] + numbers[MULTIPLIER] * parts[1, k]
-        if value > best:
-            best, chosen = value, k
-    return chosen
+        return status, GREEDY
+    if rounds >= PATIENCE * filters.means.shape[1]:
+        for k in range(K):
+            if parts[2, k] >= NEGLECT:
+                tested = _find_test(X, filters, rounds, remaining, doubted, parts)
+                if tested >= 0:
+                    return tested, TEST
+                break
+    chosen, leader = 0, 0
+    for k in range(1, K):
+        if parts[0, k] > parts[0, leader]:
+            leader = k
+        if parts[0, k] + parts[1, k] > parts[0, chosen] + parts[1, chosen]:
+            chosen = k
+    return chosen, GREEDY if chosen == leader else EXPLORATION
 
 
-@njit(int64(IN2, V1, float64, float64), **OPTIONS)
+@njit(CHOICE(IN2, V1, float64, float64), **OPTIONS)
 def choose(X: Any, buffer: Any, rounds: float, remaining: float) -> Any:
-    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a
-    status.
+    """Index of the action of X (K, p) to play after so many `rounds`, with `remaining` to come, or a status;
+    and the place of its reason in REASONS.
     """
     return _choose(X, unpack(buffer), rounds, remaining)
-
-
-@njit(float64(V2, INT1, INT1, V2, IN1, float64, V1, float64), **OPTIONS)
-def rehearse(
-    rows: Any, starts: Any, order: Any, truth: Any, luck: Any, level: float, buffer: Any, horizon: float
-) -> Any:
-    """Regret of T rounds: in round t the set order[t] of `rows`, coefficients truth[t] (T, p), noise luck[t]
-    about `level`; with link LOGIT a click if luck[t], from 0 to 1, is below its probability. The buffer is
-    changed: hand over a copy.
-    """
-    filters = unpack(buffer)
-    weights, v, link = filters.weights, filters.noise, int(filters.numbers[LINK])
-    C, p = len(weights), rows.shape[1]
-    mix_moments(filters)
-    regret = 0.0
-    for t in range(len(order)):
-        first, last = starts[order[t]], starts[order[t] + 1]
-        offered = rows[first:last]
-        noise = 0.0
-        for c in range(C):
-            noise += weights[c] * v[c]
-        filters.numbers[NOISE] = noise
-        chosen = _choose(offered, filters, float(t), horizon - t)
-        best, own = -np.inf, 0.0
-        for k in range(last - first):
-            value = 0.0
-            for j in range(p):
-                value += offered[k, j] * truth[t, j]
-            if link == LOGIT:
-                value = 1.0 / (1.0 + np.exp(-level - value))
-            best = max(best, value)
-            if k == chosen:
-                own = value
-        regret += best - own
-        reward = level + own + luck[t]
-        if link == LOGIT:
-            reward = 1.0 if luck[t] < own else 0.0
-        _learn(offered[chosen], reward, filters, float(t))
-    return regret
 
 
 # -- likelihoods of the alarm

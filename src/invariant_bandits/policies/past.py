@@ -70,8 +70,6 @@ class Past:
         the caller knows or assumes them.
     suggested_window : int, optional
         How many rounds a policy that forgets should remember by default.
-    offered : what `rehearsal.OfferedSets.of` takes, or a function that returns it or None, optional
-        Actions that rounds to come may offer; the logs' if they are at hand row by row.
     decomposition : InvariantSubspaceDecomposition, optional
         Fitted to the moments, if that was done before.
     arm_statistics : ArmStatistics, or a function that returns them, optional
@@ -101,7 +99,6 @@ class Past:
         feature_bound: float | None = None,
         confidence: float | None = None,
         suggested_window: int | None = None,
-        offered: Any = None,
         decomposition: InvariantSubspaceDecomposition | None = None,
         arm_statistics: Any = None,
     ) -> None:
@@ -116,7 +113,6 @@ class Past:
             self.moments = moments
         if decomposition is not None:
             self.decomposition = decomposition
-        self.offered = offered
         self._arm_statistics = arm_statistics
 
     @classmethod
@@ -159,7 +155,6 @@ class Past:
             feature_bound=self.known_feature_bound,
             confidence=self.known_confidence,
             suggested_window=self.suggested_window,
-            offered=self.offered,
             arm_statistics=self._rewindowed(windows),
         )
 

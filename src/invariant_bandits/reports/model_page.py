@@ -44,11 +44,6 @@ MOVES = (
     "Coefficient of each feature in the windows before and in the new rounds, ± one standard error; z: the"
     " difference in standard errors."
 )
-REHEARSED = (
-    "Rehearsed on {0.sets} sets of offered actions, {0.rounds:,} rounds a time, against worlds drawn from the"
-    " policy's own doubts: regret (lower is better) by exploration and by when neglected actions are tested."
-    " Candidates that fell behind played fewer worlds."
-)
 OVERVIEW = (
     "Above: correlations of the features in a few windows, as logged and in the found basis, and the stable"
     " share of each feature. Below: the coefficient along each direction over the windows; drifting ones are"
@@ -240,26 +235,20 @@ def _explained(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) ->
 
 
 def _exploration(policy: AutoISD) -> Section:
-    """How AutoISD will explore, and the rehearsal that decided it."""
-    reason, rehearsal = policy.explain().no_alarm_because, policy.rehearsal
+    """How AutoISD will explore, and whether it can give an alarm."""
+    reason = policy.explain().no_alarm_because
     alarm = (
         f"No alarm can be given: {reason}."
         if reason
         else "An alarm will say if what was stable moves after all."
     )
-    if rehearsal is None:
-        words = f"Exploration {policy.exploration:g}, tests {policy.tests}; it was not rehearsed."
-        return Section("How it will explore", [words, alarm])
-    columns: Columns = {
-        "": lambda trial: Mark("plays", "good") if trial["plays"] else "",
-        "exploration": ">{exploration:g}",
-        "tests": "{tests}",
-        "regret": ">{regret:.3g} ± {error:.2g}",
-        "worlds": ">{worlds}",
-    }
-    trials = [trial._asdict() | {"plays": i == rehearsal.chosen} for i, trial in enumerate(rehearsal.trials)]
-    words = REHEARSED.format(rehearsal)
-    return Section.of_records("How it will explore", [words, alarm], columns, trials)
+    limits = {None: "as often as they pay", 0.0: "only once the logs are doubted"}
+    spent = f"for at most {100.0 * (policy.caution or 0.0):g} % of the believed gain"
+    words = (
+        "It plays the action of largest expected reward. Neglected actions are tested where the same few are"
+        f" offered again and again; elsewhere {limits.get(policy.caution, spent)}."
+    )
+    return Section("How it will explore", [words, alarm])
 
 
 def _quality(model: Model) -> Section:

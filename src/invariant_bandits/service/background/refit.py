@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError
+from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
 from invariant_bandits.evaluation.estimators import ones, support
 from invariant_bandits.evaluation.intervals import Estimate, estimated
@@ -33,7 +33,6 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.policies.rehearsal import MOST_SETS
 from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key
 from invariant_bandits.service.history.decisions import (
     Layout,
@@ -128,12 +127,11 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     if windows < FEWEST_WINDOWS:
         needed = FEWEST_WINDOWS * max(FEWEST_PER_WINDOW, fewest_rounds(len(names)))
         raise InputError(f"history: {count:,} decisions, {needed:,} are needed for {len(names)} features")
-    moments, sets = _moments(layout, names, decisions, count, windows)
+    moments = _moments(layout, names, decisions, count, windows)
     usable = prune(moments, FeatureMap(tuple(Column(name) for name in names)))
     usable_names = usable.feature_map.names
-    places = np.array([names.index(name) for name in usable_names])
     with _without_convergence_warnings():
-        policy = AutoISD.from_history(usable.moments, offered=[one[:, places] for one in sets])
+        policy = AutoISD.from_history(usable.moments)
     made = OpenLearner(
         learner.arms,
         learner.columns,
@@ -149,23 +147,19 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
 
 def _moments(
     layout: Layout, names: Sequence[str], decisions: Decisions, count: int, windows: int
-) -> tuple[WindowedMoments, list[Array]]:
-    """Moments of what was chosen, and some of the offered sets."""
+) -> WindowedMoments:
+    """Moments of what was chosen."""
     moments: WindowedMoments | None = None
-    sets: list[Array] = []
-    source, step = enumerate(decisions()), max(count // MOST_SETS, 1)
+    source = iter(decisions())
     for window in range(windows):
         rows, rewards = [], []
-        for place, one in islice(source, count * (window + 1) // windows - count * window // windows):
+        for one in islice(source, count * (window + 1) // windows - count * window // windows):
             rows.append(_row(layout.of_action(one, one.decided.place), names))
             rewards.append(one.reward)
-            if place % step == 0 and len(sets) < MOST_SETS:
-                offered = range(len(one.decided.propensities))
-                sets.append(np.array([_row(layout.of_action(one, action), names) for action in offered]))
         one_window = WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
         moments = one_window if moments is None else moments.followed_by(one_window)
     assert moments is not None
-    return moments, sets
+    return moments
 
 
 def _row(numbers: dict[str, float], names: Sequence[str]) -> list[float]:

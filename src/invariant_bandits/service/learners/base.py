@@ -191,7 +191,7 @@ SPEAKS = 2.0
 
 
 def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Beliefs, drift, alarm and rehearsal of a policy that has them; else nothing."""
+    """Beliefs, drift and alarm of a policy that has them; else nothing."""
     belief = policy.explain(names) if hasattr(policy, "explain") else None
     if not isinstance(belief, Belief):
         return {}
@@ -202,7 +202,6 @@ def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
         )
     ]
     moved.sort(key=lambda move: -abs(move["shift"] or 0.0) / max(move["error"] or 1.0, 1e-300))
-    rehearsal = belief.rehearsal
     return {
         "beliefs": {name: finite(share) for name, share in belief.hypotheses.items()},
         "alarm": bool(belief.alarm),
@@ -212,7 +211,6 @@ def describe_belief(policy: Any, names: Sequence[str]) -> dict[str, Any]:
         "drift": moved,
         "noise_ratio": finite(belief.noise_ratio),
         "baseline_shift": [finite(shift) for shift in belief.baseline_shift],
-        "rehearsal": None if rehearsal is None else str(rehearsal),
     }
 
 
