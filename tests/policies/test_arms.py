@@ -90,17 +90,16 @@ def test_filters_are_weighed_by_the_likelihood_of_clicks():
 
 
 def test_scores_of_clicks_are_probabilities_that_explain_the_choice():
-    for exploration in (0.0, 0.25, 1.0):
-        policy = arm_policy(exploration=exploration)
-        played(policy, 50)
-        layout = policy.prior.layout
-        for seed in range(20):
-            z = np.append(1.0, 2.0 * np.random.default_rng(seed).normal(size=layout.own - 1))
-            features = layout.features(np.tile(z, (4, 1)), np.arange(4))
-            scores = policy.scores(features)
-            assert ((scores.mean > 0.0) & (scores.mean < 1.0)).all()
-            assert (scores.mean + exploration * scores.width <= 1.0 + 1e-8).all()
-            assert policy.select(features) == np.argmax(scores.mean + exploration * scores.width)
+    policy = arm_policy()
+    played(policy, 50)
+    layout = policy.prior.layout
+    for seed in range(20):
+        z = np.append(1.0, 2.0 * np.random.default_rng(seed).normal(size=layout.own - 1))
+        features = layout.features(np.tile(z, (4, 1)), np.arange(4))
+        scores = policy.scores(features)
+        assert ((scores.mean > 0.0) & (scores.mean < 1.0)).all()
+        assert (scores.mean + scores.width <= 1.0 + 1e-8).all()
+        assert policy.select(features) == np.argmax(scores.mean + policy.exploration * scores.width)
 
 
 def test_a_reward_that_is_no_click_is_refused():

@@ -223,11 +223,8 @@ class FilterMixture:
         )
 
     def _with_state(self, **changed: Array) -> dict[str, Array]:
-        """The state with some parts changed; what follows from it is worked out anew.
-
-        Features have other coordinates: none of them was seen before.
-        """
-        state = {**self.arrays(), **changed, "seen": np.zeros(1)}
+        """The state with some parts changed; what follows from it is worked out anew."""
+        state = {**self.arrays(), **changed}
         return {
             name: part for name, part in state.items() if name not in ("mixture_moments", "believed_noise")
         }
