@@ -198,8 +198,7 @@ class ArmTable:
         """Mask (n, arms) of what was offered, from times (n,), or from rows of the log if it has no times."""
         times = np.asarray(when)
         mask = np.ones((len(times), len(self)), dtype=bool)
-        for place, arm in enumerate(self.arms):
-            begin, end = self.bounds(arm)
+        for place, (begin, end) in enumerate(map(self.bounds, self.arms)):
             if begin is not None:
                 mask[:, place] &= times >= begin
             if end is not None:
@@ -216,14 +215,9 @@ class ArmTable:
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """(label, plays, first use, last use, active or retired) of every arm, as words."""
+        states = {True: "active", False: "retired"}
         return [
-            (
-                arm.label,
-                f"{arm.plays:,}",
-                _word(arm.first),
-                _word(arm.last),
-                "active" if arm.active else "retired",
-            )
+            (arm.label, f"{arm.plays:,}", _word(arm.first), _word(arm.last), states[arm.active])
             for arm in self.arms
         ]
 
@@ -284,13 +278,13 @@ def arm_table(
     """
     used = {arm.label: arm for arm in uses}
     begin, end = min(arm.first for arm in uses), max(arm.last for arm in uses)
-    if schema.arms_offered is None and not schema.one_row_per_action:
-        if catalogue is not None:
-            return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
-        if named is not None:
-            return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
-        _require_overlap(uses, schema)
     lists = schema.arms_offered is not None or schema.one_row_per_action
+    if catalogue is not None and not lists:
+        return ArmTable(_catalogued(used, catalogue, begin, end), "catalogue")
+    if named is not None and not lists:
+        return ArmTable(tuple(used.get(label, Arm(label)) for label in _checked(named, used)), "caller")
+    if not lists:
+        _require_overlap(uses, schema)
     active = tuple(replace(arm, active=is_active(arm, begin, end)) for arm in uses)
     return ArmTable(active, "lists" if lists else "log")
 
@@ -326,11 +320,8 @@ def _require_overlap(uses: tuple[Arm, ...], schema: Schema) -> None:
     in_turn = sorted(uses, key=lambda arm: (arm.first, arm.last))
     overlap = any(later.first <= earlier.last for earlier, later in pairwise(in_turn))
     if len(uses) > 1 and not overlap:
-        where = (
-            "at the same time"
-            if schema.time is not None
-            else "in the same range of rows (is a time missing?)"
-        )
+        rows = "in the same range of rows (is a time missing?)"
+        where = rows if schema.time is None else "at the same time"
         raise InputError(
             f"column {schema.arm!r}: no two arms were in use {where}, so the log does not say what was "
             "offered; give arms (--arms), a catalogue (--catalogue), a column of lists (--arms-offered), or "
@@ -415,12 +406,8 @@ def read_catalogue(source: Any, *, arm: str, used: Sequence[str], dates: bool) -
     if None in words or len(set(words)) < len(words):
         raise InputError(f"catalogue: column {name!r} must hold every label once")
     begin, end = (_named(kinds, usual, name) for usual in (VALID_FROM, VALID_UNTIL))
-    others = [
-        column
-        for column in kinds
-        if column not in (name, begin, end) and not identifies(column) and column.strip()
-    ]
-    names, raw = _features(table, {column: kinds[column] for column in others})
+    free = [column for column in kinds if column not in (name, begin, end) and column.strip()]
+    names, raw = _features(table, {column: kinds[column] for column in free if not identifies(column)})
     shift, scale = raw.mean(axis=0), raw.std(axis=0)
     until = _times(table, end, dates)
     if end is not None and _are_days(table, end, kinds[end]):  # the last day is meant as a whole
@@ -440,12 +427,10 @@ def _whole(source: Any) -> Any:
 
 def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
     """The column of labels: named as in the log, usually named, or the one that holds the log's labels."""
-    usual = [
-        name for name in table.column_names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())
-    ]
-    for name in [*(name for name in table.column_names if name == arm), *usual, *table.column_names]:
-        there = set(as_labels(table.column(name).combine_chunks()).to_pylist())
-        if there & set(used):
+    names = table.column_names
+    usual = [name for name in names if name.lower() in ("label", "name", "id", *NAMES["arm"].split())]
+    for name in [*(name for name in names if name == arm), *usual, *names]:
+        if set(as_labels(table.column(name).combine_chunks()).to_pylist()) & set(used):
             return str(name)
     raise InputError(
         f"catalogue: no column holds the labels of the log, such as {format_names(list(used)[:5])}; it has "
@@ -454,9 +439,8 @@ def _label_column(table: Any, arm: str, used: Sequence[str]) -> str:
 
 
 def _named(kinds: dict[str, Any], usual: str, taken: str) -> str | None:
-    return next(
-        (name for word in usual.split() for name in kinds if name.lower() == word and name != taken), None
-    )
+    free = {name.lower(): name for name in reversed(kinds) if name != taken}
+    return next((free[word] for word in usual.split() if word in free), None)
 
 
 def _are_days(table: Any, name: str, kind: Any) -> bool:
@@ -523,7 +507,5 @@ def _shared_categories(table: Any, name: str) -> list[tuple[str, Array]]:
     """(name=category, indicator (A,)) of the categories that at least two arms have."""
     words = np.array(as_labels(table.column(name).combine_chunks()).fill_null("").to_pylist())
     levels, counts = np.unique(words, return_counts=True)
-    several = [
-        level for level, count in zip(levels, counts, strict=True) if level and 2 <= count < len(words)
-    ]
+    several = levels[(counts >= 2) & (counts < len(words)) & (levels != "")].tolist()
     return [(f"{name}={level}", (words == level).astype(float)) for level in several]

@@ -208,12 +208,8 @@ class ArmProbe:
 
     def __init__(self, schema: Schema, dates: bool) -> None:
         self.schema, self.dates = schema, dates
-        wanted = [
-            schema.arm,
-            schema.arms_offered,
-            schema.time,
-            schema.chosen if schema.one_row_per_action else None,
-        ]
+        chosen = schema.chosen if schema.one_row_per_action else None
+        wanted = (schema.arm, schema.arms_offered, schema.time, chosen)
         self.columns = [name for name in wanted if name is not None]
         self.plays: Counter[str] = Counter()
         self.span: dict[str, tuple[Any, Any]] = {}
@@ -261,11 +257,8 @@ class ArmProbe:
         """Return the arms that were used."""
         if not self.span:
             raise InputError(f"column {self.schema.arm!r} has no label in any row with a time")
-        return {
-            "arm_uses": tuple(
-                Arm(name, *self.span[name], self.plays[name]) for name in sort_labels(list(self.span))
-            )
-        }
+        labels = sort_labels(list(self.span))
+        return {"arm_uses": tuple(Arm(label, *self.span[label], self.plays[label]) for label in labels)}
 
 
 class RoundProbe:
@@ -310,9 +303,8 @@ class RoundProbe:
         new = np.concatenate([[True], ids[order[1:]] != ids[order[:-1]]])
         again = np.zeros(len(ids), dtype=bool)
         again[order[~new]] = True
-        if (
-            self.several_rows
-        ):  # rounds that continue in the next row group of their file are not second rounds
+        if self.several_rows:
+            # Rounds that continue in the next row group of their file are not second rounds.
             continued = np.isin(starts, [task.position for task in tasks if task.part > 0])
             continued[1:] &= ids[1:] == ids[:-1]
             continued[0] = False

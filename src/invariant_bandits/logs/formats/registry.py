@@ -152,49 +152,25 @@ def without_compression(path: str) -> str:
     return path.removesuffix(suffix)
 
 
-def has_known_suffix(path: str) -> bool:
-    """Whether some format has files with the suffix of the path."""
-    return any(known.has_suffix_of(path) for known in FORMATS)
-
-
 def format_of_file(path: str) -> LogFormat | None:
     """The format whose suffix the path has, the longest one; of several, the one that recognises the file."""
     longest = max((known.has_suffix_of(path) for known in FORMATS), key=len, default="")
     fitting = [known for known in FORMATS if longest and known.has_suffix_of(path) == longest]
-    plain = next((known for known in fitting if known.recognises is None), None)
     if len(fitting) == 1:
         return fitting[0]
-    return next(
-        (known for known in fitting if known.recognises is not None and known.recognises(path)), plain
-    )
+    fitting.sort(key=lambda known: known.recognises is None)
+    return next((known for known in fitting if known.recognises is None or known.recognises(path)), None)
 
 
 def format_to_write(path: str) -> LogFormat:
     """The format whose suffix the path has, among those that can be written, or FileError."""
-    able = [
-        candidate
-        for candidate in FORMATS
-        if candidate.table_writer is not None or candidate.event_writer is not None
-    ]
-    fitting = sorted(
-        (candidate for candidate in able if candidate.has_suffix_of(path)),
-        key=lambda candidate: candidate.recognises is not None,
-    )
+    able = [known for known in FORMATS if known.table_writer is not None or known.event_writer is not None]
+    fitting = [known for known in able if known.has_suffix_of(path)]
     if fitting:
-        return fitting[0]
-    known = "; ".join(
-        f"{candidate.label} {candidate.endings}"
-        for candidate in sorted(able, key=lambda candidate: candidate.label.lower())
-    )
-    raise FileError(f"OUT must end as the files of a format that can be written ({known}), got {path}")
-
-
-def format_of_object(source: Any) -> LogFormat | None:
-    """The format that accepts what is in memory."""
-    for known in reversed(tuple(FORMATS)):
-        if known.accepts is not None and known.accepts(source):
-            return known
-    return None
+        return min(fitting, key=lambda known: known.recognises is not None)
+    able.sort(key=lambda known: known.label.lower())
+    names = "; ".join(f"{known.label} {known.endings}" for known in able)
+    raise FileError(f"OUT must end as the files of a format that can be written ({names}), got {path}")
 
 
 def open_source(source: Any) -> Source:
@@ -214,26 +190,23 @@ def open_source(source: Any) -> Source:
     require("pyarrow", "reading a log")
     if isinstance(source, str | PathLike):
         return _open_files(str(source), _files_of(str(source)))
-    if (
-        isinstance(source, list | tuple)
-        and source
-        and all(isinstance(path, str | PathLike) for path in source)
-    ):
+    several = isinstance(source, list | tuple) and source
+    if several and all(isinstance(path, str | PathLike) for path in source):
         return _open_files("source", [pair for path in source for pair in _files_of(str(path))])
     if isinstance(source, Source):
         return source
-    log_kind = format_of_object(source)
-    if log_kind is None:
-        known = _either(["a path", "a folder", "a pattern", *_labels(in_memory=True)])
-        raise InputError(f"source must be {known}, got {type(source).__name__}")
-    return log_kind.kind(source)
+    for known in reversed(tuple(FORMATS)):
+        if known.accepts is not None and known.accepts(source):
+            return known.kind(source)
+    names = _either(["a path", "a folder", "a pattern", *_labels(in_memory=True)])
+    raise InputError(f"source must be {names}, got {type(source).__name__}")
 
 
 def _files_of(place: str) -> list[tuple[str, str]]:
     """(root, file) of the files of a registered format behind a path, folder or pattern."""
     root, files = find_files(place)
     if files != [place]:
-        files = [name for name in files if has_known_suffix(name)]
+        files = [name for name in files if any(known.has_suffix_of(name) for known in FORMATS)]
     if not files:
         raise FileError(f"{place}: no {_either(_labels(in_memory=False))} file is there")
     return [(root, name) for name in files]
@@ -245,13 +218,9 @@ def _open_files(place: str, rooted: list[tuple[str, str]]) -> Source:
     kinds = {format_of_file(path) for path in paths}
     log_kind = kinds.pop()
     if kinds or log_kind is None:
-        by_label = sorted(FORMATS, key=lambda known_format: known_format.label)
-        known = _either(
-            f"all {known_format.label} ({known_format.endings})"
-            for known_format in by_label
-            if known_format.suffixes
-        )
-        raise FileError(f"{place}: files must be {known}, got {paths[:3]}")
+        by_label = sorted((known for known in FORMATS if known.suffixes), key=lambda known: known.label)
+        names = _either(f"all {known.label} ({known.endings})" for known in by_label)
+        raise FileError(f"{place}: files must be {names}, got {paths[:3]}")
     source = log_kind.kind(tuple(paths))
     return PartitionedSource(source, keys) if any(keys.values()) else source
 
