@@ -195,11 +195,8 @@ class Aggregate:
 
     def add(self, partial: Partial) -> None:
         """Add the next partial result."""
-        if (
-            self.last_time is not None
-            and partial.first_time is not None
-            and partial.first_time < self.last_time
-        ):
+        times = (partial.first_time, self.last_time)
+        if None not in times and partial.first_time < self.last_time:
             self.report.add(OUT_OF_ORDER, partial.file, [partial.first_row])
         if partial.last_time is not None:
             self.last_time = partial.last_time

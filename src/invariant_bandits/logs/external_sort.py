@@ -166,11 +166,9 @@ def _keyed_by_time(log: Log) -> Iterator[tuple[Any, Array]]:
     name, source, columns = str(log.schema.time), log.source, log.schema.used_columns
     for task in log.survey().tasks:
         whole = log.schema.one_row_per_action
-        batches = (
-            whole_rounds(source, task, columns, str(log.schema.round))
-            if whole
-            else source.batches(task, columns)
-        )
+        batches = source.batches(task, columns)
+        if whole:
+            batches = whole_rounds(source, task, columns, str(log.schema.round))
         for _, batch in batches:
             times = decode.times(batch.column(name), name, log.times_are_dates, RowProblems(len(batch)))
             if whole:

@@ -88,9 +88,8 @@ class Column:
         try:
             raw = np.asarray(values)
             objects = raw.flat if raw.dtype.kind == "O" else ()
-            if raw.dtype.kind in "Mm" or any(
-                isinstance(value, np.datetime64 | np.timedelta64) for value in objects
-            ):
+            dates = any(isinstance(value, np.datetime64 | np.timedelta64) for value in objects)
+            if raw.dtype.kind in "Mm" or dates:
                 raise ValueError("dates and durations are not numbers")
             array = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError, OverflowError, Warning) as error:
@@ -182,9 +181,8 @@ class Dropped:
         shown = list(self.combination.items())
         shown = shown if len(shown) <= MOST_TERMS else shown[: MOST_TERMS - 2]
         terms = " ".join(f"{value:+.4g}·{name}" for name, value in shown)
-        terms += (
-            f" … and {len(self.combination) - len(shown)} more" if len(shown) < len(self.combination) else ""
-        )
+        more = len(self.combination) - len(shown)
+        terms += f" … and {more} more" if more else ""
         where = "per window" if self.window is None else f"in window {self.window + 1}"
         return f"{self.name} = {terms} + a constant {where}"
 
@@ -242,9 +240,8 @@ def _independent(
             weights = solve_triangular(factor.T, row, lower=False) * size[j] / size[kept]
             shares = np.abs(weights) * size[kept] / size[j]
             terms = zip(kept, weights.tolist(), shares, strict=True)
-            dropped.append(
-                Dropped(names[j], {names[k]: value for k, value, share in terms if share > LEAST_SHARE})
-            )
+            combination = {names[k]: value for k, value, share in terms if share > LEAST_SHARE}
+            dropped.append(Dropped(names[j], combination))
             continue
         factor = np.block([[factor, np.zeros((len(kept), 1))], [row[None, :], np.sqrt(pivot)]])
         kept.append(j)
@@ -347,9 +344,9 @@ class FeatureMap:
         for interaction in self.interactions:
             for part in interaction.split(":"):
                 if part not in self._blocks:
-                    names = self._single_names
+                    what = f"{part!r} in {interaction!r}"
                     raise InputError(
-                        f"interactions: {part!r} in {interaction!r} is not a feature column, got {names}"
+                        f"interactions: {what} is not a feature column, got {self._single_names}"
                     )
             if ":" not in interaction:
                 raise InputError(f"interactions must join columns by ':', got {interaction!r}")
@@ -746,12 +743,10 @@ class ArmFeatures:
         if missing:
             raise InputError(
                 f"context lacks {format_names(missing)}; needed: "
-                f"{format_names([one.name for one in self.columns])}"
+                f"{format_names([column.name for column in self.columns])}"
             )
-        whole = self.contexts(
-            {column.name: _one_row(column, context[column.name]) for column in self.columns}
-        )
-        return self.cross(np.repeat(whole, len(codes), axis=0), codes)
+        columns = {column.name: _one_row(column, context[column.name]) for column in self.columns}
+        return self.cross(np.repeat(self.contexts(columns), len(codes), axis=0), codes)
 
     def index(self, label: str) -> int:
         """Place of an arm; InputError names the known ones."""
@@ -828,9 +823,8 @@ class ArmFeatures:
         for place, name in enumerate(self.catalogue_names):
             column, _, level = name.partition("=")
             if column in features:
-                raw[place] = (
-                    float(str(features[column]) == level) if level else _number(column, features[column])
-                )
+                value = features[column]
+                raw[place] = float(str(value) == level) if level else _number(column, value)
         return np.asarray((raw - self.catalogue_shift) / self.catalogue_scale)
 
     def with_arm(self, label: str, catalogue: Array | None = None) -> ArmFeatures:
@@ -840,9 +834,8 @@ class ArmFeatures:
         if label in self.labels:
             raise InputError(f"arm {label!r} is there already, or was: labels are never used again")
         if self.matched:
-            raise InputError(
-                f"arm {label!r} would need columns of its own for {format_names(list(self.matched))}"
-            )
+            columns = format_names(list(self.matched))
+            raise InputError(f"arm {label!r} would need columns of its own for {columns}")
         table = None
         if self.catalogue is not None:
             own = np.zeros(len(self.catalogue_names)) if catalogue is None else catalogue
@@ -907,10 +900,8 @@ def chosen_coding(arm_model: str, arms: int, width: int, rounds: int) -> tuple[s
     if own > MOST_COEFFICIENTS:
         return "shared", f"{arms} arms × {width} coefficients are {own}, more than {MOST_COEFFICIENTS}"
     if own * ROUNDS_PER_COEFFICIENT > rounds:
-        return (
-            "shared",
-            f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them",
-        )
+        why = f"{rounds:,} rounds are fewer than {ROUNDS_PER_COEFFICIENT} per coefficient, {own} of them"
+        return "shared", why
     return "own", f"{arms} arms × {width} coefficients"
 
 
@@ -939,11 +930,7 @@ def _split_label(name: str, labels: Collection[str]) -> tuple[str, str]:
         prefix, _, end = name.rpartition(mark)
         if prefix and end in labels:
             return prefix + mark, end
-    fitting = [
-        label
-        for label in labels
-        if name.endswith(label) and name[: -len(label)].endswith(("_", "-", ".", " "))
-    ]
+    fitting = [label for label in labels if name.endswith(tuple(f"{mark}{label}" for mark in "_-. "))]
     label = max(fitting, key=len, default="")
     return (name.removesuffix(label), label) if label else ("", "")
 
@@ -963,9 +950,8 @@ def _number(name: str, value: Any) -> float:
 def _one_row(column: Column, value: Any) -> Any:
     """A scalar, or the vector of a vector column, as a column of one row."""
     if np.ndim(value) != (0 if column.width is None else 1):
-        raise InputError(
-            f"context: {column.name!r} must be one {'value' if column.width is None else 'list'}"
-        )
+        wanted = "value" if column.width is None else "list"
+        raise InputError(f"context: {column.name!r} must be one {wanted}")
     return [value]
 
 

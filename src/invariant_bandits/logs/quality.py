@@ -194,9 +194,8 @@ class QualityReport:
             raise InputError(f"the log has no usable round:\n{self.describe()}")
         if self.left_out > self.rounds and not keep_going:
             raise InputError(
-                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go "
-                "on with"
-                f" keep_going=True (--keep-going):\n{self.describe()}"
+                "most rounds of the log cannot be used, so what is left may mislead; mend the log, or go on "
+                f"with keep_going=True (--keep-going):\n{self.describe()}"
             )
 
     def require_choices(self, keep_going: bool = False) -> None:

@@ -86,11 +86,8 @@ class Scan:
         aggregate = self.run(features)
         indicated = {column.name for column in features.columns if column.marks_missing}
         least = RARE * aggregate.report.rows
-        often = [
-            name
-            for name, count in aggregate.report.imputed.items()
-            if name not in indicated and count >= least
-        ]
+        imputed = aggregate.report.imputed
+        often = [name for name, count in imputed.items() if name not in indicated and count >= least]
         if often:
             features = features.with_missing_indicators(often)
             aggregate = self.run(features)

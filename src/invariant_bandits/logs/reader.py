@@ -31,17 +31,6 @@ CELLS_AT_ONCE = 4_000_000
 """So many numbers of φ are made at once."""
 RARE = 0.005
 """Share of rows with a missing value from which on a feature indicates it."""
-PER_ROUND = (
-    "rows",
-    "features",
-    "rewards",
-    "times",
-    "action",
-    "propensity",
-    "position",
-    "offered_counts",
-    "arm",
-)
 PER_OFFERED = ("offered", "all_rewards", "offered_arms")
 
 
@@ -104,9 +93,9 @@ class Rounds:
         if good.all():
             return self
         rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
-        masks = dict.fromkeys(PER_ROUND, good) | dict.fromkeys(PER_OFFERED, rows)
-        there = {name: value for name in masks if (value := getattr(self, name)) is not None}
-        return replace(self, **{name: value[masks[name]] for name, value in there.items()})
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        masks = dict.fromkeys(arrays, good) | dict.fromkeys(PER_OFFERED, rows)
+        return replace(self, **{name: array[masks[name]] for name, array in arrays.items()})
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among

@@ -279,12 +279,8 @@ def find_files(place: str) -> tuple[str, list[str]]:
         return _find_remote(place)
     path = Path(place)
     if path.is_dir():
-        below = [
-            file
-            for file in path.rglob("*")
-            if file.is_file() and not _is_hidden(file.relative_to(path).parts)
-        ]
-        return place, sorted(map(str, below))
+        below = (file for file in path.rglob("*") if not _is_hidden(file.relative_to(path).parts))
+        return place, sorted(str(file) for file in below if file.is_file())
     if path.is_file():
         return str(path.parent), [place]
     return _root(place), sorted(name for name in glob.glob(place, recursive=True) if Path(name).is_file())
@@ -501,11 +497,10 @@ def _require_text(path: str, piece: bytes) -> None:
 
 def _without_mark(piece: bytes) -> str:
     """UTF-16 without a byte order mark has a zero in every second byte of plain letters."""
-    head = piece[:4096]
-    if len(head) >= 8 and head[1::2].count(0) > 0.6 * len(head[1::2]) and not head[::2].count(0):
-        return "utf-16-le"
-    if len(head) >= 8 and head[::2].count(0) > 0.6 * len(head[::2]) and not head[1::2].count(0):
-        return "utf-16-be"
+    even, odd = piece[:4096:2], piece[1:4096:2]
+    for zeros, letters, encoding in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
+        if len(odd) >= 4 and zeros.count(0) > 0.6 * len(zeros) and not letters.count(0):
+            return encoding
     return "utf-8"
 
 

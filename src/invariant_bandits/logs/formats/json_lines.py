@@ -74,10 +74,9 @@ class JsonLinesSource(FileSource):
     def write_table(sink: Any, path: str, arrow_schema: Any, batches: Iterable[Any]) -> None:
         """Write one object per row; times as ISO 8601, numbers that are not finite as null."""
         for batch in batches:
-            lines = (
-                json.dumps({name: _plain(value) for name, value in row.items()}) for row in batch.to_pylist()
-            )
-            sink.write("".join(f"{line}\n" for line in lines).encode())
+            for row in batch.to_pylist():
+                plain = {name: _plain(value) for name, value in row.items()}
+                sink.write(f"{json.dumps(plain)}\n".encode())
 
     def skipped(self, task: Task) -> Mapping[str, Sequence[int]]:
         """Return the lines that are not JSON objects."""
@@ -103,19 +102,16 @@ def _seen_schema(path: str) -> Any:
         raise FileError(
             f"{path} is not readable: {'it does not begin with a JSON object' if start else 'it is empty'}"
         )
+    too_nested = f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
     try:
         schema = read_json(sample, None, others="infer").schema
         if max(map(depth_of, schema.types), default=0) > DEEPEST:
-            raise FileError(
-                f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
-            )
+            raise FileError(too_nested)
         return schema
     except pa.ArrowInvalid:
         objects = [_flat_object(row) for row in _objects(sample) if row is not None]
     if not objects and too_deep(sample):
-        raise FileError(
-            f"{path} has objects within objects, deeper than {DEEPEST}: that is not a log of rows"
-        )
+        raise FileError(too_nested)
     if not objects:
         raise FileError(f"{path} is not readable: none of its first lines is a JSON object")
     names = dict.fromkeys(name for row in objects for name in row)
@@ -143,12 +139,9 @@ def _both(path: str, known: Any, more: Any) -> Any:
     fields = []
     for column in known:
         there = more.field(column.name) if column.name in more.names else column
+        both = [pa.schema([column]), pa.schema([there])]
         try:
-            fields.append(
-                pa.unify_schemas(
-                    [pa.schema([column]), pa.schema([there])], promote_options="permissive"
-                ).field(0)
-            )
+            fields.append(pa.unify_schemas(both, promote_options="permissive").field(0))
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             fields.append(column)
     return pa.schema([*fields, *(column for column in more if column.name not in known.names)])
@@ -201,9 +194,8 @@ def _with_types(schema: Any, changed: Any) -> Any:
 
 def as_written(schema: Any) -> Any:
     """Times as the text that they are in JSON; columns that were always missing are text as well."""
-    return _with_types(
-        schema, lambda kind: pa.string() if pa.types.is_timestamp(kind) or pa.types.is_null(kind) else kind
-    )
+    as_text = (pa.types.is_timestamp, pa.types.is_null)
+    return _with_types(schema, lambda kind: pa.string() if any(is_so(kind) for is_so in as_text) else kind)
 
 
 def _parsed(block: bytes, wanted: Any) -> tuple[Any, Any, list[int]]:
@@ -258,9 +250,8 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def _flat_object(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        flat |= (
-            _flat_object(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        )
+        inside = isinstance(value, dict)
+        flat |= _flat_object(value, f"{prefix}{name}.") if inside else {f"{prefix}{name}": value}
     return flat
 
 
