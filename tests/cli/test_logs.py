@@ -293,13 +293,13 @@ def test_a_broken_parquet_file_among_many_is_named_and_no_model_is_written(cut, 
 PAUSE = {
     "reading": """
 import pathlib, time
-from invariant_bandits.logs import engines
-aggregate_task = engines.aggregate_task
+from invariant_bandits.logs import aggregate
+aggregate_task = aggregate.aggregate_task
 def slowly(task, plan):
     pathlib.Path("../reached").touch()
     time.sleep(1.0)
     return aggregate_task(task, plan)
-engines.aggregate_task = slowly
+aggregate.aggregate_task = slowly
 """,
     "writing": """
 import os, pathlib, time

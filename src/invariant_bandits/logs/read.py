@@ -4,22 +4,19 @@ log.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, whole_number
-from invariant_bandits.logs import engines
-from invariant_bandits.logs.aggregate import Aggregate, AggregationPlan, ArmMoments, LogitWeights
+from invariant_bandits.logs.aggregate import ArmMoments, LogitWeights, Progress, Scan
 from invariant_bandits.logs.arms import ArmTable
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions
-from invariant_bandits.logs.log import Log, lots, open_log
+from invariant_bandits.logs.log import lots, open_log
 from invariant_bandits.logs.quality import QualityReport
 from invariant_bandits.logs.reader import (
-    RARE,
     AnyFeatures,
     Features,
     Rounds,
@@ -29,82 +26,10 @@ from invariant_bandits.logs.reader import (
     starting_features,
 )
 from invariant_bandits.logs.schema import Schema, SchemaLike, named_features
-from invariant_bandits.logs.windows import Windows, windows_of
+from invariant_bandits.logs.windows import windows_of
 from invariant_bandits.moments.windowed import WindowedMoments
 
-Progress: TypeAlias = Callable[[int, int | None, float], None]
-"""Called with the rows read so far, all rows if their number is known, and the seconds passed."""
 SAMPLE_ROUNDS = 200_000
-
-
-@dataclass(frozen=True)
-class Scan:
-    """One way through a log: which windows, where it is read, and with which demands on its quality.
-
-    Parameters
-    ----------
-    log : Log
-        What is read.
-    windows : Windows
-        Which windows rounds are added to.
-    engine, address :
-        Where it is read: see `engines.run`.
-    strict, keep_going : bool
-        Whether to refuse any problem; whether to go on although most rounds cannot be used.
-    progress : callable, optional
-        Called after every task.
-    """
-
-    log: Log
-    windows: Windows
-    engine: Any = "local"
-    address: str | None = None
-    strict: bool = False
-    keep_going: bool = False
-    progress: Progress | None = None
-    start: float = field(default_factory=time.perf_counter)
-
-    def run(self, features: Features, logit: LogitWeights | None = None) -> Aggregate:
-        """Return the moments of all rounds, features encoded; raise InputError if the log is too bad."""
-        survey = self.log.survey()
-        reader = reader_of(self.log, features, offered=not self.log.schema.labelled)
-        plan = AggregationPlan(reader, self.windows, survey.total_rows, logit)
-        aggregate = Aggregate(plan)
-        for partial in engines.run(self.engine, self.address, survey.tasks, plan):
-            aggregate.add(partial)
-            if self.progress is not None:
-                self.progress(aggregate.report.rows, plan.total_rows, time.perf_counter() - self.start)
-        return aggregate
-
-    def learn(self, options: FeatureOptions) -> tuple[Features, tuple[Dropped, ...], str, Aggregate]:
-        """Return (learned features, those left out, why arms share slopes or not, moments of encoded
-        features).
-
-        The log is read twice if only all rows show that missing values of a column need an indicator.
-        """
-        features = starting_features(self.log, options)
-        aggregate = self.run(features)
-        indicated = {column.name for column in features.columns if column.marks_missing}
-        least = RARE * aggregate.report.rows
-        imputed = aggregate.report.imputed
-        often = [name for name, count in imputed.items() if name not in indicated and count >= least]
-        if often:
-            features = features.with_missing_indicators(often)
-            aggregate = self.run(features)
-        self.check(aggregate.report)
-        if isinstance(features, FeatureMap):
-            learned, dropped = features.learned(aggregate.moments, options)
-            return learned, tuple(dropped), "", aggregate
-        arm, catalogue = str(self.log.schema.arm), self.log.catalogue
-        of_arms, dropped, why = features.learned(aggregate.moments, options, arm=arm, catalogue=catalogue)
-        return of_arms, tuple(dropped), why, aggregate
-
-    def check(self, report: QualityReport) -> None:
-        """Raise InputError if the log has more problems than the caller accepts."""
-        if self.strict:
-            report.refuse_problems()
-        report.require_rounds(self.keep_going)
-        report.require_choices(self.keep_going)
 
 
 class ArmSample(NamedTuple):
@@ -272,7 +197,7 @@ def read_moments(
         `features`. With π = σ(φᵀθ⁰) and h = π(1−π), contexts become √h·z and rewards √h·(φᵀθ⁰ + (r−π)/h), so
         that `of_arms.gram` is Σ h z zᵀ and `of_arms.cross` is Σ h z zᵀθ⁰ + Σ z(r−π).
     engine : str, distributed.Client or SparkSession
-        Where the log is read: "local", "dask", "spark", or a cluster that is there; see `logs.engines.run`.
+        Where the log is read: "local", "dask", "spark", or a cluster that is there; see `run_tasks`.
     address : str, optional
         Address of the cluster.
     strict : bool

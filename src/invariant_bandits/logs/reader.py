@@ -95,7 +95,8 @@ class Rounds:
         rows = good if self.offered_counts is None else np.repeat(good, self.offered_counts)
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         masks = dict.fromkeys(arrays, good) | dict.fromkeys(PER_OFFERED, rows)
-        return replace(self, **{name: array[masks[name]] for name, array in arrays.items()})
+        changes: dict[str, Any] = {name: array[masks[name]] for name, array in arrays.items()}
+        return replace(self, **changes)
 
     def offering(self, mask: Array) -> Rounds:
         """These rounds with the arms that each offered, a mask (n, arms); the chosen one is always among
