@@ -15,7 +15,7 @@ import numpy as np
 from invariant_bandits.checks import InputError
 from invariant_bandits.logs import decode
 from invariant_bandits.logs.decode import is_number, is_text, is_time, run_starts
-from invariant_bandits.logs.events import NONE, Event, EventSource, Feature
+from invariant_bandits.logs.events import NONE, EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.external_sort import whole_rounds
 from invariant_bandits.logs.formats.registry import COMPRESSIONS, LogFormat, format_to_write, open_source
 from invariant_bandits.logs.log import Log, open_log
@@ -139,7 +139,7 @@ def _has_fraction(column: Any) -> bool:
         return bool((values != np.floor(values)).any())
 
 
-def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[Event]:
+def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iterator[LoggedEvent]:
     """The rounds of a log as events; what cannot be used is put down in `report`.
 
     Parameters
@@ -152,7 +152,7 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
         Counts what was read and what was left out.
     """
     for file, row, event in _rounds(source, schema, report):
-        if isinstance(event, Event):
+        if isinstance(event, LoggedEvent):
             report.rounds += 1
             yield event
         else:
@@ -161,7 +161,7 @@ def events_of(source: Source, schema: SchemaLike, report: QualityReport) -> Iter
 
 def _rounds(
     source: Source, schema: SchemaLike, report: QualityReport
-) -> Iterator[tuple[str, int, Event | str]]:
+) -> Iterator[tuple[str, int, LoggedEvent | str]]:
     """Yield (file, row, event or why there is none) of every round; count the rows."""
     if isinstance(source, EventSource):
         for path in source.paths:
@@ -204,7 +204,7 @@ def _open_choices(source: Source, schema: SchemaLike) -> Log:
     return log
 
 
-def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[int, Event | str]]:
+def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[tuple[int, LoggedEvent | str]]:
     """Yield (first row, event) of rounds of several rows."""
     schema, starts = log.schema, run_starts(batch.column(log.schema.round)).tolist()
     chosen, label = decode.flags(batch.column(schema.chosen)), schema.row_label
@@ -222,7 +222,7 @@ def _from_groups(log: Log, batch: Any, rows: list[dict[str, Any]]) -> Iterator[t
 
 def _from_labels(
     log: Log, batch: Any, rows: list[dict[str, Any]], file: str, first: int, position: int
-) -> Iterator[tuple[int, Event | str]]:
+) -> Iterator[tuple[int, LoggedEvent | str]]:
     """Yield (row, event) of rows with labels; what was offered is known from the log's arms."""
     schema = log.schema
     if schema.arms_offered is not None:
@@ -265,7 +265,7 @@ def _event(
     chosen: int,
     shared: list[Feature],
     actions: list[list[Feature]],
-) -> Event | str:
+) -> LoggedEvent | str:
     """Return the event of a round whose chosen action has this row, or why it is none."""
     schema = log.schema
     reward, propensity = row.get(schema.reward), row.get(str(schema.propensity))
@@ -273,7 +273,7 @@ def _event(
         return UNUSABLE
     time: Any = None if schema.time is None else row.get(schema.time)
     stamp = f"{time.isoformat()}Z" if hasattr(time, "isoformat") else None
-    return Event(name, labels, chosen, float(reward), float(propensity), shared, actions, stamp)
+    return LoggedEvent(name, labels, chosen, float(reward), float(propensity), shared, actions, stamp)
 
 
 @dataclass(frozen=True)

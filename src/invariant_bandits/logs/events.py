@@ -24,7 +24,7 @@ CELLS_AT_ONCE = 2_000_000
 
 
 @dataclass(slots=True)
-class Event:
+class LoggedEvent:
     """One decision.
 
     Parameters
@@ -99,7 +99,7 @@ class EventSurvey:
         """Whether the actions of the log are arms."""
         return self.arms_are_fixed and len(self.arms) > 1 and not self.own & self.shared
 
-    def add(self, event: Event | str) -> None:
+    def add(self, event: LoggedEvent | str) -> None:
         """Count the features of an event, or the reason why a line has none."""
         if isinstance(event, str):
             self.unusable[event] += 1
@@ -185,7 +185,7 @@ class EventSource(FileSource, ABC):
     _problems: dict[str, dict[str, list[int]]] = field(init=False, default_factory=dict, repr=False)
 
     @abstractmethod
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file; without `features` events may lack them."""
 
     def __post_init__(self) -> None:
@@ -241,7 +241,7 @@ class EventSource(FileSource, ABC):
         problems = self._problems[task.file] = dict[str, list[int]]()
         wanted = any(name in self.columns for name in columns)
         most_rows = max(1000, CELLS_AT_ONCE // max(1, len(columns)))
-        row, rows, held = 0, 0, list[Event]()
+        row, rows, held = 0, 0, list[LoggedEvent]()
         for line, event in self.events(task.file, features=wanted):
             for reason in (event,) if isinstance(event, str) else event.notes:
                 problems.setdefault(reason, []).append(line)
@@ -255,7 +255,7 @@ class EventSource(FileSource, ABC):
         if held:
             yield row, self._batch(held, rows, columns)
 
-    def _batch(self, events: Sequence[Event], rows: int, columns: Sequence[str]) -> Any:
+    def _batch(self, events: Sequence[LoggedEvent], rows: int, columns: Sequence[str]) -> Any:
         wanted = {self.columns[name]: name for name in columns if name in self.columns}
         values = _feature_values(events, rows, wanted) if wanted else {}
         values |= {name: _fixed_values(events, name) for name in columns if name not in self.columns}
@@ -267,7 +267,9 @@ class EventSource(FileSource, ABC):
         return self._problems.get(task.file, {})
 
 
-def _feature_values(events: Sequence[Event], rows: int, wanted: Mapping[str, str]) -> dict[str, list[Any]]:
+def _feature_values(
+    events: Sequence[LoggedEvent], rows: int, wanted: Mapping[str, str]
+) -> dict[str, list[Any]]:
     """Return values (rows,) of the wanted features; keys of `wanted` are "number:…", "word:…" and
     "flag:…".
     """
@@ -295,7 +297,7 @@ def _feature_values(events: Sequence[Event], rows: int, wanted: Mapping[str, str
     return values
 
 
-def _fixed_values(events: Sequence[Event], name: str) -> list[Any]:
+def _fixed_values(events: Sequence[LoggedEvent], name: str) -> list[Any]:
     """Return the values of a column that is not a feature; those of the decision stand at the chosen
     action.
     """

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from invariant_bandits.logs.events import OBSERVED, WEIGHT, Event, EventSource, Feature
+from invariant_bandits.logs.events import OBSERVED, WEIGHT, EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.quality import NOTED
 from invariant_bandits.logs.sources import MOST_NESTED, first_lines, text_blocks, too_deep, value_of
@@ -63,7 +63,7 @@ class DsjsonSource(EventSource):
 
     block_bytes: int = BLOCK_BYTES
 
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
         """Yield (line, event or why there is none) of a file."""
         file, line = self.paths.index(path), 0
         for block in text_blocks(path, size=self.block_bytes):
@@ -73,7 +73,7 @@ class DsjsonSource(EventSource):
             line += block.count(b"\n")
 
     @staticmethod
-    def write_events(sink: Any, events: Iterable[Event]) -> None:
+    def write_events(sink: Any, events: Iterable[LoggedEvent]) -> None:
         """Write one object per event; of probabilities, only the chosen action's is known."""
         for event in events:
             sink.write(
@@ -100,7 +100,7 @@ class _Line(msgspec.Struct):
 LINE, ACTIONS = msgspec.json.Decoder(_Line), msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _event(path: str, which: int, place: int, text: bytes) -> Event | str:
+def _event(path: str, which: int, place: int, text: bytes) -> LoggedEvent | str:
     try:
         line = _parsed_line(text)
         if line.slots is None and "_slots" not in line.c and "_slot" not in line.c:
@@ -123,7 +123,7 @@ def _parsed_line(text: bytes) -> _Line:
         return LINE.decode(msgspec.json.encode(value_of(text)))
 
 
-def _usable(line: _Line, name: str) -> Event | str:
+def _usable(line: _Line, name: str) -> LoggedEvent | str:
     """Return the event of a line, or why it is none; `name` is what it is called if it has no id."""
     if "_multi" not in line.c:
         return DAMAGED if line.name is None else DANGLING
@@ -142,7 +142,7 @@ def _usable(line: _Line, name: str) -> Event | str:
     strange = {NO_OUTCOME: line.outcomes is None, APPRENTICE: bool(observed), DROPPED: bool(drop)}
     shared = [_part(key, bytes(part))[1] for key, part in line.c.items() if key[:1] != "_" or key == "_text"]
     tags, own = zip(*(_part("", bytes(action)) for action in actions), strict=True)
-    return Event(
+    return LoggedEvent(
         str(line.name or name),
         [str(place if tag is None else tag) for place, tag in enumerate(tags, start=1)],
         int(index),
@@ -163,7 +163,7 @@ def _part(key: str, content: bytes) -> tuple[Any, list[Feature]]:
     return None if key else value.get("_tag"), _features({key: value} if key else value, "")
 
 
-def _as_json(event: Event) -> dict[str, Any]:
+def _as_json(event: LoggedEvent) -> dict[str, Any]:
     """The object that `_event` reads as this event."""
     tags = [
         {} if label == str(place) else {"_tag": label} for place, label in enumerate(event.labels, start=1)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from invariant_bandits.logs.events import Event, EventSource, Feature
+from invariant_bandits.logs.events import EventSource, Feature, LoggedEvent
 from invariant_bandits.logs.formats.registry import log_format
 from invariant_bandits.logs.sources import text_blocks
 
@@ -34,14 +34,14 @@ class CbAdfSource(EventSource):
     reward (−cost), propensity.
     """
 
-    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, Event | str]]:
+    def events(self, path: str, *, features: bool) -> Iterator[tuple[int, LoggedEvent | str]]:
         """(first line, event or why there is none) of a file."""
         which = self.paths.index(path)
         for count, (line, lines) in enumerate(_groups(path)):
             yield line, _event(f"{which}:{count}", lines, features)
 
     @staticmethod
-    def write_events(sink: Any, events: Iterable[Event]) -> None:
+    def write_events(sink: Any, events: Iterable[LoggedEvent]) -> None:
         """Write events as lines; ids and times have no place in this form."""
         for event in events:
             lines = [f"shared {_written(event.shared)}"] if event.shared else []
@@ -85,7 +85,7 @@ def _groups(path: str) -> Iterator[tuple[int, list[str]]]:
         yield line + 1 - len(held), held
 
 
-def _event(name: str, lines: Sequence[str], features: bool) -> Event | str:
+def _event(name: str, lines: Sequence[str], features: bool) -> LoggedEvent | str:
     shared: list[Feature] = []
     labels: list[str] = []
     actions: list[list[Feature]] = []
@@ -111,7 +111,7 @@ def _event(name: str, lines: Sequence[str], features: bool) -> Event | str:
     if len(chosen) != 1:
         return SEVERAL if chosen else UNLABELLED
     place, cost, probability = chosen[0]
-    return Event(name, labels, place, 0.0 - cost, probability, shared, actions)
+    return LoggedEvent(name, labels, place, 0.0 - cost, probability, shared, actions)
 
 
 def _features(body: str) -> list[Feature]:
