@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import isqrt
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,9 @@ class MemoryState(ABC):
 
     factor: Array
     rounds: int
+
+    most_rounds: float = inf
+    """How many rounds it can hold."""
 
     def __init__(self, dim: int, ridge: float) -> None:
         self.dim, self.ridge = dim, ridge
@@ -125,6 +128,8 @@ class MemoryState(ABC):
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
         """Continue from the state that `arrays` returned after so many rounds."""
+        if rounds > self.most_rounds:
+            raise InputError(f"rounds must be at most {self.most_rounds:g} in this memory, got {rounds}")
         for name, array in self.arrays().items():
             array[...] = arrays[name]
         self.rounds = rounds
@@ -164,6 +169,7 @@ class GrowingState(MemoryState):
     def __init__(self, dim: int, ridge: float, every: int | None) -> None:
         super().__init__(dim, ridge)
         self.every = every
+        self.most_rounds = inf if every is None else every - 1
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
@@ -253,7 +259,7 @@ class WindowState(MemoryState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
     def __init__(self, dim: int, ridge: float, window: int) -> None:
-        self.window = window
+        self.window = self.most_rounds = window
         self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)

@@ -525,11 +525,11 @@ def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: f
     """The neglected action that is most worth a test, or −1.
 
     gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0), the filter
-    that knows online rounds alone weighing DOUBT + `doubted` at least. An advantage of δ = gap + h/p is told
-    from none by n = 3(1 + 8s²/δ²) rounds: the action is worth a test if remaining·h > n·gap. And what was
-    spent on it, (s²/zᵀP_u z + 1)·gap, must stay below CAUTION times the believed gain of all rounds so far.
-    There is no such limit if the logs are doubted by more than half of the weight, or where the same few
-    actions are offered again and again: no other choice will ever tell of them.
+    that knows online rounds alone weighing DOUBT + `doubted` at least. It takes n = 3(1 + 8s²/δ²) rounds to
+    see an advantage of δ = gap + h/p: the action is worth a test if remaining·h > n·gap. And what was spent
+    on it, (s²/zᵀP_u z + 1)·gap, must stay below CAUTION times the believed gain of all rounds so far. There
+    is no such limit if the logs are doubted by more than half of the weight, or where the same few actions
+    are offered again and again: no other choice would ever inform about them.
     """
     V, numbers = filters.basis, filters.numbers
     noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
