@@ -11,12 +11,12 @@ import numpy as np
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.experiments.cells import Cell, PolicyProbe, Tally
-from invariant_bandits.experiments.claims import ClaimVerdict, Goal, Measurement, judge_all, mean_of, word_for
 from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.belief import chance
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.simulation.labelled_arms import LATER, LOGGING, LabelledArms
+from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of
 from studies.harness import Progress, StudyOutcome, cell_seed, gather, with_lowest_bold
 
 CONFIDENCE = 0.01
@@ -295,19 +295,17 @@ def goals() -> list[Goal]:
     """What AutoISD promises for labelled arms."""
 
     def regret_goal(world: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> ClaimVerdict:
+        def judge(outcome: StudyOutcome) -> GoalVerdict:
             regret = mean_of(outcome.values[world][LOGIT])
-            return ClaimVerdict(word_for(regret.value <= bound), regret, numbers=regret.with_error(2))
+            return GoalVerdict(regret.value <= bound, regret, numbers=regret.with_error(2))
 
         return Goal(f"{LOGIT}: regret per 1,000 rounds ≤ {bound:g}, {world}", world, judge, LOGIT)
 
     def share_goal(words: str, quantity: str, bound: float) -> Goal:
-        def judge(outcome: StudyOutcome) -> ClaimVerdict:
+        def judge(outcome: StudyOutcome) -> GoalVerdict:
             values = outcome.more[quantity]
             share = Measurement(float(np.mean(values)))
-            return ClaimVerdict(
-                word_for(share.value >= bound), share, numbers=f"{share.value:.1%} of {len(values):,}"
-            )
+            return GoalVerdict(share.value >= bound, share, numbers=f"{share.value:.1%} of {len(values):,}")
 
         return Goal(f"{words}: ≥ {bound:.0%}", quantity, judge)
 
@@ -323,7 +321,7 @@ def goals() -> list[Goal]:
     ]
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every goal of the study with its verdict."""
     return judge_all(goals(), outcome)
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.experiments.claims import mean_of
 from invariant_bandits.parallel import map_unordered
+from studies.goals import mean_of
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -15,16 +15,9 @@ from scipy import signal, special
 from invariant_bandits.checks import Array
 from invariant_bandits.evaluation import estimators
 from invariant_bandits.evaluation.intervals import Contributions, Estimate, block_sums, reasons_in_rewards
-from invariant_bandits.experiments.claims import (
-    Bound,
-    ClaimVerdict,
-    Goal,
-    Measurement,
-    judge_all,
-    share_of,
-    word_for,
-)
+from invariant_bandits.experiments.claims import Bound
 from invariant_bandits.logs.feedback import Feedback
+from studies.goals import Goal, GoalVerdict, Measurement, judge_all, share_of
 from studies.harness import Progress, StudyOutcome, gather
 
 ACTIONS, DIM = 4, 3
@@ -197,8 +190,7 @@ def bootstrap_interval(parts: Sequence[Contributions], confidence: float = CONFI
     cannot know that a rare reward was missed.
     """
     table = np.stack(
-        [column for part in parts for column in (block_sums(part.gains), block_sums(part.weights))],
-        axis=1,
+        [column for part in parts for column in (block_sums(part.gains), block_sums(part.weights))], axis=1
     )
     for first, part in zip(range(0, table.shape[1], 2), parts, strict=True):
         table[:, first] -= part.value * table[:, first + 1]
@@ -480,17 +472,15 @@ def _width_ratio(outcome: BothRules, line: int) -> float:
 def coverage_goal(world: str, estimator: str) -> Goal:
     """The lowest coverage of an estimator in a world must be ENOUGH."""
 
-    def judge(results: Results) -> ClaimVerdict:
+    def judge(results: Results) -> GoalVerdict:
         measured = summary(results, world, estimator)
         assert measured.lowest is not None
-        return ClaimVerdict(
-            word_for(ENOUGH.meets(measured.lowest.value)), measured.lowest, numbers=measured.where
-        )
+        return GoalVerdict(ENOUGH.meets(measured.lowest.value), measured.lowest, numbers=measured.where)
 
     return Goal(estimator, world, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every world (`where`) and estimator (`words`) that concludes often enough, with its verdict."""
     results = outcome.values
     goals = [

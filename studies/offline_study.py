@@ -13,18 +13,10 @@ import numpy as np
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning
-from invariant_bandits.experiments.claims import (
-    Bound,
-    ClaimVerdict,
-    Goal,
-    Measurement,
-    judge_all,
-    median_of,
-    share_of,
-    word_for,
-)
+from invariant_bandits.experiments.claims import Bound
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.simulation.paper import LoggedRounds, PaperWorld
+from studies.goals import Goal, GoalVerdict, Measurement, judge_all, median_of, share_of
 from studies.harness import Progress, StudyOutcome, gather
 
 LOGGED_ROUNDS = (1000, 3500, 8000)
@@ -145,10 +137,10 @@ def figure_goals(words: str, kind: str, name: str, bounds: tuple[Bound, ...]) ->
     """What one figure of one kind of logs must meet at each T0."""
 
     def goal(rounds: int, bound: Bound) -> Goal:
-        def judged(results: Results) -> ClaimVerdict:
+        def judged(results: Results) -> GoalVerdict:
             measured = figure(results[kind, rounds], rounds, name)
             numbers = f"{measured.with_interval()} [{bound}]"
-            return ClaimVerdict(word_for(bound.meets(measured.value)), measured, numbers=numbers)
+            return GoalVerdict(bound.meets(measured.value), measured, numbers=numbers)
 
         return Goal(words, kind, judged)
 
@@ -231,7 +223,7 @@ def figure(outcomes: Sequence[Recovery], rounds: int, name: str) -> Measurement:
     return share_of(int(np.sum(hits)), len(hits))
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every line of what must be true with its verdict at each T0."""
     return judge_all((goal for line in GOALS for goal in line), outcome.values)
 

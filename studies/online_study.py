@@ -22,9 +22,15 @@ from invariant_bandits.experiments.cells import (
     Tally,
     named,
 )
-from invariant_bandits.experiments.claims import (
-    ClaimVerdict,
+from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
+from invariant_bandits.policies.registry import Contender
+from invariant_bandits.reports import plots
+from invariant_bandits.simulation.episodes import PaperEpisodes
+from invariant_bandits.simulation.loop import Environment
+from invariant_bandits.simulation.paper import PaperWorld
+from studies.goals import (
     Goal,
+    GoalVerdict,
     Measurement,
     judge_all,
     mean_at_most,
@@ -32,12 +38,6 @@ from invariant_bandits.experiments.claims import (
     worst_at_most,
     worst_below,
 )
-from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
-from invariant_bandits.policies.registry import Contender
-from invariant_bandits.reports import plots
-from invariant_bandits.simulation.episodes import PaperEpisodes
-from invariant_bandits.simulation.loop import Environment
-from invariant_bandits.simulation.paper import PaperWorld
 from studies.harness import Progress, StudyOutcome, cell_seed, picture_lines, regret_cell, with_lowest_bold
 
 AUTO = "AutoISD"
@@ -231,7 +231,7 @@ GOALS: Sequence[Goal] = (
 )
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every goal with its verdict."""
     return judge_all(GOALS, outcome.values)
 

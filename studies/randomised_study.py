@@ -14,16 +14,7 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation import estimators
-from invariant_bandits.experiments.claims import (
-    Bound,
-    ClaimVerdict,
-    Goal,
-    Measurement,
-    judge_all,
-    mean_of,
-    share_of,
-    word_for,
-)
+from invariant_bandits.experiments.claims import Bound
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.plotting import theme
 from invariant_bandits.policies.auto import AutoISD
@@ -37,6 +28,7 @@ from invariant_bandits.policies.randomised import (
 )
 from invariant_bandits.simulation.episodes import Episode
 from invariant_bandits.simulation.stress import StressEpisodes
+from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of, share_of
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
 from studies.intervals_study import Intervals
 
@@ -231,15 +223,15 @@ THIN = 0.2
 def coverage_goal(setting: Randomisation, line: str) -> Goal:
     """A default setting covers as often as promised, judged by the measured share itself."""
 
-    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> ClaimVerdict:
+    def judge(results: Mapping[Randomisation, RandomisedLogs]) -> GoalVerdict:
         share = coverage(results[setting], line)
         assert share is not None
-        return ClaimVerdict(word_for(COVERED.meets(share.value)), share, numbers=share.with_interval())
+        return GoalVerdict(COVERED.meets(share.value), share, numbers=share.with_interval())
 
     return Goal(f"{setting.name}, {line}", setting.name, judge)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Coverage of the default settings, where enough logs conclude."""
     results = outcome.values
     goals = [

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.evaluation.rolling import play_from, rolling_origins
-from invariant_bandits.experiments.claims import ClaimVerdict, Goal, Measurement, judge_all, mean_of, word_for
 from invariant_bandits.plotting import literal, one_line_each, theme
 from invariant_bandits.policies.registry import Maker
 from invariant_bandits.storage import read_toml
 from studies import real_data
+from studies.goals import Goal, GoalVerdict, Measurement, judge_all, mean_of
 from studies.harness import Progress, StudyOutcome, gather, picture_lines
 from studies.real_policies import (
     AUTO_CAUTIONS,
@@ -321,7 +321,7 @@ def differences(outcome: RealOutcome, policy: str) -> dict[str, dict[str, Measur
     }
 
 
-def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, ClaimVerdict]]:
+def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, GoalVerdict]]:
     """Never two standard errors below the best rival; early, better than cold LinUCB by more than two."""
     by_stretch = samples(outcome)
     goals = []
@@ -340,15 +340,15 @@ def set_verdicts(outcome: RealOutcome, policy: str) -> list[tuple[Goal, ClaimVer
 def _goal(policy: str, words: str, stretch: str, rival: str, errors: float) -> Goal:
     """ours − rival must lie above so many standard errors; decided by its paired mean."""
 
-    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> ClaimVerdict:
+    def judge(against: Mapping[str, Mapping[str, Measurement]]) -> GoalVerdict:
         apart = against[stretch][rival]
         reached = apart.value > errors * apart.error or (errors < 0.0 and apart.value == errors * apart.error)
-        return ClaimVerdict(word_for(reached), apart, numbers=rival)
+        return GoalVerdict(reached, apart, numbers=rival)
 
     return Goal(f"{policy}: {words}", stretch, judge, policy)
 
 
-def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts_everywhere(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, GoalVerdict]]:
     """On every set at most 3 % of the gain below the best simple policy at every horizon, and above it on
     average.
     """
@@ -379,33 +379,33 @@ Shares = Mapping[str, Mapping[str, tuple[str, Measurement]]]
 
 
 def _share_goal(policy: str, key: str, where: str, stretch: str) -> Goal:
-    def judge(shares_of: Shares) -> ClaimVerdict:
+    def judge(shares_of: Shares) -> GoalVerdict:
         best, apart = shares_of[key][stretch]
         margin = Measurement(-ALLOWED - apart.value, error=apart.error)
-        return ClaimVerdict(word_for(apart.value >= -ALLOWED), apart, numbers=best, margin=margin)
+        return GoalVerdict(apart.value >= -ALLOWED, apart, numbers=best, margin=margin)
 
     return Goal(f"{policy}: at most {ALLOWED:g} % below the best simple policy", where, judge, policy)
 
 
 def _average_goal(policy: str) -> Goal:
-    def judge(shares_of: Shares) -> ClaimVerdict:
+    def judge(shares_of: Shares) -> GoalVerdict:
         sets = np.array(
             [np.mean([apart.value for _, apart in by_horizon.values()]) for by_horizon in shares_of.values()]
         )
         apart = mean_of(sets)
         margin = Measurement(-apart.value, error=apart.error)
-        return ClaimVerdict(word_for(apart.value > 0.0), apart, numbers="the best of each", margin=margin)
+        return GoalVerdict(apart.value > 0.0, apart, numbers="the best of each", margin=margin)
 
     return Goal(f"{policy}: above the best simple policy on average", EVERY_SET, judge, policy)
 
 
-def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, ClaimVerdict]]:
+def all_verdicts(outcomes: Mapping[str, RealOutcome], policy: str) -> list[tuple[Goal, GoalVerdict]]:
     """Those of the judged set, and those of every set where several fields were played."""
     judged = set_verdicts(outcomes[JUDGED], policy) if JUDGED in outcomes else []
     return judged + (verdicts_everywhere(outcomes, policy) if len(outcomes) >= SEVERAL_SETS else [])
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """All goals of both versions of AutoISD, with their verdicts."""
     return [judged for policy in OURS for judged in all_verdicts(outcome.values, policy)]
 
@@ -578,7 +578,7 @@ def _goal_lines(outcome: RealOutcome) -> list[str]:
     return [*lines, ""]
 
 
-def _verdict_line(goal: Goal, verdict: ClaimVerdict, unit: str) -> str:
+def _verdict_line(goal: Goal, verdict: GoalVerdict, unit: str) -> str:
     apart = _signed(verdict.measured, unit)
     return f"| {goal.words} | {goal.where} | {verdict.numbers} | {apart} | {verdict.mark} |"
 

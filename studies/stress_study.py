@@ -10,7 +10,6 @@ import numpy as np
 
 from invariant_bandits.checks import Array, whole_number
 from invariant_bandits.experiments.cells import Cell, PolicyProbe, Tally
-from invariant_bandits.experiments.claims import ClaimVerdict, Goal, judge_all, mean_at_most, worst_at_most
 from invariant_bandits.policies.linear import LinUCB
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory
 from invariant_bandits.policies.past import Past
@@ -19,6 +18,7 @@ from invariant_bandits.simulation.fixed_arms import FixedArms
 from invariant_bandits.simulation.loop import Environment
 from invariant_bandits.simulation.results import SimulationResult
 from invariant_bandits.simulation.stress import StressEpisodes
+from studies.goals import Goal, GoalVerdict, judge_all, mean_at_most, worst_at_most
 from studies.harness import Progress, StudyOutcome, cell_seed, with_lowest_bold
 
 AUTO = "AutoISD"
@@ -239,7 +239,7 @@ def run(
     return StudyOutcome(regret, replications, seed, more)
 
 
-def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, ClaimVerdict]]:
+def verdicts(outcome: StudyOutcome) -> list[tuple[Goal, GoalVerdict]]:
     """Every goal of the worlds that were played, with its verdict."""
     return judge_all((goal for goal in goals() if goal.where in outcome.values), outcome.values)
 

@@ -6,13 +6,7 @@ import numpy as np
 
 from invariant_bandits.checks import Array
 from studies.real_rounds import RealData, rounds_of, table_of
-from studies.real_sets.dates import (
-    DAY,
-    days_of,
-    holiday,
-    month_and_day,
-    weekday,
-)
+from studies.real_sets.dates import DAY, days_of, holiday, month_and_day, weekday
 
 STATES = ("CA", "NY", "TX", "IL", "OH", "PA", "MI", "NJ", "FL", "MA")
 """Those with the most births in 1969."""

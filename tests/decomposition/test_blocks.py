@@ -102,7 +102,7 @@ def refined_and_not(seed, rounds=1000):
     assert [len(block) for block in blocks] == list(SIZES)
 
     turned, stack = rough.basis.copy(), rough.stack.copy()
-    assert refine(stack, turned, sizes, blocks)
+    assert refine(stack, turned, sizes, blocks) == kernels.CONVERGED
     np.testing.assert_allclose(stack, turned.T @ covariances @ turned, atol=1e-10)
     errors = [
         max(
@@ -282,18 +282,13 @@ def test_the_floor_keeps_blocks_whole_when_windows_straddle_regimes():
     assert right["plain"] <= 16
 
 
-def test_a_refinement_that_has_not_converged_is_said(monkeypatch):
+def test_a_refinement_that_has_not_converged_is_said():
     rng = np.random.default_rng(4)
     _, covariances = planted_covariances(rng)
     stack = sampled(rng, covariances, 100)
-    whole = kernels.decouple
-
-    def one_sweep(stack, basis, sizes, order, starts, tolerance, most):
-        return whole(stack, basis, sizes, order, starts, tolerance, 1)
-
-    monkeypatch.setattr(kernels, "decouple", one_sweep)
-    with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not converged"):
-        assert not refine(stack, np.eye(6), np.full(6, 100.0), [np.array([0, 1, 2]), np.array([3, 4, 5])])
+    blocks = [np.array([0, 1, 2]), np.array([3, 4, 5])]
+    with pytest.warns(ConvergenceWarning, match="refinement of the blocks has not converged after 1 sweeps"):
+        assert refine(stack, np.eye(6), np.full(6, 100.0), blocks, max_sweeps=1) == kernels.STALLED
 
 
 def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
@@ -309,5 +304,29 @@ def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
         patched.setattr(blocks_module, "joint_diagonalize", rough)
         assert not find_blocks(covariances, sizes).converged
     with monkeypatch.context() as patched:
-        patched.setattr(blocks_module, "refine", lambda *arguments: False)
+        patched.setattr(blocks_module, "refine", lambda *arguments: kernels.STALLED)
         assert not find_blocks(covariances, sizes).converged
+
+
+@pytest.mark.parametrize("p", [10, 50])
+def test_windows_that_are_alike_end_the_search_after_a_few_sweeps(p):
+    """Nothing identifies a basis there: angles never become small, but the likelihood gains next to nothing."""
+    rng = np.random.default_rng(p)
+    alike = np.stack([np.cov(rng.standard_normal((p, 1000)), bias=True) for _ in range(8)])
+    sizes = np.full(8, 1000.0)
+    diagonal = joint_diagonalize(floored(alike), sizes, tolerance=1e-4, max_sweeps=50)
+    assert diagonal.converged
+    columns = [np.array([column]) for column in range(p)]
+    stack, basis = np.ascontiguousarray(diagonal.stack), diagonal.basis.copy()
+    assert refine(stack, basis, sizes, columns, max_sweeps=3) == kernels.INDISTINCT
+    found = find_blocks(floored(alike), sizes)
+    assert found.converged
+    assert not found.distinct
+
+
+def test_windows_that_differ_are_refined_to_the_end_and_said_to_distinguish_the_blocks():
+    rng = np.random.default_rng(6)
+    _, covariances = planted_covariances(rng)
+    found = find_blocks(sampled(rng, covariances, 5000), np.full(6, 5000.0))
+    assert found.converged
+    assert found.distinct

@@ -165,8 +165,11 @@ BAD_PARAMETERS = {
         {"blocks": [np.eye(5)[:, :2] + 1e-6, np.eye(5)[:, 2:]]},
     ),
     "no sequence of blocks": ("blocks must be a sequence", {"blocks": 3}),
-    "a matrix as split": ("split must be a Split, got ndarray", {"split": np.eye(5)}),
-    "a split of other dim": ("split must have dim 5, got 3", {"split": Split(np.eye(3), np.zeros((3, 0)))}),
+    "a matrix as split": ("split must be a Split of dim 5, got array", {"split": np.eye(5)}),
+    "a split of other dim": (
+        r"split must be a Split of dim 5, got Split\(invariant_dim=3",
+        {"split": Split(np.eye(3), np.zeros((3, 0)))},
+    ),
     "split and dimension": (
         "split fixes everything",
         {"split": Split(np.eye(5), np.zeros((5, 0))), "invariant_dim": 5},

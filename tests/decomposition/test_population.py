@@ -2,11 +2,13 @@
 new.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import optimize
 
-from arm_logs import arm_log
+from arm_logs import arm_log, reordered
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import (
     FAINT_RIDGE,
@@ -138,7 +140,7 @@ def test_coefficients_of_an_arm_launched_late_are_covered():
 def test_arms_in_another_order_are_the_same_arms():
     statistics = statistics_of(arm_log(5, drifting=[(1, 1)]))
     order = np.array([2, 0, 3, 1])
-    one, other = DriftPrior.from_arms(statistics), DriftPrior.from_arms(statistics.reordered(order))
+    one, other = DriftPrior.from_arms(statistics), DriftPrior.from_arms(reordered(statistics, order))
     assert other.layout.by_arm(other.mean) == pytest.approx(one.layout.by_arm(one.mean)[order], abs=1e-6)
     assert other.population.spread == pytest.approx(one.population.spread, rel=1e-5)
     assert other.population.p_values == pytest.approx(
@@ -186,7 +188,7 @@ def test_a_catalogue_predicts_an_arm_never_played():
     plain = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards))
     prior = DriftPrior.from_arms(ArmStatistics.from_rounds(contexts, arms, rewards, catalogue=features))
     assert prior.population.likeness > 0.5
-    new = prior.layout.with_arm().arm(10)
+    new = replace(prior.layout, arms=11).arm(10)
     for feature in (-1.0, 2.0):
         known, unknown = prior.with_arm([feature]), plain.with_arm()
         assert known.mean[new][0] == pytest.approx(2.0 * feature, abs=0.6)

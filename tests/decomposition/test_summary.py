@@ -162,6 +162,17 @@ def test_a_search_that_has_not_converged_is_reported():
     assert any("has not converged" in finding for finding in findings(fit, moments))
 
 
+def test_windows_that_are_alike_are_reported_and_nothing_is_said_of_convergence():
+    rng = np.random.default_rng(7)
+    features = rng.standard_normal((8000, 20))
+    fit = InvariantSubspaceDecomposition().fit(
+        features, features[:, 0] + rng.standard_normal(8000), windows=8
+    )
+    assert "the windows do not distinguish directions" in fit.summary()
+    assert fit.converged_
+    assert not fit.distinct_
+
+
 @given(st.floats(-1e5, 0.0))
 def test_a_p_value_in_words_is_the_p_value_to_one_digit(log_p):
     mantissa, _, exponent = p_value_words(log_p).partition("e")

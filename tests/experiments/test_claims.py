@@ -34,7 +34,7 @@ def sublinear(cell="cell"):
 @pytest.mark.parametrize(("exponent", "word"), [(0.5, claims.HOLDS), (1.3, claims.FAILS)])
 def test_the_growth_exponent_that_was_planted_is_found(exponent, word):
     verdict = sublinear().judge({"cell": growing_as(exponent)})
-    assert verdict.measured.value == pytest.approx(exponent, abs=1e-9)
+    assert verdict.value == pytest.approx(exponent, abs=1e-9)
     assert verdict.word == word
 
 
@@ -72,7 +72,7 @@ def test_the_interval_of_a_mean_covers_it_about_as_often_as_promised():
     covered = 0
     for _ in range(200):
         verdict = claim.judge({"cell": result({"policy": column(rng.normal(3.0, 1.0, 40))})})
-        covered += verdict.measured.low <= 3.0 <= verdict.measured.high
+        covered += verdict.low <= 3.0 <= verdict.high
     assert 170 <= covered <= 199
 
 
@@ -149,4 +149,4 @@ def test_bootstrap_draws_keep_policies_of_a_repetition_together():
     found = {"cell": result({"policy": 2 * values, "rival": values})}
     claim = Claim("c", "s", "q", statistics.ratio("cell", "policy", "rival"), Bound(high=3.0), ("cell",))
     verdict = claim.judge(found)
-    assert (verdict.measured.low, verdict.measured.high) == pytest.approx((2.0, 2.0))
+    assert (verdict.low, verdict.high) == pytest.approx((2.0, 2.0))

@@ -5,7 +5,7 @@ import pytest
 
 import invariant_bandits as ib
 import invariant_bandits.testing as laws
-from arm_logs import arm_log
+from arm_logs import arm_log, reordered
 from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
@@ -115,7 +115,7 @@ def test_the_names_of_arms_mean_nothing(link):
     log = arm_log(4, rounds=6000, clicks=link == "logit", drifting=[(1, 1)])
     statistics, order = statistics_of(log), np.array([2, 0, 3, 1])
     one = ib.AutoISD.from_arms(statistics)
-    other = ib.AutoISD.from_arms(statistics.reordered(order))
+    other = ib.AutoISD.from_arms(reordered(statistics, order))
     assert played(one, 600) == played(other, 600, order=order)
 
 

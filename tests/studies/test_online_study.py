@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from invariant_bandits.experiments import claims
 from invariant_bandits.experiments.cells import LINUCB_WARM, NAMED
+from studies import goals
 from studies import online_study as study
 from studies.__main__ import study as app
 from studies.harness import StudyOutcome, cell_seed
@@ -129,7 +129,7 @@ def test_tuning_takes_the_lowest_mean_of_each_kind():
     wanted = study.Forgetful("D-linUCB", True, ib.Discount(0.95), 0.3)
     regret[wanted.words] = np.array([10.0, 20.0])
     best = study.best_of(grid, regret)
-    assert best["D-linUCB", True] == (wanted, claims.mean_of(np.array([10.0, 20.0])))
+    assert best["D-linUCB", True] == (wanted, goals.mean_of(np.array([10.0, 20.0])))
     assert best["D-linUCB", False][1].value == 51.0
     assert len(best) == 6
 
@@ -144,30 +144,30 @@ def test_a_comparison_of_means_is_paired_and_takes_the_best_rival():
         np.array([12.0, 31.0, 53.0]),
     )
     regret = {"row": {"ours": ours, "weak": weak, "strong": strong}}
-    verdict = claims.mean_at_most("", "row", "ours", ("weak", "strong")).judge(regret)
+    verdict = goals.mean_at_most("", "row", "ours", ("weak", "strong")).judge(regret)
     assert verdict.reached
     assert verdict.margin.value == pytest.approx(-2.0)
     assert verdict.margin.error == pytest.approx(1.0 / np.sqrt(3.0))
     assert not verdict.close
     assert "(strong)" in verdict.numbers
-    half = claims.mean_at_most("", "row", "ours", ("strong",), 0.5).judge(regret)
+    half = goals.mean_at_most("", "row", "ours", ("strong",), 0.5).judge(regret)
     assert not half.reached
     assert half.numbers == "30.0, bound 16.0 = 0.5 × 32.0"
 
 
 def test_a_mean_at_its_bound_is_reached_but_close():
     regret = {"row": {"ours": np.array([1.0, 3.0]), "rival": np.array([3.0, 1.0])}}
-    verdict = claims.mean_at_most("", "row", "ours", ("rival",)).judge(regret)
+    verdict = goals.mean_at_most("", "row", "ours", ("rival",)).judge(regret)
     assert verdict.reached
     assert verdict.close
 
 
 def test_worst_runs_are_compared_strictly_where_below_was_said():
     regret = {"row": {"ours": np.array([1.0, 60.0]), "rival": np.array([60.0, 2.0])}}
-    assert claims.worst_at_most("", "row", "ours", "rival").judge(regret).reached
-    assert not claims.worst_at_most("", "row", "ours", "rival", strictly=True).judge(regret).reached
-    assert not claims.worst_below("", "row", "ours", 60.0).judge(regret).reached
-    assert claims.worst_below("", "row", "ours", 60.1).judge(regret).reached
+    assert goals.worst_at_most("", "row", "ours", "rival").judge(regret).reached
+    assert not goals.worst_at_most("", "row", "ours", "rival", strictly=True).judge(regret).reached
+    assert not goals.worst_below("", "row", "ours", 60.0).judge(regret).reached
+    assert goals.worst_below("", "row", "ours", 60.1).judge(regret).reached
 
 
 def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():

@@ -1,6 +1,6 @@
 """Small logs of labelled arms with a planted truth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,3 +48,16 @@ def arm_log(
     else:
         rewards = linear + noise * rng.normal(size=rounds)
     return ArmLog(contexts, played, rewards, window, truth)
+
+
+def reordered(statistics, order):
+    """The statistics of the same log with its arms in another order: arm order[i] becomes arm i."""
+    layout = statistics.layout
+    at = np.concatenate([np.arange(layout.dim)[layout.arm(arm)] for arm in order])
+    return replace(
+        statistics,
+        information=statistics.information[:, at][:, :, at],
+        scores=statistics.scores[:, at],
+        rounds=statistics.rounds[:, order],
+        catalogue=statistics.catalogue[order],
+    )

@@ -123,9 +123,8 @@ def _open_claims(reproduction: Reproduction) -> Table:
     for claim, verdict in (pair for judged in reproduction.verdicts.values() for pair in judged):
         if not verdict.reached:
             word = Text(verdict.word, style="bold red" if verdict.word == "fails" else "yellow")
-            measured = verdict.measured
-            interval = f"{measured.low:.3g} to {measured.high:.3g}"
-            rows.append((word, claim.name, f"{measured.value:.3g}", interval, str(claim.bound)))
+            interval = f"{verdict.low:.3g} to {verdict.high:.3g}"
+            rows.append((word, claim.name, f"{verdict.value:.3g}", interval, str(claim.bound)))
     title = "Tests that do not hold, or are not decided"
     return _table(title, ["verdict", "claim"], ["value", "95 % interval", "bound"], rows)
 

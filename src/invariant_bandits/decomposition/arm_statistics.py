@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -117,15 +117,6 @@ CHUNK = 65_536
 LEAST_VARIATION = 1e-9
 
 
-class _Arms(NamedTuple):
-    """What statistics hold beside the sums, as their fields."""
-
-    layout: ArmLayout
-    rounds: Array
-    context_square: Array
-    catalogue: Array
-
-
 @dataclass(frozen=True, eq=False)
 class ArmStatistics:
     """Information about the coefficients θ (p,) of labelled arms in every window.
@@ -226,7 +217,7 @@ class ArmStatistics:
             link = "logit" if bool(np.isin(r, (0.0, 1.0)).all()) else "identity"
         rounds = np.zeros((int(window.max()) + 1, total))
         np.add.at(rounds, (window, played), 1.0)
-        about = _Arms(layout, rounds, z.T @ z / n, table)
+        about = {"layout": layout, "rounds": rounds, "context_square": z.T @ z / n, "catalogue": table}
 
         def chunks() -> Iterator[tuple[Array, Array, Array]]:
             for first in range(0, n, CHUNK):
@@ -292,7 +283,8 @@ class ArmStatistics:
         whole = gram.sum(axis=0)
         square = np.asarray(np.sum([take @ whole @ take.T for take in places], axis=0)) / rounds.sum()
         table = np.zeros((layout.arms, 0)) if features.catalogue is None else features.catalogue
-        about = _Arms(layout, np.round(rounds), square, table)
+        rounds = np.round(rounds)
+        about = {"layout": layout, "rounds": rounds, "context_square": square, "catalogue": table}
         if odds is None:
             return cls._of_rewards(gram, cross, reward_square, about)
         information, scores, _ = _sums_of(odds.moments)
@@ -300,8 +292,10 @@ class ArmStatistics:
         return cls._of_clicks(information, scores, variance, about)
 
     @classmethod
-    def _of_rewards(cls, gram: Array, cross: Array, reward_square: float, about: _Arms) -> ArmStatistics:
-        """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log.
+    def _of_rewards(
+        cls, gram: Array, cross: Array, reward_square: float, about: dict[str, Any]
+    ) -> ArmStatistics:
+        """From Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log; about: the rest.
 
         The noise is what coefficients of their own in every window leave unexplained.
         """
@@ -310,7 +304,7 @@ class ArmStatistics:
             solution, rank = _least_squares(G, b)
             explained += float(solution @ b)
             used += rank
-        total = float(about.rounds.sum())
+        total = float(about["rounds"].sum())
         if total <= used:
             raise InputError(f"{total:.0f} rounds are too few for {used} coefficients in the windows")
         noise = max((reward_square - explained) / (total - used), EXACT * reward_square / total) or EXACT
@@ -319,35 +313,21 @@ class ArmStatistics:
             scores=cross / noise,
             noise_variance=noise,
             scale=max(reward_square / total, 1e-300),
-            **about._asdict(),
+            **about,
         )
 
     @classmethod
-    def _of_clicks(cls, information: Array, scores: Array, variance: float, about: _Arms) -> ArmStatistics:
+    def _of_clicks(
+        cls, information: Array, scores: Array, variance: float, about: dict[str, Any]
+    ) -> ArmStatistics:
         """From Λ (m, p, p) and η (m, p) about a logistic fit, and Σπ(1 − π) over the whole log."""
-        noise = float(about.rounds.sum()) / max(variance, 1e-300)
-        return cls(
-            information=information, scores=scores, noise_variance=noise, link="logit", **about._asdict()
-        )
+        noise = float(about["rounds"].sum()) / max(variance, 1e-300)
+        return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about)
 
     @property
     def windows(self) -> int:
         """m."""
         return len(self.scores)
-
-    def reordered(self, order: Any) -> ArmStatistics:
-        """The same log with its arms in another order: arm order[i] becomes arm i. Own coding only."""
-        order = np.asarray(order)
-        k = self.layout.own
-        at = np.concatenate([np.arange(a * k, (a + 1) * k) for a in order])
-        at = np.concatenate([at, np.arange(self.layout.own_dim, self.layout.dim)])
-        return replace(
-            self,
-            information=self.information[:, at][:, :, at],
-            scores=self.scores[:, at],
-            rounds=self.rounds[:, order],
-            catalogue=self.catalogue[order],
-        )
 
 
 def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:

@@ -10,7 +10,11 @@ import numpy as np
 from scipy import special
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.joint_diagonalization import ConvergenceWarning, joint_diagonalize
+from invariant_bandits.decomposition.joint_diagonalization import (
+    ConvergenceWarning,
+    joint_diagonalize,
+    sampling_noise,
+)
 
 Columns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -28,12 +32,15 @@ class BlockStructure:
     blocks : list of arrays of int, shape (d,)
         For each block its columns of the basis.
     converged : bool
-        Whether every search on the way has converged.
+        Whether every search on the way came to an end before its limit.
+    distinct : bool
+        Whether the windows distinguish the blocks. If not, other directions fit them as well.
     """
 
     basis: Array
     blocks: list[Columns]
     converged: bool
+    distinct: bool
 
 
 def floored(covariances: Array) -> Array:
@@ -57,18 +64,21 @@ def find_blocks(
     unseen : array, shape (m, p, p), optional
         Projections on the directions in which a window does not vary: it says nothing of their correlations.
     """
+    from invariant_bandits.decomposition import kernels
+
     diagonal = joint_diagonalize(covariances, sizes, tolerance=1e-4)
     p = diagonal.basis.shape[0]
     blocks = linked_columns(diagonal.stack, sizes, alpha, _varied(diagonal.basis, unseen))
     basis, stack = diagonal.basis.copy(), np.ascontiguousarray(diagonal.stack)
-    converged = diagonal.converged
+    converged, distinct = diagonal.converged, True
     while len(blocks) > 1:
-        converged = refine(stack, basis, sizes, blocks) and converged
+        status = refine(stack, basis, sizes, blocks)
+        converged, distinct = converged and status != kernels.STALLED, status != kernels.INDISTINCT
         merged = merge_dependent(stack, sizes, blocks, alpha / (p * (p - 1) / 2), _varied(basis, unseen))
         if len(merged) == len(blocks):
             break
         blocks = merged
-    return BlockStructure(basis, blocks, converged)
+    return BlockStructure(basis, blocks, converged, distinct)
 
 
 def _varied(basis: Array, unseen: Array | None) -> Array | None:
@@ -93,20 +103,25 @@ def linked_columns(stack: Array, sizes: Array, alpha: float, varied: Array | Non
     return connected_columns(statistic > limit)
 
 
-def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns]) -> bool:
-    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure."""
+def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
+    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure.
+
+    Returns how the search ended: CONVERGED, INDISTINCT or STALLED of the kernels.
+    """
     from invariant_bandits.decomposition import kernels
 
-    starts = np.concatenate([[0], np.cumsum([len(block) for block in blocks])])
-    most, tolerance = 50, 1e-6
-    step = float(kernels.decouple(stack, basis, sizes, np.concatenate(blocks), starts, tolerance, most))
-    if step >= tolerance:
+    lengths = np.array([len(block) for block in blocks])
+    noise = sampling_noise(float(lengths.sum() ** 2 - (lengths**2).sum()) / 2.0)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    rotation = kernels.Rotation(stack, basis, sizes)
+    status = kernels.decouple(rotation, np.concatenate(blocks), starts, 1e-6, max_sweeps, noise)
+    if status == kernels.STALLED:
         warnings.warn(
-            f"the refinement of the blocks has not converged after {most} sweeps (last step {step:.1e})",
+            f"the refinement of the blocks has not converged after {max_sweeps} sweeps",
             ConvergenceWarning,
             stacklevel=2,
         )
-    return step < tolerance
+    return int(status)
 
 
 def merge_dependent(

@@ -438,51 +438,49 @@ class DriftPrior:
         arms, their mean's own uncertainty is in the new arm's.
         """
         population, new = self.arms.with_arm(features)
-        before, layout = self.layout, population.layout
-        L, own = before.insertion(new.weights), np.arange(layout.dim)[layout.arm(before.arms)]
-        others = np.delete(np.arange(layout.dim), own)
-        doubt, drifting = np.zeros(layout.dim), np.zeros(layout.dim)
-        doubt[own], drifting[own] = new.rest * population.spread, population.typical_drift
-        drift = np.diag(drifting)
-        drift[np.ix_(others, others)] = self.drift_covariance
-
-        def extend(covariance: Array, more: Array) -> Array:
-            return np.asarray(L @ covariance @ L.T + np.diag(more))
-
-        return replace(
-            self,
-            basis=np.eye(layout.dim),
-            mean=L @ self.mean,
-            mean_covariance=extend(self.mean_covariance, doubt),
-            drift_covariance=drift,
-            pooled=L @ self.pooled,
-            pooled_covariance=extend(self.pooled_covariance, doubt),
-            unit=np.insert(self.unit, own[0], population.spread),
-            last_means=np.stack([L @ mean for mean in self.last_means]),
-            last_covariances=np.stack(
-                [extend(covariance, doubt + drifting) for covariance in self.last_covariances]
-            ),
-            last_steps=_walk_steps(drift),
-            population=population,
+        layout = population.layout
+        own = layout.arm(self.layout.arms)
+        doubt, drifting, unit = np.zeros((3, layout.dim))
+        doubt[own], drifting[own], unit[own] = (
+            new.rest * population.spread,
+            population.typical_drift,
+            population.spread,
         )
+        others = np.delete(np.eye(layout.dim), own, axis=1)
+        return self._carry(population, self.layout.insertion(new.weights), others, (doubt, drifting, unit))
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""
-        at = self.layout.coordinates_without(arm)
-        square = np.ix_(at, at)
+        others = np.eye(len(self.mean))[self.layout.coordinates_without(arm)]
+        return self._carry(self.arms.without_arm(arm), others, others, np.zeros((3, len(others))))
+
+    def _carry(
+        self, population: ArmPopulation, means: Array, places: Array, more: Sequence[Array]
+    ) -> DriftPrior:
+        """The prior of other arms.
+
+        means, places: (p', p), what coefficients become, and where those that stay are. more: what is added
+        to the variances of the means, to the drift and to the unit, (p',) each.
+        """
+        doubt, drifting, unit = more
+        drift = places @ self.drift_covariance @ places.T + np.diag(drifting)
+
+        def extend(covariance: Array, added: Array) -> Array:
+            return np.asarray(means @ covariance @ means.T + np.diag(added))
+
         return replace(
             self,
-            basis=np.eye(len(at)),
-            mean=self.mean[at],
-            mean_covariance=self.mean_covariance[square],
-            drift_covariance=self.drift_covariance[square],
-            pooled=self.pooled[at],
-            pooled_covariance=self.pooled_covariance[square],
-            unit=self.unit[at],
-            last_means=self.last_means[:, at],
-            last_covariances=self.last_covariances[:, at][:, :, at],
-            last_steps=self.last_steps[:, :, at],
-            population=self.arms.without_arm(arm),
+            basis=np.eye(len(places)),
+            mean=means @ self.mean,
+            mean_covariance=extend(self.mean_covariance, doubt),
+            drift_covariance=drift,
+            pooled=means @ self.pooled,
+            pooled_covariance=extend(self.pooled_covariance, doubt),
+            unit=places @ self.unit + unit,
+            last_means=self.last_means @ means.T,
+            last_covariances=np.stack([extend(last, doubt + drifting) for last in self.last_covariances]),
+            last_steps=_walk_steps(drift),
+            population=population,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -120,7 +120,9 @@ class InvariantSubspaceDecomposition:
     feature_stability_ : array, shape (p,)
         Share of each feature that lies in the invariant part, from 0 to 1.
     converged_ : bool
-        Whether the search for the basis has converged.
+        Whether the search for the basis came to an end.
+    distinct_ : bool
+        Whether the windows distinguish the blocks found. If not, other directions would do as well.
     findings_ : list of str
         What to be careful about, in words.
     covariances_used_, recipe_used_ : str
@@ -169,6 +171,7 @@ class InvariantSubspaceDecomposition:
     tail_weights_: Array = field(init=False)
     min_eigenvalue_: float = field(init=False)
     converged_: bool = field(init=False)
+    distinct_: bool = field(init=False)
     findings_: list[str] = field(init=False)
     covariances_used_: str = field(init=False)
     recipe_used_: str = field(init=False)
@@ -220,22 +223,16 @@ class InvariantSubspaceDecomposition:
             raise InputError(
                 f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}"
             )
-        if self.split is not None:
-            self._check_split(p)
+        if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
+            raise InputError("split fixes everything: give it without blocks and invariant_dim")
+        if self.split is not None and not (isinstance(self.split, Split) and self.split.dim == p):
+            raise InputError(f"split must be a Split of dim {p}, got {self.split!r}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
             raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
         self._check_names(p)
         if self.blocks is not None:
             block_bases(self.blocks, p)
         check_estimable(moments, self.names(p), use_offered=self.covariances != "chosen")
-
-    def _check_split(self, p: int) -> None:
-        if self.blocks is not None or self.invariant_dim is not None:
-            raise InputError("split fixes everything: give it without blocks and invariant_dim")
-        if not isinstance(self.split, Split):
-            raise InputError(f"split must be a Split, got {type(self.split).__name__}")
-        if self.split.dim != p:
-            raise InputError(f"split must have dim {p}, got {self.split.dim}")
 
     def _check_names(self, p: int) -> None:
         if self.feature_names is not None and len(self.feature_names) != p:
@@ -323,13 +320,13 @@ class InvariantSubspaceDecomposition:
 
     def _blocks(self, covariances: Array, sizes: Array, unseen: Array | None) -> list[Array]:
         """Bases (p, d) of the blocks: the given ones, or what the covariances show."""
-        self.converged_ = True
+        self.converged_ = self.distinct_ = True
         if self.split is not None:
             return [np.asarray(part) for part in (self.split.invariant, self.split.residual)]
         if self.blocks is not None:
             return block_bases(self.blocks, covariances.shape[1])
         structure = find_blocks(covariances, sizes, alpha=self.block_alpha, unseen=unseen)
-        self.converged_ = structure.converged
+        self.converged_, self.distinct_ = structure.converged, structure.distinct
         return [structure.basis[:, columns] for columns in structure.blocks]
 
     def _judge(
@@ -339,11 +336,9 @@ class InvariantSubspaceDecomposition:
         reported.
         """
         if self.split is not None:
-            parts = [
-                (part, varies) for part, varies in zip(blocks, (False, True), strict=True) if part.shape[1]
-            ]
-            tests = [constancy_test(paths.along(part)) for part, _ in parts]
-            return InvarianceResult([part for part, _ in parts], [varies for _, varies in parts], tests)
+            sides = [varies for varies in (False, True) if blocks[varies].shape[1]]
+            parts = [blocks[varies] for varies in sides]
+            return InvarianceResult(parts, sides, [constancy_test(paths.along(part)) for part in parts])
         return select_invariant(
             blocks,
             paths,
@@ -369,8 +364,8 @@ class InvariantSubspaceDecomposition:
         p = features.shape[1]
         self._check_published(p)
         result = published_decomposition(features, rewards, names=self.names(p))
-        for each in fields(result):
-            setattr(self, f"{each.name}_", getattr(result, each.name))
+        for name, value in vars(result).items():
+            setattr(self, f"{name}_", value)
         self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
         self.covariances_used_, self.recipe_used_ = "chosen", "published"
         self.n_features_in_, self.windows_ = p, result.moments.windows

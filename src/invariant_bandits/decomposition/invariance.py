@@ -282,11 +282,6 @@ def component_along(
         return np.zeros(0), np.zeros((0, 0))
     if kind == "within-window":
         return paths.along(invariant).weighted_mean()
-    return _pooled(invariant, moments)
-
-
-def _pooled(invariant: Array, moments: WindowedMoments) -> tuple[Array, Array]:
-    """Least squares over all rounds on the invariant coordinates, without an intercept."""
     second = moments.second_moment()
     weights = moments.counts[:, None] * moments.feature_mean
     cross = moments.cross.sum(axis=0) + weights.T @ moments.reward_mean

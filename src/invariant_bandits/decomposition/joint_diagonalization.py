@@ -10,6 +10,19 @@ import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
 
+NEIGHBOURHOOD_SWEEPS = 50
+"""At most so many on the Frobenius criterion, which only finds the neighbourhood."""
+NOISE_SHARE = 0.01
+
+
+def sampling_noise(angles: float) -> float:
+    """Gain of a sweep over so many angles, in twice the log-likelihood, below which it may well be chance.
+
+    A hundredth of the mean of its χ² distribution, if the basis is right already: one degree of freedom per
+    angle.
+    """
+    return NOISE_SHARE * angles
+
 
 class ConvergenceWarning(UserWarning):
     """An iteration stopped before it had converged; the result is its last state."""
@@ -29,7 +42,7 @@ class JointDiagonalization:
         The likelihood criterion Σ w_i [Σ_a log (UᵀS_iU)_aa − log det S_i] / Σ w_i, zero when all are exactly
         diagonal.
     converged : bool
-        Whether the last sweep turned by less than the tolerance.
+        Whether the last sweep turned by less than the tolerance, or gained no more than chance would.
     """
 
     basis: Array
@@ -52,9 +65,10 @@ def joint_diagonalize(
     matrices : array, shape (m, p, p)
         Symmetric and positive definite.
     weights : array, shape (m,), optional
-        Their sample sizes, positive; all the same unless given.
+        Their sample sizes, positive; all the same, and unknown, unless given.
     tolerance : float
-        Sweeps stop when no pair of columns turns by more, in radians.
+        Sweeps stop when no pair of columns turns by more, in radians. If sample sizes are known they stop,
+        too, when many of them in turn gain less likelihood than sampling could produce.
     max_sweeps : int
         At most so many for each criterion; a ConvergenceWarning says when they were not enough.
 
@@ -72,11 +86,12 @@ def joint_diagonalize(
         logdet = 2.0 * np.log(np.diagonal(np.linalg.cholesky(stack), axis1=1, axis2=2)).sum(axis=1)
     except np.linalg.LinAlgError:
         raise InputError("matrices must be positive definite") from None
-    basis, angle = _swept_basis(stack, counts, tolerance, max_sweeps)
-    converged = len(basis) == 1 or angle < tolerance
+    p = stack.shape[1]
+    noise = 0.0 if weights is None else sampling_noise(p * (p - 1) / 2) / counts.sum()
+    basis, converged = _swept_basis(stack, counts, tolerance, max_sweeps, noise)
     if not converged:
         warnings.warn(
-            f"joint diagonalisation has not converged after {max_sweeps} sweeps (last angle {angle:.1e})",
+            f"joint diagonalisation has not converged after {max_sweeps} sweeps",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -101,18 +116,21 @@ def _checked(matrices: Any, weights: Any) -> tuple[Array, Array]:
     return stack, counts
 
 
-def _swept_basis(stack: Array, counts: Array, tolerance: float, max_sweeps: int) -> tuple[Array, float]:
-    """The basis (p, p) after both kinds of sweeps, and the largest angle of the last one."""
+def _swept_basis(
+    stack: Array, counts: Array, tolerance: float, max_sweeps: int, noise: float
+) -> tuple[Array, bool]:
+    """The basis (p, p) after both kinds of sweeps, and whether they came to an end before their limit."""
     from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
     traces = np.trace(stack, axis1=1, axis2=2)
     basis = np.eye(p)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
-    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, max_sweeps)
+    rotation = kernels.Rotation(work, basis, np.ones(m))
+    kernels.jacobi_sweeps(rotation, False, 1e-2, min(max_sweeps, NEIGHBOURHOOD_SWEEPS), 0.0)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
-    angle = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps)
-    return basis, float(angle)
+    rotation = kernels.Rotation(work, basis, counts / counts.sum())
+    return basis, kernels.jacobi_sweeps(rotation, True, tolerance, max_sweeps, noise) != kernels.STALLED
 
 
 def in_fixed_order(basis: Array, stack: Array) -> Array:

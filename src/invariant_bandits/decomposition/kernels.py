@@ -9,10 +9,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+CONVERGED, INDISTINCT, STALLED = 0, 1, 2
+"""How a search ended: its last sweep turned by less than the tolerance; or it gained less than sampling could
+produce, and no less than the sweeps before, so that any of these bases is as good; or at its limit of sweeps.
+"""
+PATIENT_SWEEPS, STEADY_GAIN = 30, 0.9
+"""Joint diagonalisation is indistinct only after so many sweeps, with this share of the gain before."""
+STEADY_DECOUPLING = 0.5
+"""The same share for the refinement of blocks, which converges at once where windows distinguish them."""
+
+
+class Rotation(NamedTuple):
+    """Covariances S in the basis U (p, p), both rotated in place, and the sizes n (m,) of the windows."""
+
+    S: Any
+    U: Any
+    n: Any
+
 
 @njit(cache=True, nogil=True)
-def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int) -> Any:
-    """Rotate the stack S (p, p, m) and the basis U (p, p), in place, towards joint diagonality.
+def _log_variances(S: Any, n: Any) -> float:
+    """Σ n_i Σ_a log s_aa,i of a stack (p, p, m)."""
+    total = 0.0
+    for a in range(len(S)):
+        for i in range(len(n)):
+            total += n[i] * np.log(S[a, a, i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
+    """Rotate the stack S (p, p, m) and the basis U towards joint diagonality; returns how the search ended.
 
     The window comes last, so that a rotation works on contiguous runs.
 
@@ -20,11 +47,12 @@ def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, mo
     cos 2θ + γ sin 2θ. Frobenius criterion: maximise Σ u² (Cardoso & Souloumiac 1996). Likelihood criterion:
     minimise Σ n log(α² − u²) (Flury & Gautschi 1986, Pham 2001), each step maximising the linearised Σ n/(α²
     − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix. At most `most`
-    sweeps, until no angle reaches `tolerance`. Returns the largest angle of the last one.
+    sweeps, until no angle reaches `tolerance`, or until a sweep lowers the criterion by less than `noise`.
     """
+    S, U, n = rotation
     p, _, m = S.shape
-    largest = 0.0
-    for _ in range(most):
+    gain, value = 0.0, _log_variances(S, n)
+    for sweep in range(most):
         largest = 0.0
         for a in range(p - 1):
             for b in range(a + 1, p):
@@ -67,8 +95,13 @@ def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, mo
                     U[k, a] = c * x + s * y
                     U[k, b] = c * y - s * x
         if largest < tolerance:
-            break
-    return largest
+            return CONVERGED
+        before, earlier = value, gain
+        value = _log_variances(S, n)
+        gain = before - value
+        if sweep >= PATIENT_SWEEPS and STEADY_GAIN * earlier <= gain < noise:
+            return INDISTINCT
+    return STALLED
 
 
 @njit(cache=True, nogil=True)
@@ -303,10 +336,9 @@ def _rotate(M: Any, both: Any, Q: Any, rows: bool) -> None:
 
 @njit(cache=True, nogil=True)
 def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
-    """Halve E until the Cayley rotation lowers the dependence of the two groups; returns it and the step's
-    size.
+    """Halve E until the Cayley rotation lowers the dependence of the two groups.
 
-    Size 0 means that no step did.
+    Returns the rotation, the step's size, 0 if no step did, and by how much the dependence fell.
     """
     both = np.concatenate((first, second))
     k = len(both)
@@ -318,24 +350,27 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
         for i in range(len(S)):
             trial[i] = submatrix(S[i], both, both)
             _rotate(trial[i], every, Q, True)
-        if dependence(trial, n, head, tail) <= before:
-            return Q, np.sqrt(_inner(E, E))
+        after = dependence(trial, n, head, tail)
+        if after <= before:
+            return Q, np.sqrt(_inner(E, E)), before - after
         E *= 0.5
-    return cayley(E), 0.0
+    return cayley(E), 0.0, 0.0
 
 
 @njit(cache=True, nogil=True)
-def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int) -> Any:
-    """Minimise the dependence between all pairs of blocks over rotations; S (m, p, p) and U (p, p) in place.
+def decouple(rotation: Rotation, order: Any, starts: Any, tolerance: float, most: int, noise: float) -> int:
+    """Minimise the dependence between all pairs of blocks over rotations of S (m, p, p) and U.
 
     Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step
-    each, halved until the criterion falls, at most `most` sweeps. Returns the largest step of the last one.
+    each, halved until the criterion falls, at most `most` sweeps, until no step reaches `tolerance`, or the
+    dependence hardly falls: by less than `noise` in a sweep. Returns how the search ended.
     """
+    S, U, n = rotation
     blocks = len(starts) - 1
     rows = n.sum()
-    largest = 0.0
+    gain = np.inf
     for _ in range(most):
-        largest = 0.0
+        largest, earlier, gain = 0.0, gain, 0.0
         for k in range(blocks):
             first = order[starts[k] : starts[k + 1]]
             for j in range(k + 1, blocks):
@@ -346,16 +381,19 @@ def decouple(S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, 
                 if size < 0.1 * tolerance:
                     continue
                 E *= -min(1.0, 0.5 / size)
-                Q, step = _improving_rotation(S, n, first, second, E)
+                Q, step, fall = _improving_rotation(S, n, first, second, E)
                 if step > 0.0:
+                    gain += fall
                     both = np.concatenate((first, second))
                     for i in range(len(S)):
                         _rotate(S[i], both, Q, True)
                     _rotate(U, both, Q, False)
                     largest = max(largest, step)
         if largest < tolerance:
-            break
-    return largest
+            return CONVERGED
+        if STEADY_DECOUPLING * earlier <= gain < noise:
+            return INDISTINCT
+    return STALLED
 
 
 @njit(cache=True)
@@ -475,28 +513,21 @@ def _gauss_jordan(A: Any, inverse: Any) -> None:
     tiny.
     """
     p = len(A)
-    for i in range(p):
-        for j in range(p):
-            inverse[i, j] = 1.0 if i == j else 0.0
+    inverse[:] = np.eye(p)
     for k in range(p):
-        lead = k
-        for i in range(k + 1, p):
-            if abs(A[i, k]) > abs(A[lead, k]):
-                lead = i
+        lead = k + np.argmax(np.abs(A[k:, k]))
         if lead != k:
-            for j in range(p):
-                A[k, j], A[lead, j] = A[lead, j], A[k, j]
-                inverse[k, j], inverse[lead, j] = inverse[lead, j], inverse[k, j]
+            for M in (A, inverse):
+                row = M[k].copy()
+                M[k], M[lead] = M[lead], row
         pivot = A[k, k] if A[k, k] != 0.0 else TINY
-        for j in range(p):
-            A[k, j] /= pivot
-            inverse[k, j] /= pivot
+        A[k] /= pivot
+        inverse[k] /= pivot
         for i in range(p):
             weight = A[i, k]
             if i != k and weight != 0.0:
-                for j in range(p):
-                    A[i, j] -= weight * A[k, j]
-                    inverse[i, j] -= weight * inverse[k, j]
+                A[i] -= weight * A[k]
+                inverse[i] -= weight * inverse[k]
 
 
 @njit(cache=True, nogil=True)
@@ -505,34 +536,27 @@ def make_orthogonal(X: Any) -> None:
     p = len(X)
     work, inverse = np.empty((p, p)), np.empty((p, p))
     for _ in range(100):
-        for i in range(p):
-            for j in range(p):
-                work[i, j] = X[i, j]
+        work[:] = X
         _gauss_jordan(work, inverse)
-        change = 0.0
-        for i in range(p):
-            for j in range(p):
-                step = 0.5 * (inverse[j, i] - X[i, j])
-                X[i, j] += step
-                change = max(change, abs(step))
-        if change < 1e-14:
+        step = 0.5 * (inverse.T - X)
+        X += step
+        if np.abs(step).max() < 1e-14:
             return
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) -> Any:
+def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) -> int:
     """Turn the orthogonal U (p, p), in place, until UᵀSU is as diagonal as least squares can make it; S is
     (p, p, m).
 
     Each step fits the mixing matrix A ≈ I of UᵀS_iU ≈ A·diag·Aᵀ to all m matrices with equal weights
     (Tichavský & Yeredor 2009, equation 24 with unit weights), unmixes with A⁻¹, and goes back to the nearest
-    orthogonal matrix: that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns the largest change of the last
-    step.
+    orthogonal matrix: that of A⁻¹Uᵀ is Uᵀ times the transpose of A's. Returns CONVERGED when no entry of U
+    changes by `tolerance` any more, else STALLED.
     """
     p, _, m = S.shape
     half, R = np.empty((p, p, m)), np.empty((p, p, m))
     A, D, K, new = np.empty((p, p)), np.empty((p, p)), np.empty((p, p)), np.empty((p, p))
-    change = 0.0
     for _ in range(most):
         for a in range(p):
             for b in range(p):
@@ -566,20 +590,17 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
                     determinant = TINY
                 A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
         make_orthogonal(A)
-        change = 0.0
         for k in range(p):
             for a in range(p):
                 total = 0.0
                 for b in range(p):
                     total += U[k, b] * A[b, a]
                 new[k, a] = total
-        for k in range(p):
-            for a in range(p):
-                change = max(change, abs(new[k, a] - U[k, a]))
-                U[k, a] = new[k, a]
+        change = np.abs(new - U).max()
+        U[:] = new
         if change < tolerance:
-            break
-    return change
+            return CONVERGED
+    return STALLED
 
 
 @njit(cache=True, nogil=True)

@@ -93,10 +93,6 @@ class PartialWindows:
         """LLᵀ (k, p, p)."""
         return np.asarray(self.roots @ self.roots.swapaxes(1, 2))
 
-    def with_expectation(self, mean: Array, spread: Array) -> PartialWindows:
-        """The same with another expectation of the coefficients."""
-        return replace(self, mean=mean, spread=spread)
-
     def estimate(self, total: Array) -> PartialEstimate:
         """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all
         windows.
@@ -367,12 +363,12 @@ def _expect(paths: CoefficientPaths, directions: Array | None) -> CoefficientPat
     p = len(partial.mean)
     directions = np.eye(p) if directions is None else directions
     pooled, _ = paths.weighted_mean()
-    paths = replace(paths, partial=partial.with_expectation(pooled, partial.spread)).complete()
+    paths = replace(paths, partial=replace(partial, mean=pooled)).complete()
     turned = paths.along(directions)
     mean, error, drift = random_effects(turned.coefficients, turned.covariances, ITERATIONS, turned.partial)
     back = np.linalg.inv(directions).T
     spread = back @ (np.diag(drift) + error) @ back.T
-    return replace(paths, partial=partial.with_expectation(back @ mean, spread)).complete()
+    return replace(paths, partial=replace(partial, mean=back @ mean, spread=spread)).complete()
 
 
 def check_estimable(

@@ -110,20 +110,12 @@ class ArmLayout:
                 result[:, crossed:] = (catalogue[arms][:, :, None] * slopes[:, None, :]).reshape(n, -1)
         return result
 
-    def with_arm(self) -> ArmLayout:
-        """The layout with one arm more, after the others."""
-        return replace(self, arms=self.arms + 1)
-
-    def without_arm(self) -> ArmLayout:
-        """The layout with one arm less."""
-        if self.arms < 2:
-            raise InputError("the last arm cannot be taken out")
-        return replace(self, arms=self.arms - 1)
-
     def coordinates_without(self, arm: int) -> np.ndarray[Any, Any]:
         """Coordinates that are left without an arm."""
         if not 0 <= arm < self.arms:
             raise InputError(f"arm must be from 0 to {self.arms - 1}, got {arm!r}")
+        if self.arms < 2:
+            raise InputError("the last arm cannot be taken out")
         every = np.arange(self.dim)
         return np.delete(every, every[self.arm(arm)])
 
@@ -321,7 +313,7 @@ class ArmPopulation:
         }
         grown = replace(
             self,
-            layout=self.layout.with_arm(),
+            layout=replace(self.layout, arms=self.layout.arms + 1),
             relation=np.block(
                 [[self.relation, new.relation[:, None]], [new.relation[None, :], np.array([[new.own]])]]
             ),
@@ -340,7 +332,7 @@ class ArmPopulation:
         }
         return replace(
             self,
-            layout=self.layout.without_arm(),
+            layout=replace(self.layout, arms=len(others)),
             relation=self.relation[np.ix_(others, others)],
             catalogue=self.catalogue[others],
             plays=self.plays[others],

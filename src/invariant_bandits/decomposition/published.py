@@ -10,7 +10,7 @@ leaves a choice, the functions below say which one they take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,77 +26,13 @@ WINDOWS = 25
 WINDOWS_SIDE_BY_SIDE = 8
 BLOCK_THRESHOLDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 10
-CONVERGED = 1e-10
+TOLERANCE = 1e-10
 MOST_STEPS = 1000
-
-
-@dataclass(frozen=True, eq=False)
-class PublishedFit:
-    """What the published recipe finds.
-
-    Attributes
-    ----------
-    split : Split
-        Invariant and residual part.
-    component : array, shape (p,)
-        β̂_inv by pooled least squares, in rewards per unit of each feature.
-    component_covariance : array, shape (p, p)
-        Its sampling covariance.
-    noise_scale : float
-        Standard deviation of the noise over all windows.
-    basis : array, shape (p, p)
-        Columns are the directions, invariant ones first.
-    blocks : list of arrays of int, shape (d,)
-        For each block its columns of the basis, in order of their statistics.
-    varies : array of bool, shape (blocks,)
-        The verdict on each block: it varies unless its statistic is below the threshold.
-    statistics : array, shape (blocks,)
-        Mean absolute correlation of rest and prediction.
-    threshold : float
-        What cross-validation chose.
-    block_threshold : float
-        The one of BLOCK_THRESHOLDS that was taken.
-    thresholds : array, shape (k,)
-        What cross-validation compared.
-    explained_variance : array, shape (FOLDS, k)
-        Of the rewards in each fold under each threshold.
-    moments : WindowedMoments
-        Of the overlapping windows.
-    paths : CoefficientPaths
-        Least squares in each window.
-    window_noise : array, shape (25,)
-        Its noise variances.
-    converged : bool
-        Whether the joint diagonaliser has converged.
-    rounds : int
-        Number of rows n.
-    min_eigenvalue : float
-        λ0 of Assumption 2.
-    """
-
-    split: Split
-    component: Array
-    component_covariance: Array
-    noise_scale: float
-    basis: Array
-    blocks: list[Columns]
-    varies: np.ndarray[Any, Any]
-    statistics: Array
-    threshold: float
-    block_threshold: float
-    thresholds: Array
-    explained_variance: Array
-    moments: WindowedMoments
-    paths: CoefficientPaths
-    window_noise: Array
-    converged: bool
-    rounds: int
-    min_eigenvalue: float
 
 
 def published_decomposition(
     features: Any, rewards: Any, *, names: Sequence[str] | None = None
-) -> PublishedFit:
+) -> SimpleNamespace:
     """Split and component by the published recipe, from chosen actions.
 
     Parameters
@@ -107,6 +43,14 @@ def published_decomposition(
         Their rewards.
     names : p strings, optional
         Names of the features for messages.
+
+    Returns
+    -------
+    SimpleNamespace
+        The attributes of InvariantSubspaceDecomposition without their underscores, and beside them `moments`,
+        those of the overlapping windows; `block_threshold`, the one of BLOCK_THRESHOLDS that was taken;
+        `thresholds` (k,), what cross-validation compared; and `explained_variance` (FOLDS, k) of the rewards
+        in each fold under each of them.
     """
     features = finite_array("features", features, ("n", "p"))
     n, p = features.shape
@@ -137,7 +81,7 @@ def published_decomposition(
     split = Split(basis[:, :invariant_dim], basis[:, invariant_dim:])
     component, covariance = pooled_component(split.invariant, features, rewards)
     freedom = moments.counts - p - 1
-    return PublishedFit(
+    return SimpleNamespace(
         split=split,
         component=component,
         component_covariance=covariance,
@@ -175,15 +119,15 @@ def diagonalizing_basis(covariances: Array) -> tuple[Array, bool]:
     converged.
 
     It starts at the eigenvectors of the first window, and all windows weigh the same: see
-    `published_kernels.diagonalize_by_least_squares`.
+    `kernels.diagonalize_by_least_squares`.
     """
     from invariant_bandits.decomposition import kernels
 
     basis = np.ascontiguousarray(np.linalg.eigh(covariances[0])[1])
     stack = np.ascontiguousarray(covariances.transpose(1, 2, 0))
-    change = kernels.diagonalize_by_least_squares(stack, basis, CONVERGED, MOST_STEPS)
+    status = kernels.diagonalize_by_least_squares(stack, basis, TOLERANCE, MOST_STEPS)
     kernels.make_orthogonal(basis)
-    return basis, bool(change < CONVERGED)
+    return basis, status == kernels.CONVERGED
 
 
 def threshold_blocks(turned: Array) -> tuple[list[Columns], float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
@@ -28,18 +28,6 @@ INFORMS = 1e-6
 LEAST = 1e-300
 UNINFORMED = 1e-9
 """Information, relative to the largest of any arm and window, that counts as none."""
-
-
-class WindowInformation(Protocol):
-    """What every window says of the coefficients."""
-
-    @property
-    def information(self) -> Array:
-        """Λ (m, p, p)."""
-
-    @property
-    def scores(self) -> Array:
-        """η (m, p)."""
 
 
 # -- drift along given directions --
@@ -83,11 +71,13 @@ class ConditionedWindows:
     drift: Array
 
 
-def condition_windows(windows: WindowInformation, drift: Array, precision: Array) -> ConditionedWindows:
+def condition_windows(windows: ArmStatistics, drift: Array, precision: Array) -> ConditionedWindows:
     """E step. W_i = (I + Λ_iΩ)⁻¹Λ_i, w_i = (I + Λ_iΩ)⁻¹η_i, C_μ = (Π + ΣW_i)⁻¹, μ = C_μΣw_i.
 
     Parameters
     ----------
+    windows : ArmStatistics, or another object with the same two fields
+        Its `information` (m, p, p) is Λ, its `scores` (m, p) are η.
     drift : array, shape (p, p)
         Ω.
     precision : array, shape (p, p)
@@ -278,7 +268,7 @@ def _iterate(
     return ArmEffects(own, along, sizes, spread, typical, precision, effects, evidence)
 
 
-def _evidence(windows: WindowInformation, effects: ConditionedWindows, precision: Array) -> float:
+def _evidence(windows: ArmStatistics, effects: ConditionedWindows, precision: Array) -> float:
     """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
     _, sizes = np.linalg.slogdet(np.eye(len(effects.mean)) + windows.information @ effects.drift)
     w = effects.pull + effects.weights @ effects.mean
@@ -438,7 +428,7 @@ def _gain(seen: Array, spread: Array, error: Array, root: Array | None) -> Array
     return np.asarray(seen @ root @ np.linalg.solve(np.eye(root.shape[1]) + root.T @ spread @ root, root.T))
 
 
-def walk_end(windows: WindowInformation, precision: Array, drift: Array) -> tuple[Array, Array]:
+def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Array, Array]:
     """Mean (p,) and covariance (p, p) of the coefficients when the logs end, if their drift is a walk.
 
     θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says.

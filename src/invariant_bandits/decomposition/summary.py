@@ -57,6 +57,11 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
         notes.append(
             f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying"
         )
+    if not fit.distinct_:
+        notes.append(
+            "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
+            " them as well"
+        )
     return notes + _convergence_finding(fit)
 
 

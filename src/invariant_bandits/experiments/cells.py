@@ -4,75 +4,49 @@ analysis.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
+import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import invariant_bandits
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.policies.base import Policy
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import Episode, described
 from invariant_bandits.simulation.loop import Environment, Observer, simulate
 from invariant_bandits.simulation.results import SimulationResult
 from invariant_bandits.storage import FileError, replace_file
 
-PACKAGE = "invariant_bandits"
-PLAYED_BY = (f"{PACKAGE}.simulation.loop", f"{PACKAGE}.experiments.cells")
+PACKAGE = Path(invariant_bandits.__file__).parent
+PLAYING = ("checks.py", "moments", "decomposition", "policies", "simulation", "experiments/cells.py")
+"""Sources of the package that decide what a cell holds."""
 
 
 @cache
 def fingerprint(modules: tuple[str, ...] = ()) -> str:
-    """A digest of the sources of `modules`, of the loop that plays, and of everything in the package they
-    import.
-    """
+    """A digest of the sources that play, and of `modules` that are not in the package."""
     digest = hashlib.sha256()
-    for path in sorted(sources((*PLAYED_BY, *modules))):
-        digest.update(path.read_bytes())
+    for source in sorted(sources()):
+        digest.update(source.read_bytes())
+    for module in modules:
+        origin = getattr(sys.modules.get(module), "__file__", None)
+        if origin is not None and not module.startswith(f"{invariant_bandits.__name__}."):
+            digest.update(Path(origin).read_bytes())
     return digest.hexdigest()
 
 
-def sources(modules: tuple[str, ...]) -> set[Path]:
-    """Files of these modules and of all modules of the package that they import, directly or not."""
-    files: dict[str, Path] = {}
-    pending = list(modules)
-    while pending:
-        name = pending.pop()
-        path = _file_of(name)
-        if name not in files and path is not None:
-            files[name] = path
-            pending += [imported for imported in _imports(path) if imported.partition(".")[0] == PACKAGE]
-    return set(files.values())
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Names of modules that a source imports, anywhere in it; names within a module are among them."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-
-
-def _file_of(module: str) -> Path | None:
-    """The source of a module; None if there is no such module, as for the names that a module defines."""
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    origin = None if spec is None else spec.origin
-    return Path(origin) if origin is not None and origin.endswith(".py") else None
+def sources() -> set[Path]:
+    """Files of the package that decide what a cell holds."""
+    roots = [PACKAGE / name for name in PLAYING]
+    return {path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root])}
 
 
 def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
@@ -89,17 +63,20 @@ def estimated_split(policy: Any, episode: Episode) -> dict[str, float]:
     }
 
 
-class PolicyProbe(ABC):
-    """Plays in a policy's place and compares it with the truth in every round before it decides."""
+class PolicyProbe:
+    """Plays in a policy's place and compares it with the truth in every round before it decides.
+
+    A subclass says in `compare` what it notes.
+    """
 
     def __init__(self, policy: Any, episode: Episode) -> None:
         self.policy = policy
         self.means: Array = episode.means
         self.rounds = 0
 
-    @abstractmethod
     def compare(self, features: Any, means: Array) -> None:
         """Note how the policy judges the offered actions (K, p), whose expected rewards are `means` (K,)."""
+        raise NotImplementedError
 
     def select(self, features: Any) -> int:
         """The policy's own choice."""
@@ -107,18 +84,18 @@ class PolicyProbe(ABC):
         self.rounds += 1
         return int(self.policy.select(features))
 
-    def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
+    def update(self, features: Any, reward: float, **round_: Any) -> None:
         """As the policy."""
-        self.policy.update(features, reward, offered=offered, action=action)
+        self.policy.update(features, reward, **round_)
 
 
 class CoverageProbe(PolicyProbe):
-    """Whether any offered action has its true mean outside mean ± width."""
+    """Counts the rounds in which an offered action has its true mean outside mean ± width."""
 
     uncovered = 0
 
     def compare(self, features: Any, means: Array) -> None:
-        """Count the rounds in which one has."""
+        """Count the round if there is such an action."""
         scores = self.policy.scores(features)
         self.uncovered += bool((np.abs(scores.mean - means) > scores.width).any())
 
@@ -128,22 +105,15 @@ class Coverage:
     actions.
     """
 
-    def watch(self, policy: Policy, episode: Episode) -> CoverageProbe:
-        """What plays in the policy's place."""
-        return CoverageProbe(policy, episode)
+    watch = CoverageProbe
 
     def __call__(self, probe: CoverageProbe, episode: Episode) -> dict[str, float]:
         """What the probe has seen."""
-        return {
-            "covered": float(probe.uncovered == 0),
-            "rounds covered": 1.0 - probe.uncovered / probe.rounds,
-        }
+        share = 1.0 - probe.uncovered / probe.rounds
+        return {"covered": float(probe.uncovered == 0), "rounds covered": share}
 
 
-OBSERVERS: Mapping[str, Observer] = {
-    "split": estimated_split,
-    "coverage": Coverage(),
-}
+OBSERVERS: Mapping[str, Observer] = {"split": estimated_split, "coverage": Coverage()}
 
 
 KEPT_ROUNDS = 50

@@ -103,8 +103,8 @@ def claims_table(judged: list[tuple[Claim, ClaimVerdict]]) -> str:
         (
             Mark(verdict.word, KINDS.get(verdict.word, "unsure")),
             claim.name,
-            Mark(_number(verdict.measured.value), "number"),
-            Mark(f"{_number(verdict.measured.low)} to {_number(verdict.measured.high)}", "number"),
+            Mark(_number(verdict.value), "number"),
+            Mark(f"{_number(verdict.low)} to {_number(verdict.high)}", "number"),
             Mark(str(claim.bound), "number"),
             claim.quantity,
             verdict.repetitions,

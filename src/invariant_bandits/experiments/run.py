@@ -110,11 +110,7 @@ def _read_run(folder: Path) -> Run:
 
 
 def read(
-    folder: Path,
-    jobs: int = 1,
-    notice: Callable[[str], None] | None = None,
-    *,
-    resamples: int = RESAMPLES,
+    folder: Path, jobs: int = 1, notice: Callable[[str], None] | None = None, *, resamples: int = RESAMPLES
 ) -> Reproduction:
     """A run with its claims judged, from its folder; nothing is played.
 
@@ -159,9 +155,9 @@ def write_claims(reproduction: Reproduction, folder: Path) -> Path:
             "quantity": claim.quantity,
             "bound": str(claim.bound),
             "word": verdict.word,
-            "statistic": verdict.measured.value,
-            "low": verdict.measured.low,
-            "high": verdict.measured.high,
+            "statistic": verdict.value,
+            "low": verdict.low,
+            "high": verdict.high,
             "repetitions": verdict.repetitions,
         }
         for name, judged in reproduction.verdicts.items()

@@ -55,11 +55,7 @@ def look(policy: str, theme_name: str) -> dict[str, Any]:
 
 
 def over_setting(
-    axis: Any,
-    sample: Sample,
-    cells: Mapping[Any, str],
-    policies: Sequence[str],
-    theme_name: str,
+    axis: Any, sample: Sample, cells: Mapping[Any, str], policies: Sequence[str], theme_name: str
 ) -> None:
     """Mean regret of each policy over the setting's values, with two standard errors."""
     places = (

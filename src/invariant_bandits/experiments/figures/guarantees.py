@@ -7,17 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import (
-    AUTO,
-    GREEDY,
-    ISD_ESTIMATED,
-    ISD_KNOWN,
-    ISD_ORACLE,
-    LINUCB,
-    LINUCB_TUNED,
-    Cell,
-    named,
-)
+from invariant_bandits.experiments import cells as who
+from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample
 from invariant_bandits.experiments.figures.drawing import legend, look, over_setting, panels
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment
@@ -27,7 +18,7 @@ from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.lower_bound import HypercubeEpisodes
 
 HORIZON = 500
-HYPERCUBE_POLICIES = named(LINUCB, LINUCB_TUNED, GREEDY, ISD_KNOWN, ISD_ORACLE, AUTO)
+HYPERCUBE_POLICIES = named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_KNOWN, who.ISD_ORACLE, who.AUTO)
 HYPERCUBE_CELLS = {
     p_res: Cell(f"lower-bound-{p_res}", HypercubeEpisodes(residual_dim=p_res), HORIZON, HYPERCUBE_POLICIES)
     for p_res in (1, 2, 3, 4)
@@ -75,7 +66,7 @@ EXPERIMENTS.add(
 )
 
 LOGGED = 1000
-COVERED_POLICIES = (LINUCB, ISD_KNOWN, ISD_ORACLE, ISD_ESTIMATED, AUTO)
+COVERED_POLICIES = (who.LINUCB, who.ISD_KNOWN, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO)
 COVERAGE = Cell(
     f"coverage-{LOGGED}", PaperEpisodes(logged=LOGGED), HORIZON, named(*COVERED_POLICIES), observe="coverage"
 )
@@ -119,7 +110,7 @@ EXPERIMENTS.add(
                 " η = 1/T.",
                 "share of rounds covered",
                 *(share_of_rounds(policy), Bound(low=1.0 - 1.0 / HORIZON), (COVERAGE.name,)),
-                source="ours" if policy == AUTO else "paper",
+                source="ours" if policy == who.AUTO else "paper",
             )
             for policy in COVERED_POLICIES
         ),

@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import (
-    AUTO,
-    GREEDY,
-    ISD_ESTIMATED,
-    LINUCB,
-    LINUCB_TUNED,
-    LINUCB_WARM,
-    Cell,
-    named,
-)
+from invariant_bandits.experiments import cells as who
+from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, ratio
 from invariant_bandits.experiments.figures import logged_rounds, online_drift
 from invariant_bandits.experiments.figures.drawing import look
@@ -23,7 +15,7 @@ from invariant_bandits.reports.plots import regret_chart
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
-PLAYED = (LINUCB, LINUCB_TUNED, GREEDY, LINUCB_WARM, ISD_ESTIMATED, AUTO)
+PLAYED = (who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
 OWN = {
     "nothing drifts (T0 = 1,000)": ("no-drift", PaperEpisodes(PaperWorld(varying=None), logged=1000)),
     "weak drift (0.2)": ("weak-drift", PaperEpisodes(PaperWorld(drift=0.2), logged=3500)),
@@ -57,7 +49,7 @@ WORLDS = {
 def draw(results: Results, theme_name: str) -> Figure:
     """Mean and worst run of every policy in every world."""
     sample = Sample(results)
-    shown = (LINUCB, LINUCB_TUNED, LINUCB_WARM, ISD_ESTIMATED, AUTO)
+    shown = (who.LINUCB, who.LINUCB_TUNED, who.LINUCB_WARM, who.ISD_ESTIMATED, who.AUTO)
     chart = {}
     for words, cell in WORLDS.items():
         finals = {policy: sample.final(cell.name, policy) for policy in shown if policy in cell.policies}
@@ -76,12 +68,12 @@ EXPERIMENTS.add(
                 f"AutoISD below {rival}: {words}",
                 f"AutoISD has a lower mean regret than {rival}, in every world where both play.",
                 "ratio of mean regrets",
-                *(ratio(cell.name, AUTO, rival), Bound(high=1.0), (cell.name,)),
+                *(ratio(cell.name, who.AUTO, rival), Bound(high=1.0), (cell.name,)),
                 source="ours",
             )
             for rival in PLAYED
             for words, cell in WORLDS.items()
-            if rival != AUTO and rival in cell.policies
+            if rival != who.AUTO and rival in cell.policies
         ),
         draw=draw,
     )

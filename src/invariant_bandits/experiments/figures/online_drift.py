@@ -6,16 +6,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from invariant_bandits.experiments.cells import (
-    AUTO,
-    GREEDY,
-    ISD_ESTIMATED,
-    ISD_ORACLE,
-    LINUCB,
-    LINUCB_TUNED,
-    Cell,
-    named,
-)
+from invariant_bandits.experiments import cells as who
+from invariant_bandits.experiments.cells import Cell, named
 from invariant_bandits.experiments.claims import Bound, Claim, Results, Sample, largest_ratio, ratio
 from invariant_bandits.experiments.figures import drawing, logged_rounds
 from invariant_bandits.experiments.figures.experiment import EXPERIMENTS, Experiment, PublishedResult
@@ -40,12 +32,12 @@ ROTATION = Cell(
     ),
     horizon=500,
     policies={
-        **named(LINUCB, LINUCB_TUNED, GREEDY),
+        **named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY),
         SW: Contender("sw-linucb", {"window": 25}),
         D: Contender("d-linucb", {"discount": 0.85}),
         ISD_SW: Contender("isd-linucb", {"split": "oracle", "window": 25}),
         ISD_SW_ESTIMATED: Contender("isd-linucb", {"window": 25}),
-        **named(AUTO),
+        **named(who.AUTO),
     },
     observe="split",
 )
@@ -53,8 +45,8 @@ ROTATION = Cell(
 
 def draw_rotation(results: Results, theme_name: str) -> Figure:
     """Mean regret over the rounds: left all, right only the low ones."""
-    low = (ISD_SW, ISD_SW_ESTIMATED, AUTO)
-    every = (LINUCB, LINUCB_TUNED, GREEDY, SW, D, *low)
+    low = (ISD_SW, ISD_SW_ESTIMATED, who.AUTO)
+    every = (who.LINUCB, who.LINUCB_TUNED, who.GREEDY, SW, D, *low)
     with theme(theme_name) as colours:
         figure, (left, right) = drawing.panels(colours, 2, height=3.4)
         drawing.over_rounds(left, Sample(results), ROTATION.name, every, theme_name)
@@ -79,14 +71,14 @@ EXPERIMENTS.add(
             )
             for policy, rival, factor, source in (
                 (ISD_SW, SW, 0.5, "paper"),
-                (ISD_SW, LINUCB, 0.5, "paper"),
-                (AUTO, ISD_SW, 1.0, "ours"),
-                (AUTO, LINUCB_TUNED, 1.0, "ours"),
+                (ISD_SW, who.LINUCB, 0.5, "paper"),
+                (who.AUTO, ISD_SW, 1.0, "ours"),
+                (who.AUTO, who.LINUCB_TUNED, 1.0, "ours"),
             )
         ),
         draw=draw_rotation,
         levels=(
-            PublishedResult(ROTATION.name, LINUCB, 137.0),
+            PublishedResult(ROTATION.name, who.LINUCB, 137.0),
             PublishedResult(ROTATION.name, SW, 170.0, why=RADII),
             PublishedResult(ROTATION.name, D, 327.0, why=RADII),
             PublishedResult(ROTATION.name, ISD_SW, 36.0, why=RADII),
@@ -100,7 +92,10 @@ VIOLATED = {
         size: Cell(
             f"{breach}-{size:g}",
             PaperEpisodes(logged=3500, violation=size, breach=breach),
-            *(500, named(LINUCB, LINUCB_TUNED, GREEDY, ISD_ORACLE, ISD_ESTIMATED, AUTO)),
+            *(
+                500,
+                named(who.LINUCB, who.LINUCB_TUNED, who.GREEDY, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO),
+            ),
         )
         for size in (0.5, 1.0, 2.0)
     }
@@ -112,7 +107,7 @@ BROKEN = tuple(cell.name for cell in VIOLATED_CELLS)
 
 def draw_violated(results: Results, theme_name: str) -> Figure:
     """Mean regret over the size of the violation: a jump, and a creep."""
-    shown = (LINUCB, ISD_ORACLE, ISD_ESTIMATED, AUTO)
+    shown = (who.LINUCB, who.ISD_ORACLE, who.ISD_ESTIMATED, who.AUTO)
     with theme(theme_name) as colours:
         figure, axes = drawing.panels(colours, 2, height=3.3, sharey=True)
         for axis, cells in zip(axes, VIOLATED.values(), strict=True):
@@ -128,7 +123,7 @@ def draw_violated(results: Results, theme_name: str) -> Figure:
 
 
 def _violated_claim(name: str, statement: str, rival: str, cells: tuple[str, ...]) -> Claim:
-    statistic = largest_ratio(cells, AUTO, rival)
+    statistic = largest_ratio(cells, who.AUTO, rival)
     return Claim(
         name, statement, "largest ratio of mean regrets", statistic, Bound(high=1.0), cells, source="ours"
     )
@@ -143,19 +138,19 @@ EXPERIMENTS.add(
                 "ISD-linUCB breaks when invariance does",
                 "When the stable part jumps by 2, ISD-linUCB is worse than LinUCB.",
                 "ratio of mean regrets",
-                ratio(VIOLATED["jump"][2.0].name, ISD_ESTIMATED, LINUCB),
+                ratio(VIOLATED["jump"][2.0].name, who.ISD_ESTIMATED, who.LINUCB),
                 *(Bound(low=1.0), (VIOLATED["jump"][2.0].name,)),
                 source="ours",
             ),
             _violated_claim(
                 "AutoISD below LinUCB whatever happens to invariance",
                 "AutoISD stays below LinUCB, kept or violated.",
-                *(LINUCB, (UNBROKEN.name, *BROKEN)),
+                *(who.LINUCB, (UNBROKEN.name, *BROKEN)),
             ),
             _violated_claim(
                 "AutoISD below tuned LinUCB whatever happens to invariance",
                 "… and below LinUCB with a tuned exploration (0.3).",
-                *(LINUCB_TUNED, BROKEN),
+                *(who.LINUCB_TUNED, BROKEN),
             ),
         ),
         draw=draw_violated,
