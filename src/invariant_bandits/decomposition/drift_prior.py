@@ -440,27 +440,21 @@ class DriftPrior:
         population, new = self.arms.with_arm(features)
         layout = population.layout
         own = layout.arm(self.layout.arms)
-        doubt, drifting, unit = np.zeros((3, layout.dim))
-        doubt[own], drifting[own], unit[own] = (
-            new.rest * population.spread,
-            population.typical_drift,
-            population.spread,
-        )
+        more = np.zeros((3, layout.dim))
+        more[:, own] = new.rest * population.spread, population.typical_drift, population.spread
         others = np.delete(np.eye(layout.dim), own, axis=1)
-        return self._carry(population, self.layout.insertion(new.weights), others, (doubt, drifting, unit))
+        return self._carry(population, self.layout.insertion(new.weights), others, more)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""
         others = np.eye(len(self.mean))[self.layout.coordinates_without(arm)]
         return self._carry(self.arms.without_arm(arm), others, others, np.zeros((3, len(others))))
 
-    def _carry(
-        self, population: ArmPopulation, means: Array, places: Array, more: Sequence[Array]
-    ) -> DriftPrior:
+    def _carry(self, population: ArmPopulation, means: Array, places: Array, more: Array) -> DriftPrior:
         """The prior of other arms.
 
         means, places: (p', p), what coefficients become, and where those that stay are. more: what is added
-        to the variances of the means, to the drift and to the unit, (p',) each.
+        to the variances of the means, to the drift and to the unit, (3, p').
         """
         doubt, drifting, unit = more
         drift = places @ self.drift_covariance @ places.T + np.diag(drifting)

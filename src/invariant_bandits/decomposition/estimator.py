@@ -225,7 +225,7 @@ class InvariantSubspaceDecomposition:
             )
         if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
             raise InputError("split fixes everything: give it without blocks and invariant_dim")
-        if self.split is not None and not (isinstance(self.split, Split) and self.split.dim == p):
+        if self.split is not None and getattr(self.split, "dim", None) != p:
             raise InputError(f"split must be a Split of dim {p}, got {self.split!r}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
             raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")

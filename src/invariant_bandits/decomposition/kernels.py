@@ -513,21 +513,28 @@ def _gauss_jordan(A: Any, inverse: Any) -> None:
     tiny.
     """
     p = len(A)
-    inverse[:] = np.eye(p)
+    for i in range(p):
+        for j in range(p):
+            inverse[i, j] = 1.0 if i == j else 0.0
     for k in range(p):
-        lead = k + np.argmax(np.abs(A[k:, k]))
+        lead = k
+        for i in range(k + 1, p):
+            if abs(A[i, k]) > abs(A[lead, k]):
+                lead = i
         if lead != k:
-            for M in (A, inverse):
-                row = M[k].copy()
-                M[k], M[lead] = M[lead], row
+            for j in range(p):
+                A[k, j], A[lead, j] = A[lead, j], A[k, j]
+                inverse[k, j], inverse[lead, j] = inverse[lead, j], inverse[k, j]
         pivot = A[k, k] if A[k, k] != 0.0 else TINY
-        A[k] /= pivot
-        inverse[k] /= pivot
+        for j in range(p):
+            A[k, j] /= pivot
+            inverse[k, j] /= pivot
         for i in range(p):
             weight = A[i, k]
             if i != k and weight != 0.0:
-                A[i] -= weight * A[k]
-                inverse[i] -= weight * inverse[k]
+                for j in range(p):
+                    A[i, j] -= weight * A[k, j]
+                    inverse[i, j] -= weight * inverse[k, j]
 
 
 @njit(cache=True, nogil=True)
@@ -536,11 +543,17 @@ def make_orthogonal(X: Any) -> None:
     p = len(X)
     work, inverse = np.empty((p, p)), np.empty((p, p))
     for _ in range(100):
-        work[:] = X
+        for i in range(p):
+            for j in range(p):
+                work[i, j] = X[i, j]
         _gauss_jordan(work, inverse)
-        step = 0.5 * (inverse.T - X)
-        X += step
-        if np.abs(step).max() < 1e-14:
+        change = 0.0
+        for i in range(p):
+            for j in range(p):
+                step = 0.5 * (inverse[j, i] - X[i, j])
+                X[i, j] += step
+                change = max(change, abs(step))
+        if change < 1e-14:
             return
 
 
@@ -590,14 +603,17 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
                     determinant = TINY
                 A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
         make_orthogonal(A)
+        change = 0.0
         for k in range(p):
             for a in range(p):
                 total = 0.0
                 for b in range(p):
                     total += U[k, b] * A[b, a]
                 new[k, a] = total
-        change = np.abs(new - U).max()
-        U[:] = new
+        for k in range(p):
+            for a in range(p):
+                change = max(change, abs(new[k, a] - U[k, a]))
+                U[k, a] = new[k, a]
         if change < tolerance:
             return CONVERGED
     return STALLED
