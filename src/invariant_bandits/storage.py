@@ -17,7 +17,7 @@ import secrets
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from math import prod
 from os import PathLike
@@ -30,6 +30,8 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, number_between, whole_number
 
 # -- files --
+
+_SCRATCH = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
@@ -90,42 +92,24 @@ def _locked_file(scratch: Path) -> Iterator[int]:
             os.close(handle)
 
 
-def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock a file; return whether that worked, None on systems without such locks."""
+def _lock(handle: int, *, wait: bool = False) -> bool:
+    """Lock a file; return whether that worked, which it never does on systems without such locks."""
     try:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
     except (ModuleNotFoundError, OSError):
-        return None
+        return False
     return True
 
 
 def _remove_left_behind(target: Path) -> None:
-    """Remove scratch files of writers that ended before they were done."""
+    """Remove scratch files of writers that ended before they were done: no process holds their lock."""
     for path in target.parent.glob(f".{glob.escape(target.name)}.*"):
-        owner = re.fullmatch(r"(\d+)-[0-9a-f]{8}", path.name.removeprefix(f".{target.name}."))
-        if owner and path.is_file():
-            with suppress(OSError):
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    locked = _lock(handle)
-                    if locked or (locked is None and not _is_running(int(owner[1]))):
-                        path.unlink()
-                finally:
-                    os.close(handle)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's process
-        return True
-    return True
+        if _SCRATCH.fullmatch(path.name.removeprefix(f".{target.name}.")) and path.is_file():
+            with suppress(OSError), path.open("rb") as file:
+                if _lock(file.fileno()):
+                    path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -289,10 +273,6 @@ class StateSchema:
         self.check_layout({name: (str(array.dtype), array.shape) for name, array in arrays.items()})
         self.check_values(arrays)
 
-    def with_others(self) -> StateSchema:
-        """Return the same schema, which also allows any other finite numbers."""
-        return replace(self, others=True)
-
     def _own(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """What does not belong to a part."""
         return {name: value for name, value in named.items() if not name.startswith(tuple(self.parts))}
@@ -315,11 +295,6 @@ def prefixed(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
 def under(named: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the values whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
-
-
-def as_checked(checks: Mapping[str, Check], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as their checks return them: numbers of the right type."""
-    return {name: checks[name](name, value) for name, value in settings.items()}
 
 
 def finite_number(name: str, value: Any) -> float:

@@ -42,9 +42,7 @@ class Decision:
     version: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.action, int) and isinstance(
-            next(iter(self.scores), 0), str
-        ):  # JSON made texts of places
+        if isinstance(self.action, int) and any(isinstance(place, str) for place in self.scores):  # from JSON
             object.__setattr__(self, "scores", {int(place): score for place, score in self.scores.items()})
 
 
@@ -120,17 +118,12 @@ class Ledger(ThreadSafe):
             if name in self.open:
                 return self.open[name], value
             if name not in self.rewarded:
-                more = (
-                    f"; {self.forgotten:,} decisions were forgotten, the oldest first"
-                    if self.forgotten
-                    else ""
-                )
+                forgotten = f"{self.forgotten:,} decisions were forgotten, the oldest first"
+                more = f"; {forgotten}" if self.forgotten else ""
                 raise InputError(f"decision {name!r} is not known{more}")
             if self.rewarded[name] != value:
-                raise InputError(
-                    f"decision {name!r} has the reward {self.rewarded[name]:g} already, which {value:g} "
-                    f"contradicts"
-                )
+                known = f"decision {name!r} has the reward {self.rewarded[name]:g} already"
+                raise InputError(f"{known}, which {value:g} contradicts")
             return None, value
 
     def all_owed(self, pairs: Iterable[Any]) -> list[tuple[OpenDecision, float]]:
@@ -142,9 +135,8 @@ class Ledger(ThreadSafe):
             try:
                 which, reward = pair
             except (TypeError, ValueError):
-                raise InputError(
-                    f"rewards[{index}] must be a pair (decision or id, reward), got {pair!r}"
-                ) from None
+                wanted = f"rewards[{index}] must be a pair (decision or id, reward)"
+                raise InputError(f"{wanted}, got {pair!r}") from None
             waiting, value = self.owed(which, reward)
             if waiting is None:
                 continue

@@ -100,21 +100,11 @@ class Model(ThreadSafe):
 
     def __post_init__(self) -> None:
         self._identity: str | None = None
-        if not self.policy.dim == self.feature_map.dim or (
-            self.arms is None and self.moments.dim != self.policy.dim
-        ):
-            raise InputError(
-                f"policy, feature_map and moments must have the same features, got {self.policy.dim},"
-                f" {self.feature_map.dim} and {self.moments.dim}"
-            )
-        labelled = self.arms is not None
-        if labelled != isinstance(self.feature_map, ArmFeatures):
-            raise InputError("arms and features of labelled arms go together")
-        if (
-            isinstance(self.feature_map, ArmFeatures)
-            and self.arms
-            and self.feature_map.labels != self.arms.labels
-        ):
+        sizes = (self.policy.dim, self.feature_map.dim, self.moments.dim)
+        if len(set(sizes if self.arms is None else sizes[:2])) > 1:
+            raise InputError(f"policy, feature_map and moments must have the same features, got {sizes}")
+        labels = self.feature_map.labels if isinstance(self.feature_map, ArmFeatures) else None
+        if labels != (None if self.arms is None else self.arms.labels):
             raise InputError("arms and features must be of the same labels, in the same order")
         if self.log_odds is not None and self.log_odds.theta.shape != (self.log_odds.moments.dim,):
             raise InputError("log_odds must be of as many coefficients as its moments")
@@ -167,10 +157,8 @@ class Model(ThreadSafe):
         The same arms are offered in every row. A frame has the columns id, action, propensity and version.
         """
         made = [self.decide(context, arms) for context in rows_of(contexts)]
-        columns = {
-            name: [getattr(decision, name) for decision in made]
-            for name in ("id", "action", "propensity", "version")
-        }
+        names = ("id", "action", "propensity", "version")
+        columns = {name: [getattr(decision, name) for decision in made] for name in names}
         return like(contexts, columns, otherwise=made)
 
     def learn(self, decision: Decision | str, reward: float) -> bool:
@@ -189,12 +177,8 @@ class Model(ThreadSafe):
         with self._lock:
             owed = self.ledger.all_owed(pairs)
             for pending, reward in owed:
-                offered = (
-                    {**pending.columns, str(self.schema.arm): list(pending.labels)}
-                    if pending.labels
-                    else pending.columns
-                )
-                self.update(offered, pending.place, reward)
+                labels = {str(self.schema.arm): list(pending.labels)} if pending.labels else {}
+                self.update({**pending.columns, **labels}, pending.place, reward)
                 self.ledger.close(pending, reward)
             return len(owed)
 
@@ -263,9 +247,8 @@ class Model(ThreadSafe):
         if chances.max() >= 1.0:
             return self.policy.select(features), 1.0
         luck = Draws(int(self.identity, 16)).at(self.ledger.made).random()
-        place = min(
-            int(np.searchsorted(np.cumsum(chances), luck, side="right")), int(np.flatnonzero(chances)[-1])
-        )
+        drawn, last = np.searchsorted(np.cumsum(chances), luck, side="right"), np.flatnonzero(chances)[-1]
+        place = int(min(drawn, last))
         return place, float(chances[place])
 
     def round_of(self, context: Any = None, arms: Any = None) -> tuple[tuple[str, ...], Array]:
@@ -323,10 +306,8 @@ class Model(ThreadSafe):
             features = self.features(offered)
             action = whole_number("action", action, 0)
             if action >= len(features):
-                raise InputError(
-                    f"action must be one of the {len(features)} offered, 0 to {len(features) - 1}, got "
-                    f"{action}"
-                )
+                bounds = f"one of the {len(features)} offered, 0 to {len(features) - 1}"
+                raise InputError(f"action must be {bounds}, got {action}")
             gain = reward_number(reward) - self.baseline
             self.policy.update(features[action], gain, offered=features, action=action)
 
@@ -335,9 +316,7 @@ class Model(ThreadSafe):
     @cached_property
     def decomposition(self) -> InvariantSubspaceDecomposition:
         """What is stable and what drifts, fitted to the moments."""
-        if self.fit is not None:
-            return self.fit
-        return decomposed(self.moments, self.names)
+        return decomposed(self.moments, self.names) if self.fit is None else self.fit
 
     @property
     def identity(self) -> str:
