@@ -12,7 +12,7 @@ from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
 from invariant_bandits.logs.schema import Schema
-from invariant_bandits.model.fit import fitted_contender, keeps_baseline
+from invariant_bandits.model.fit import fitted_contender
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.registry import find_policy
@@ -71,7 +71,7 @@ def expected_value(
         read = read_feedback(
             source, schema, features=features, windows=model.moments.windows, latest=latest, keep_going=True
         )
-        whole = keeps_baseline(model.policy_name) or model.arms is not None
+        whole = entry.keeps_baseline or model.arms is not None
         feedback = read.feedback if whole else _centred(read.feedback)
         edges = (
             None

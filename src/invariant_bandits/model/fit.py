@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,6 @@ from invariant_bandits.decomposition.arm_statistics import (
     sum_logit,
 )
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.population import ArmLayout
 from invariant_bandits.decomposition.summary import exactness_findings
 from invariant_bandits.logs.aggregate import Progress
@@ -207,72 +206,47 @@ def model_of(
     dropped, notes, fields :
         Further fields of the model.
     """
-    usable = _usable(moments, features, options, log_odds, start.name)
-    moments, features = usable.moments, usable.features
-    past = Past(
-        moments=moments,
-        baseline=usable.baseline,
-        noise_scale=max(usable.noise_scale, 1e-12),
-        confidence=start.confidence,
-        horizon=start.horizon,
-        suggested_window=max(moments.rounds // moments.windows, 1),
-        decomposition=usable.fit,
-        arm_statistics=usable.arm_statistics,
+    past: dict[str, Any]
+    if isinstance(features, ArmFeatures):  # they have levels of their own and no baseline to take off
+        linear = ArmStatistics.from_moments(features, moments)
+        clicks = partial(ArmStatistics.from_moments, features, moments, log_odds)
+        past = {"arm_statistics": clicks if log_odds else lambda: linear}
+        noise, fit, baseline = float(np.sqrt(linear.noise_variance)), None, 0.0
+        notes = (*notes, *exactness_findings(linear.noise_variance, moments, levels=True))
+    else:
+        pruned = prune(moments, features, options)
+        moments, features, baseline = pruned.moments, pruned.feature_map, 0.0
+        dropped, notes = (*dropped, *pruned.dropped), (*notes, *pruned.notes)
+        if not find_policy(start.name).keeps_baseline:  # features and rewards count from the means of the log
+            baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
+            mean = moments.counts @ moments.feature_mean / moments.rounds
+            moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
+            features = features.shifted(mean)
+        fit = decomposed(moments, features.names)
+        noise, past = fit.noise_scale_, {"decomposition": fit}
+    policy = start.make(
+        Past(
+            moments=moments,
+            baseline=baseline,
+            noise_scale=max(noise, 1e-12),
+            confidence=start.confidence,
+            horizon=start.horizon,
+            suggested_window=max(moments.rounds // moments.windows, 1),
+            **past,
+        )
     )
     return Model(
-        policy=start.make(past),
-        policy_name=start.name,
-        feature_map=features,
+        policy,
+        start.name,
+        features,
         moments=moments,
-        baseline=usable.baseline,
-        dropped=(*dropped, *usable.dropped),
-        notes=tuple(dict.fromkeys([*notes, *usable.notes])),
-        fit=usable.fit,
+        baseline=baseline,
+        dropped=dropped,
+        notes=tuple(dict.fromkeys(notes)),
+        fit=fit,
         log_odds=log_odds,
         **fields,
     )
-
-
-class _Usable(NamedTuple):
-    """What of a log a policy can start from."""
-
-    moments: WindowedMoments
-    features: FeatureMap | ArmFeatures
-    noise_scale: float
-    notes: tuple[str, ...]
-    baseline: float = 0.0
-    dropped: tuple[Dropped, ...] = ()
-    fit: InvariantSubspaceDecomposition | None = None
-    arm_statistics: Callable[[], ArmStatistics] | None = None
-
-
-def _usable(
-    moments: WindowedMoments,
-    features: FeatureMap | ArmFeatures,
-    options: FeatureOptions | None,
-    log_odds: LogOdds | None,
-    policy: str,
-) -> _Usable:
-    """Prune and decompose features of rows; labelled arms have levels of their own and no baseline to
-    take off.
-    """
-    if isinstance(features, ArmFeatures):
-        linear = ArmStatistics.from_moments(features, moments)
-        of_arms = (
-            partial(ArmStatistics.from_moments, features, moments, log_odds) if log_odds else lambda: linear
-        )
-        notes = exactness_findings(linear.noise_variance, moments, levels=True)
-        noise = float(np.sqrt(linear.noise_variance))
-        return _Usable(moments, features, noise, tuple(notes), arm_statistics=of_arms)
-    pruned = prune(moments, features, options)
-    moments, features, baseline = pruned.moments, pruned.feature_map, 0.0
-    if not keeps_baseline(policy):  # features and rewards count from the means of the log
-        baseline = float(moments.counts @ moments.reward_mean) / moments.rounds
-        mean = moments.counts @ moments.feature_mean / moments.rounds
-        moments = moments.rescaled(np.arange(moments.dim), mean, np.ones(moments.dim))
-        features = features.shifted(mean)
-    fit = decomposed(moments, features.names)
-    return _Usable(moments, features, fit.noise_scale_, pruned.notes, baseline, pruned.dropped, fit)
 
 
 def fitted_contender(policy: str, exploration: float | None, confidence: float) -> Contender:
@@ -285,13 +259,6 @@ def fitted_contender(policy: str, exploration: float | None, confidence: float) 
         entry.name,
         {name: value for name, value in options.items() if value is not None and entry.takes(name)},
     )
-
-
-def keeps_baseline(policy: str) -> bool:
-    """Whether the policy of this name has an intercept of its own; the others learn rewards less a
-    baseline.
-    """
-    return find_policy(policy).keeps_baseline
 
 
 def arm_prior(model: Model) -> DriftPrior:
