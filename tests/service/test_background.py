@@ -215,13 +215,13 @@ def test_the_verdict_is_that_of_the_planted_world(tmp_path: Path, sign: float) -
         follow(other, store, "default", middle, end, judge)
     verdict = judge.estimate()
     truth = float(np.mean(judge.counted))
-    assert len(judge.counted) == verdict.gain.rounds == 600
-    assert verdict.gain.low < truth < verdict.gain.high
-    assert verdict.gain.high - verdict.gain.low < 0.5
+    assert len(judge.counted) == verdict.rounds == 600
+    assert verdict.low < truth < verdict.high
+    assert verdict.high - verdict.low < 0.5
     if sign < 0.0:
         assert truth < -0.3
-        assert verdict.gain.high < 0.0
-        assert not verdict.better
+        assert verdict.high < 0.0
+        assert not judge.evaluation()["better"]
 
 
 def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> RefitResult:
@@ -230,7 +230,7 @@ def judged(path: Path | str, engine: Engine, learner: Learner, first: int) -> Re
     judge = Judge(base, FLOOR)
     with reading(path) as store:
         follow(learner, store, "default", first, upto, judge)
-    evaluation = judge.estimate().to_plain()
+    evaluation = judge.evaluation()
     note = in_words(evaluation)
     return RefitResult(learner.kind, learner.to_bytes(), base, first, upto, note, True, evaluation)
 

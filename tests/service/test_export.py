@@ -22,8 +22,8 @@ from invariant_bandits.cli.app import app
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, RewardCommand
 from invariant_bandits.service.events import Decided
-from invariant_bandits.service.history import decisions as past
 from invariant_bandits.service.history import export as exporting
+from invariant_bandits.service.history.decisions import settled_decisions
 from invariant_bandits.service.history.export import Exported
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
@@ -183,11 +183,8 @@ def test_a_fitted_model_is_updated_with_what_it_served(tmp_path: Path) -> None:
     assert update.model.moments.rounds == before + 500
 
 
-def test_only_what_is_settled_is_written_in_the_order_of_decisions(
-    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_is_settled_is_written_in_the_order_of_decisions(tmp_path: Path, address: str) -> None:
     """Rewards in any order, some never; also when they come long after what is kept at hand."""
-    monkeypatch.setattr(past, "MOST_OPEN", 5)
     clock = Clock()
     with running(address, clock) as engine:
         serve(engine)
@@ -203,8 +200,12 @@ def test_only_what_is_settled_is_written_in_the_order_of_decisions(
         engine.call(DecisionCommand(id="logged"))
         engine.call(RewardCommand("logged", 7.0))
     with reading(address) as store:
-        found = [(one.decided.id, one.reward) for one in past.settled_decisions(store, "default")]
-    assert found == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]
+        settled = [
+            [(one.decided.id, one.reward) for one in settled_decisions(store, "default", most_open=most)]
+            for most in (5, 20_000)
+        ]
+    assert settled[0] == settled[1]
+    assert settled[0] == [*((f"{n:02d}", float(n)) for n in range(0, 40, 2)), ("later", 0.5), ("logged", 7.0)]
     asked = ["store", "export", address, str(tmp_path / "log.parquet")]
     told = CliRunner().invoke(app, [*asked, "--since", "1970-01-12T14:00"])
     assert "2 decisions" in told.output

@@ -48,7 +48,7 @@ class EventBatch:
 
     Parameters
     ----------
-    now : float
+    moment : float
         Seconds since 1970 of the latest event.
     events, stored, contents
         The events, their keys and stored form, and contents that they refer to.
@@ -62,7 +62,7 @@ class EventBatch:
         Places of commands whose events could not be applied, and why.
     """
 
-    now: float
+    moment: float
     events: list[AnyEvent] = field(default_factory=list)
     stored: list[tuple[str | None, bytes]] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
@@ -99,8 +99,8 @@ class EventBatch:
 
     def tick(self) -> float:
         """Return a time of its own for the next event."""
-        self.now += 1e-6
-        return self.now
+        self.moment += 1e-6
+        return self.moment
 
 
 def _stored(event: AnyEvent) -> tuple[str | None, bytes]:
@@ -197,7 +197,7 @@ class DecisionCommand:
 
     def __call__(self, state: State, batch: EventBatch) -> Decided:
         """Propose the decision; nothing if its id was decided before."""
-        now, served = batch.tick(), state.model(self.model)
+        moment, served = batch.tick(), state.model(self.model)
         known = None if self.id is None else state.record(self.id, self.model, batch.pending)
         if known is not None and (known.decided is not None or known.grouped is not None):
             if known.decided is None or not self._is_about(known.decided):
@@ -206,23 +206,23 @@ class DecisionCommand:
             return known.decided
         if len(served.waiting) >= MOST_WAITING:
             raise InputError(f"model: {self.model!r} has {MOST_WAITING:,} decisions that wait for rewards")
-        decided = self._decide(state, served, now, batch.drawn.get(self.model, 0))
+        decided = self._decide(state, served, moment, batch.drawn.get(self.model, 0))
         events: list[AnyEvent] = [decided]
         if known is not None and known.rewards:  # they came before their decision
             values = [reward.value for reward in known.rewards]
             events += [
-                Rewarded(now, decided.id, served.name, reward.value, "joined", reward.request)
+                Rewarded(moment, decided.id, served.name, reward.value, "joined", reward.request)
                 for reward in known.rewards
             ]
             if served.configuration.reward_wait is None and not self.deferred and state.at is None:
-                events.append(served.close(now, decided.id, values))
+                events.append(served.close(moment, decided.id, values))
         batch.drawn[self.model] = batch.drawn.get(self.model, 0) + 1
         batch.add(state, events)
         return decided
 
-    def _decide(self, state: State, served: ServedModel, now: float, drawn: int) -> Decided:
+    def _decide(self, state: State, served: ServedModel, moment: float, drawn: int) -> Decided:
         """Return the decision, `drawn` of the same model being proposed before it."""
-        id = self.id or _new_id(now)
+        id = self.id or _new_id(moment)
         draw = (
             served.counts.decisions + drawn if state.at is None else _draw_of(decision_key(id, served.name))
         )
@@ -230,7 +230,7 @@ class DecisionCommand:
         measured = draw % MEASURED_EVERY == 0
         means = served.learner.means(round) if self.scores or measured else None
         return Decided(
-            now,
+            moment,
             id,
             served.name,
             served.version,
@@ -268,11 +268,11 @@ def _draw_of(key: str) -> int:
     return int.from_bytes(hashlib.sha256(key.encode(errors="surrogatepass")).digest()[:7], "little")
 
 
-def _new_id(now: float) -> str:
+def _new_id(moment: float) -> str:
     """Return an id that cannot be guessed and begins with its time: neighbours in time stay so in the
     index.
     """
-    return f"{int(now * 1e6):014x}{secrets.token_hex(8)}"
+    return f"{int(moment * 1e6):014x}{secrets.token_hex(8)}"
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class RewardCommand:
 
     def __call__(self, state: State, batch: EventBatch) -> str:
         """Propose the reward, and the settlement of its decision unless that waits for more."""
-        now, value = batch.tick(), self.value
+        moment, value = batch.tick(), self.value
         if not math.isfinite(value) or abs(value) > LARGEST_REWARD:
             raise InputError(f"value must be a finite number of at most {LARGEST_REWARD:g}, got {value!r}")
         served = state.owner(self.id, self.model, batch.pending)
@@ -306,7 +306,7 @@ class RewardCommand:
         if any(self._is_repeated(reward, record, single) for reward in record.rewards):
             return "unchanged"
         if record.decided is None:
-            batch.add(state, [Rewarded(now, self.id, served.name, value, "unknown", self.request)])
+            batch.add(state, [Rewarded(moment, self.id, served.name, value, "unknown", self.request)])
             return "unknown"
         if single and (earlier := record.joined()):
             if served.configuration.conflicts == "ignore":
@@ -314,12 +314,12 @@ class RewardCommand:
             already = f"decision {self.id!r} has the reward {earlier[0]!r} already"
             raise ConflictError(f"value: {already}, which {value!r} contradicts")
         if record.closed is not None:
-            batch.add(state, [Rewarded(now, self.id, served.name, value, "late", self.request)])
+            batch.add(state, [Rewarded(moment, self.id, served.name, value, "late", self.request)])
             return "late"
-        events: list[AnyEvent] = [Rewarded(now, self.id, served.name, value, "joined", self.request)]
+        events: list[AnyEvent] = [Rewarded(moment, self.id, served.name, value, "joined", self.request)]
         status = "waiting"
         if record.activated and state.at is None and not served.awaits(record.decided):
-            closed = served.close(now, self.id, [value])
+            closed = served.close(moment, self.id, [value])
             events.append(closed)
             status = "kept" if closed.value is None else "learned"
         batch.add(state, events)
@@ -339,15 +339,15 @@ def activate(id: str, model: str | None = None) -> Command:
     """Activate a deferred decision; the answer is whether that is new."""
 
     def command(state: State, batch: EventBatch) -> bool:
-        now, served = batch.tick(), state.owner(id, model, batch.pending)
+        moment, served = batch.tick(), state.owner(id, model, batch.pending)
         record = state.record(id, served.name, batch.pending)
         if record is None or record.decided is None:
             raise NotFoundError(f"id: decision {id!r} is not known")
         if record.activated or record.closed is not None:
             return False
-        events: list[AnyEvent] = [Activated(now, id, served.name)]
+        events: list[AnyEvent] = [Activated(moment, id, served.name)]
         if record.joined() and not served.awaits(record.decided) and state.at is None:
-            events.append(served.close(now, id, record.joined()))
+            events.append(served.close(moment, id, record.joined()))
         batch.add(state, events)
         return True
 
@@ -358,16 +358,16 @@ def settle(model: str, id: str) -> Command:
     """Settle a decision whose wait has ended, unless it was settled meanwhile."""
 
     def command(state: State, batch: EventBatch) -> None:
-        now, served = batch.tick(), state.models[model]
+        moment, served = batch.tick(), state.models[model]
         if id not in served.waiting:
             return
         record = state.records.find(decision_key(id, model))
         if record is None or record.decided is None:
             raise StoreError(f"decision {id!r} waits for rewards, and its event is not in the store")
         if record.activated:
-            batch.add(state, [served.close(now, id, record.joined())])
+            batch.add(state, [served.close(moment, id, record.joined())])
         else:
-            batch.add(state, [Closed(now, id, model, None, "not activated")])
+            batch.add(state, [Closed(moment, id, model, None, "not activated")])
 
     return command
 
@@ -382,6 +382,7 @@ def add_version(
     active: bool = True,
     first: bool = False,
     alike: bool = False,
+    unless_known: bool = False,
     through: int | None = None,
     evaluation: dict[str, Any] | None = None,
     why: str = "new",
@@ -389,7 +390,8 @@ def add_version(
     """Name of a new version with this state; to be done alone.
 
     With `first` it must be the first one: a model of that name must not exist yet. With `alike` it must take
-    the same requests as the active version: ConflictError lists the differences. `through` is the number of
+    the same requests as the active version: ConflictError lists the differences. With `unless_known` nothing
+    is added if a version has exactly this content: the answer is the active one. `through` is the number of
     the event up to which decisions are part of its history; the present one if it is not given.
     """
 
@@ -403,6 +405,8 @@ def add_version(
         content = learner.to_bytes()
         digest = hashlib.sha256(content).hexdigest()
         known = state.models[model].versions if model in state.models else {}
+        if unless_known and any(added.content == digest for added in known.values()):
+            return state.models[model].version
         number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
         version = f"{number}-{digest[:8]}"
         last = state.seq if through is None else through

@@ -21,7 +21,6 @@ from itertools import islice
 from typing import Any
 
 from invariant_bandits.service import commands, replay
-from invariant_bandits.service.clock import MonotonicClock
 from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand, resolve_all
 from invariant_bandits.service.events import AnyEvent, SetAside, decode_event
 from invariant_bandits.service.state import State, UnappliableError
@@ -40,6 +39,45 @@ MOST_FOLLOWED = 2048
 log = logging.getLogger("invariant_bandits.service")
 
 
+JUMP = 1.0
+"""Seconds that the clock may be behind before it is taken to have been put back."""
+
+
+class MonotonicClock:
+    """Seconds since 1970 that never decrease, also over a restart.
+
+    While a clock that was put back is behind, time goes on from where it was at its usual pace, so that waits
+    end.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds since 1970.
+    latest : float
+        Time of the last event.
+
+    >>> time = MonotonicClock(lambda: 100.0, latest=100.5)
+    >>> time.now()
+    100.5
+    """
+
+    def __init__(self, clock: Callable[[], float], latest: float = 0.0) -> None:
+        self._clock, self._latest, self._read_at = clock, latest, time.monotonic()
+
+    def now(self) -> float:
+        """Return the time."""
+        seconds, read_at = self._clock(), time.monotonic()
+        if seconds < self._latest - JUMP:
+            seconds = self._latest + read_at - self._read_at
+        self._read_at = read_at
+        self.reach(seconds)
+        return self._latest
+
+    def reach(self, moment: float) -> None:
+        """The time is this moment, if it is not past it already."""
+        self._latest = max(self._latest, moment)
+
+
 class Engine:
     """Serves models from a store.
 
@@ -55,6 +93,8 @@ class Engine:
         Seconds between two attempts at a store that has failed.
     largest_batch : int
         Commands that share a commit.
+    state : State or None
+        To begin with; that of the store if it is None.
     """
 
     def __init__(
@@ -65,10 +105,11 @@ class Engine:
         publish_every: float = math.inf,
         retry_every: float = 1.0,
         largest_batch: int = 256,
+        state: State | None = None,
     ) -> None:
         self.store, self.clock = store, clock
         self.publish_every, self.retry_every, self.largest_batch = publish_every, retry_every, largest_batch
-        self.state = self._first_state()
+        self.state = replay.restore(store) if state is None else state
         self.failure: BaseException | None = None
         self.available = True
         self.view: dict[str, Any] = {}
@@ -96,16 +137,10 @@ class Engine:
         if self._started:
             self._queue.put(None)
             self._thread.join()
-        self._finish()
-        self.store.close()
-
-    def _first_state(self) -> State:
-        return replay.restore(self.store)
-
-    def _finish(self) -> None:
         if self.failure is None:
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
+        self.store.close()
 
     async def submit(self, command: Command, *, alone: bool = False) -> Any:
         """Return the answer of a command, after everything it proposed is durable."""
@@ -149,30 +184,25 @@ class Engine:
             part = self._taken[: alone or 1]
             self._serve(part)
             self._taken = self._taken[len(part) :]
-        now = self._time.now()
-        self._tend(now)
+        moment = self._time.now()
+        self._tend(moment)
         self._try_again()
-        self._show(now)
+        self._show(moment)
         return go_on
 
-    def _tend(self, now: float) -> None:
+    def _tend(self, moment: float) -> None:
         """What there is to do without being asked: follow others, settle what is due, take a snapshot."""
-        if self._is_shared and self.available:
+        if self.store.shared and self.available:
             with contextlib.suppress(UnavailableError):
                 self._follow(islice(self.store.rows(self.state.seq), MOST_FOLLOWED))
-        if self.state.next_due() <= now:
-            due = self.state.due(now, self.largest_batch)
+        if self.state.next_due() <= moment:
+            due = self.state.due(moment, self.largest_batch)
             self._serve([QueuedCommand(commands.settle(model, id)) for model, id in due])
         published_long_ago = time.monotonic() - self._published >= self.publish_every
         new = self.state.seq - self._snapshot_at
         if self.available and (new >= SNAPSHOT_EVERY or (new and published_long_ago)):
             with contextlib.suppress(UnavailableError):
                 self._snapshot()
-
-    @property
-    def _is_shared(self) -> bool:
-        """Whether other processes may append to the store, too."""
-        return bool(self.store.shared)
 
     def _follow(self, rows: Iterable[Row]) -> None:
         """Make the state that of after events which others have added."""
@@ -187,7 +217,7 @@ class Engine:
     def _idle_for(self) -> float:
         """Seconds to wait for requests."""
         due_in = max(self.state.next_due() - self._time.now(), 0.0)
-        return min(due_in, FOLLOW_EVERY if self._is_shared else VIEW_EVERY)
+        return min(due_in, FOLLOW_EVERY if self.store.shared else VIEW_EVERY)
 
     def _take(self) -> tuple[list[QueuedCommand], bool]:
         wait = self._idle_for()
@@ -247,15 +277,13 @@ class Engine:
                 return False
             if self.state.seq != known:
                 return False
-        self._time.reach(batch.now)
+        self._time.reach(batch.moment)
         try:
             self._append(batch)
         except OvertakenError as others:
             self._follow(others.rows)
             return False
-        except (
-            UnavailableError
-        ) as error:  # what was stored and not applied is followed when it is there again
+        except UnavailableError as error:  # what was stored all the same is followed when it is there again
             self.available = False
             log.error("the store cannot take events: %s", error)
             raise
@@ -275,14 +303,10 @@ class Engine:
                 self.state.apply(event)
             except UnappliableError as error:
                 self._take_back(batch, first, error)
-                events = [
-                    late for n, late in enumerate(events[place:], first + place) if n not in self.state.aside
-                ]
-                break
-            self._notify(event)
-        else:
-            return
-        for event in events:
+                later = enumerate(events[place:], first + place)
+                for late in [late for seq, late in later if seq not in self.state.aside]:
+                    self._notify(late)
+                return
             self._notify(event)
 
     def _take_back(self, batch: EventBatch, first: int, error: UnappliableError) -> None:
@@ -349,11 +373,11 @@ class Engine:
         self._snapshot_at = self.state.seq  # also if it fails: the next one comes in its turn
         self.store.save_snapshot(self.state.seq, self.state.to_bytes())
 
-    def _show(self, now: float) -> None:
+    def _show(self, moment: float) -> None:
         """Make a new view for those who only look."""
-        if now - self._viewed >= VIEW_EVERY:
-            self._viewed = now
-            view: dict[str, Any] = {"time": now, "seq": self.state.seq, "available": self.available}
+        if moment - self._viewed >= VIEW_EVERY:
+            self._viewed = moment
+            view: dict[str, Any] = {"time": moment, "seq": self.state.seq, "available": self.available}
             for part in self.on_view:
                 try:
                     view.update(part(self.state))
@@ -362,14 +386,12 @@ class Engine:
             self.view = view
 
     def _refuse_rest(self) -> None:
-        error = UnavailableError(
-            "the service is ending" if self.failure is None else f"the service has stopped: {self.failure}"
-        )
+        why = "is ending" if self.failure is None else f"has stopped: {self.failure}"
         refused, self._taken = self._taken, []
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._queue.get_nowait()
                 refused += [] if item is None else [item]
         for item in refused:
-            item.error = error
+            item.error = UnavailableError(f"the service {why}")
         resolve_all(refused)

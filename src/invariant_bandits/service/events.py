@@ -21,7 +21,7 @@ ClosedBecause = Literal[
 Origin = Literal["file", "logs", "empty", "background", "given"]
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
+class ServiceEvent(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     """Something that happened.
 
     Parameters
@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
     time: float
 
 
-class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
+class VersionAdded(ServiceEvent, frozen=True, array_like=True, tag="version"):
     """A version of a model, its content kept once under its SHA-256; the first one of a name makes the model.
 
     `through` is the number of the event up to which settled decisions are part of its history, `evaluation`
@@ -51,7 +51,7 @@ class VersionAdded(Event, frozen=True, array_like=True, tag="version"):
     evaluation: dict[str, Any] | None = None
 
 
-class VersionActivated(Event, frozen=True, array_like=True, tag="activate"):
+class VersionActivated(ServiceEvent, frozen=True, array_like=True, tag="activate"):
     """Decisions are made, and rewards learned, by this version from now on; it goes on where it stood."""
 
     model: str
@@ -60,7 +60,7 @@ class VersionActivated(Event, frozen=True, array_like=True, tag="activate"):
     by: str = ""
 
 
-class Configured(Event, frozen=True, array_like=True, tag="configure"):
+class Configured(ServiceEvent, frozen=True, array_like=True, tag="configure"):
     """The rules of a model changed."""
 
     model: str
@@ -68,7 +68,7 @@ class Configured(Event, frozen=True, array_like=True, tag="configure"):
     by: str = ""
 
 
-class ArmAdded(Event, frozen=True, array_like=True, tag="arm"):
+class ArmAdded(ServiceEvent, frozen=True, array_like=True, tag="arm"):
     """An arm can be offered from now on."""
 
     model: str
@@ -77,7 +77,7 @@ class ArmAdded(Event, frozen=True, array_like=True, tag="arm"):
     by: str = ""
 
 
-class ArmRetired(Event, frozen=True, array_like=True, tag="retire"):
+class ArmRetired(ServiceEvent, frozen=True, array_like=True, tag="retire"):
     """An arm is never chosen again; its name stays taken."""
 
     model: str
@@ -85,7 +85,7 @@ class ArmRetired(Event, frozen=True, array_like=True, tag="retire"):
     by: str = ""
 
 
-class Decided(Event, frozen=True, array_like=True, tag="decision"):
+class Decided(ServiceEvent, frozen=True, array_like=True, tag="decision"):
     """A decision with everything that is needed to learn from it, to check it, and to evaluate other policies
     on it.
 
@@ -142,14 +142,14 @@ class Decided(Event, frozen=True, array_like=True, tag="decision"):
     all_arms: bool = False
 
 
-class Activated(Event, frozen=True, array_like=True, tag="activated"):
+class Activated(ServiceEvent, frozen=True, array_like=True, tag="activated"):
     """A deferred decision was shown."""
 
     id: str
     model: str
 
 
-class Rewarded(Event, frozen=True, array_like=True, tag="reward"):
+class Rewarded(ServiceEvent, frozen=True, array_like=True, tag="reward"):
     """A reward came; `fate` says what becomes of it: joined to its decision, late, or without a decision."""
 
     id: str
@@ -159,7 +159,7 @@ class Rewarded(Event, frozen=True, array_like=True, tag="reward"):
     request: str | None = None
 
 
-class Closed(Event, frozen=True, array_like=True, tag="closed"):
+class Closed(ServiceEvent, frozen=True, array_like=True, tag="closed"):
     """The rewards of a decision are settled; it is learned with `value`, or not at all if that is None."""
 
     id: str
@@ -168,7 +168,7 @@ class Closed(Event, frozen=True, array_like=True, tag="closed"):
     why: ClosedBecause
 
 
-class Grouped(Event, frozen=True, array_like=True, tag="group"):
+class Grouped(ServiceEvent, frozen=True, array_like=True, tag="group"):
     """Decisions that were made together under one id, one per slot; each has an id of its own
     (`id_in_group`).
     """
@@ -178,7 +178,7 @@ class Grouped(Event, frozen=True, array_like=True, tag="group"):
     slots: list[str]
 
 
-class DocumentSaved(Event, frozen=True, array_like=True, tag="kept"):
+class DocumentSaved(ServiceEvent, frozen=True, array_like=True, tag="kept"):
     """Something a door wants to find again under a name; None: no longer. Decisions do not depend on it."""
 
     model: str
@@ -187,7 +187,7 @@ class DocumentSaved(Event, frozen=True, array_like=True, tag="kept"):
     by: str = ""
 
 
-class SetAside(Event, frozen=True, array_like=True, tag="aside"):
+class SetAside(ServiceEvent, frozen=True, array_like=True, tag="aside"):
     """Nothing follows from these events: number -> why it could not be applied. They stay in the store."""
 
     events: dict[int, str]

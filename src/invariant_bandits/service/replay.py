@@ -86,7 +86,7 @@ def _load(store: Any, snapshot: tuple[int, bytes]) -> State | None:
     """
     try:
         return State.from_bytes(snapshot[1], store)
-    except FileError as error:
+    except (FileError, msgspec.ValidationError) as error:
         log.error("the snapshot after %d events cannot be used: %s", snapshot[0], error)
         return None
 
@@ -133,7 +133,11 @@ def replay_all(store: Any, progress: Callable[[int], None] | None = None, end: i
             follow(state, [row])
             published.keep(state)
         if newest is not None and state.seq == newest[0]:
-            _check_snapshot(state, _load(store, newest))
+            snapshot = _load(store, newest)
+            if snapshot is not None and snapshot.hashes() != state.hashes():
+                raise StoreError(
+                    f"the snapshot after {state.seq} events holds another state than their replay"
+                )
         if progress is not None:
             progress(state.seq)
     return state
@@ -149,32 +153,27 @@ class Published:
             event = None if row.seq in first.aside else decode_event(row.event)
             if isinstance(event, Decided) and event.at is not None:
                 self._last_use[event.at] = row.batch
-        self._kept: dict[int, State] = {}
+        self._states: dict[int, State] = {}
         self._first = first.seq
         self.keep(first)
 
     def keep(self, state: State) -> None:
         """Keep a copy of a state that is needed later."""
         if state.seq in self._last_use:
-            self._kept[state.seq] = State.from_bytes(state.to_bytes(), self._store)
+            self._states[state.seq] = State.from_bytes(state.to_bytes(), self._store)
 
-    def at(self, seq: int, now: State) -> State | None:
+    def at(self, seq: int, present: State) -> State | None:
         """The state after `seq` events, for a decision of the next batch; None if that was before the
         replay's first.
 
         States that no later decision needs are dropped.
         """
-        self._kept = {one: state for one, state in self._kept.items() if self._last_use[one] >= now.seq}
-        if seq not in self._kept and seq >= self._first:
+        self._states = {at: state for at, state in self._states.items() if self._last_use[at] >= present.seq}
+        if seq not in self._states and seq >= self._first:
             raise StoreError(
-                f"event {now.seq}: a decision was made from {seq} events, which is no state before it"
+                f"event {present.seq}: a decision was made from {seq} events, which is no state before it"
             )
-        return self._kept.get(seq)
-
-
-def _check_snapshot(state: State, snapshot: State | None) -> None:
-    if snapshot is not None and snapshot.hashes() != state.hashes():
-        raise StoreError(f"the snapshot after {state.seq} events holds another state than their replay")
+        return self._states.get(seq)
 
 
 def check(state: State, event: Decided) -> None:
@@ -185,11 +184,7 @@ def check(state: State, event: Decided) -> None:
     if state.aside and event.version not in served.versions:
         return
     _, choice = served.choose(event.context, event.labels, event.actions, event.draw)
-    if (
-        choice.place != event.place
-        or choice.propensities != event.propensities
-        or served.version != event.version
-    ):
+    if (*choice, served.version) != (event.place, event.propensities, event.version):
         raise StoreError(f"decision {event.id!r} is another one when it is made again")
 
 
@@ -216,8 +211,9 @@ def compact(store: Any, before: float) -> Compacted:
     return Compacted(first - start, end - first)
 
 
-def _row(store: Any, seq: int) -> Any:
-    return next(iter(list(store.rows(seq, seq + 1))))
+def _row(store: Any, seq: int) -> Row:
+    row: Row = next(store.rows(seq, seq + 1))
+    return row
 
 
 def first_since(store: Any, time: float, first: int, last: int) -> int:
@@ -233,7 +229,7 @@ def first_since(store: Any, time: float, first: int, last: int) -> int:
             first = middle + 1
         else:
             last = middle
-    return int(_row(store, first).batch)
+    return _row(store, first).batch
 
 
 def _oldest_needed(store: Any, state: State, end: int) -> int:

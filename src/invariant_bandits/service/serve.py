@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
 import signal
@@ -23,7 +22,7 @@ from invariant_bandits.service import commands
 from invariant_bandits.service.access import Access, Role, is_loopback, read_tokens
 from invariant_bandits.service.app import make_app
 from invariant_bandits.service.background.schedule import Learning, RefitSchedule
-from invariant_bandits.service.commands import Command, EventBatch, QueuedCommand
+from invariant_bandits.service.commands import EventBatch, QueuedCommand
 from invariant_bandits.service.engine import Engine
 from invariant_bandits.service.learners.base import Learner
 from invariant_bandits.service.learners.fitted import FittedLearner
@@ -52,7 +51,7 @@ class Decider(Engine):
     """
 
     def __init__(self, store: Any, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store, clock=clock)
+        super().__init__(store, clock=clock, retry_every=LOOK_EVERY, state=published(store))
         self._newer: State | None = None
         self._seen = self.state.seq
         self._stopping = threading.Event()
@@ -69,9 +68,6 @@ class Decider(Engine):
         if self._looking.is_alive():
             self._looking.join()
         super().stop()
-
-    def _first_state(self) -> State:
-        return published(self.store)
 
     def _look(self) -> None:
         """Fetch newer states in a thread of their own, so that no decision waits for them."""
@@ -92,10 +88,10 @@ class Decider(Engine):
             raise ConflictError("role: this process only decides; changes are made where the learner listens")
         super()._put(item)
 
-    def _tend(self, now: float) -> None:
+    def _tend(self, moment: float) -> None:
         self._take_newer()
 
-    def _finish(self) -> None:
+    def _snapshot(self) -> None:
         """Snapshots are the learner's."""
 
     def _idle_for(self) -> float:
@@ -122,13 +118,6 @@ class Decider(Engine):
 
     def _recover(self) -> None:
         self.store.reopen()
-
-    def _try_again(self) -> None:
-        if not self.available and time.monotonic() - self._tried >= LOOK_EVERY:
-            with contextlib.suppress(UnavailableError):
-                self._recover()
-                self.available = True
-            self._tried = time.monotonic()
 
 
 def published(store: Any) -> State:
@@ -159,35 +148,24 @@ def engine_for(role: FleetRole, address: str, say: Say, verifying: VerifyingStor
         raise InputError(f"role must be one of {', '.join(get_args(FleetRole))}, got {role!r}")
     if role != "alone" and not is_address(address):
         raise InputError(f"role: a {role} needs a store that processes can share (--store postgresql://…)")
-    if verifying is not None:
-        return _engine_while_verifying(verifying)
     if role == "decider":
         store = _open_published(address, say)
+    elif verifying is not None:
+        store = verifying.store
     else:
         wait = Poller(say, "another process learns: waiting for its turn") if role == "learner" else None
         store = open_store(address, check=verify, wait=wait)
     try:
         if role == "decider":
             return Decider(store)
-        return Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
+        try:
+            return Engine(store, publish_every=PUBLISH_EVERY if role == "learner" else math.inf)
+        finally:
+            if verifying is not None:
+                verifying.finish()  # what is damaged is said first
     except BaseException:
         store.close()
         raise
-
-
-def _engine_while_verifying(verifying: VerifyingStore) -> Engine:
-    """Return the engine of a store whose verification goes on while the state is restored; damage is
-    raised first.
-    """
-    try:
-        try:
-            engine = Engine(verifying.store)
-        finally:
-            verifying.finish()
-    except BaseException:
-        verifying.store.close()
-        raise
-    return engine
 
 
 def _open_published(address: str, say: Say) -> Any:
@@ -283,9 +261,8 @@ def open_service(
     engine.start()
     try:
         if empty_model and not settings.models and not settings.logs and not engine.state.models:
-            engine.call(
-                commands.add_version("default", OpenLearner(seed=engine.store.seed), "empty"), alone=True
-            )
+            empty = OpenLearner(seed=engine.store.seed)
+            engine.call(commands.add_version("default", empty, "empty"), alone=True)
             say("an empty model, 'default', learns from what comes")
         _bring_models(engine, settings, say)
     except BaseException:
@@ -302,35 +279,18 @@ def _bring_models(engine: Engine, settings: ServiceSettings, say: Callable[[str]
     """Add the models that were given; one that is there already stays as it has learned."""
     for name, path in settings.models.items():
         learner: Learner = FittedLearner(Model.load(path), engine.store.seed)
-        version = engine.call(_brought(name, learner, str(path.name)), alone=True)
+        add = commands.add_version(name, learner, "file", note=path.name, unless_known=True)
+        version = engine.call(add, alone=True)
         say(f"{name}: version {version}")
     for name, log_path in settings.logs.items():
         if name not in engine.state.models:
-            from invariant_bandits.model.fit import (
-                fit_logs,
-            )  # takes a second that a start without logs can do without
+            from invariant_bandits.model.fit import fit_logs  # a start without logs saves this second
 
             say(f"{name}: fitting to {log_path}")
             learner = FittedLearner(fit_logs(log_path), engine.store.seed)
-            version = engine.call(
-                commands.add_version(name, learner, "logs", note=Path(log_path).name), alone=True
-            )
+            add = commands.add_version(name, learner, "logs", note=Path(log_path).name)
+            version = engine.call(add, alone=True)
             say(f"{name}: version {version}")
-
-
-def _brought(name: str, learner: Learner, note: str) -> Command:
-    """Add a version unless the model has one with exactly this content."""
-
-    def task(state: Any, batch: EventBatch) -> str:
-        digest = hashlib.sha256(learner.to_bytes()).hexdigest()
-        if name in state.models:
-            for one in state.models[name].versions.values():
-                if one.content == digest:
-                    return str(state.models[name].version)
-        version: str = commands.add_version(name, learner, "file", note=note)(state, batch)
-        return version
-
-    return task
 
 
 def application(service: Service) -> Starlette:

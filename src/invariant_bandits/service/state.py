@@ -7,34 +7,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import heapq
-import logging
 import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.service import events
 from invariant_bandits.service.events import (
     ASIDE,
-    Activated,
     AnyEvent,
-    ArmAdded,
-    ArmRetired,
     Closed,
-    ClosedBecause,
-    Configured,
     Decided,
-    DocumentSaved,
-    Grouped,
     Rewarded,
-    SetAside,
-    VersionActivated,
-    VersionAdded,
     decision_key,
     decode_event,
     key_of,
@@ -102,10 +92,10 @@ class Deadlines:
         """When the next wait ends; infinity without any."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def ended(self, now: float) -> Iterator[str]:
+    def ended(self, moment: float) -> Iterator[str]:
         """Ids whose wait has ended, the earliest first; they stay until they are discarded."""
         ahead = [(self._heap[0], 0)] if self._heap else []
-        while ahead and ahead[0][0][0] <= now:
+        while ahead and ahead[0][0][0] <= moment:
             entry, place = heapq.heappop(ahead)
             if self._is_meant(entry):
                 yield entry[1]
@@ -177,7 +167,7 @@ class ServedModel:
 
     name: str
     configuration: Configuration = field(default_factory=Configuration)
-    versions: dict[str, VersionAdded] = field(default_factory=dict)
+    versions: dict[str, events.VersionAdded] = field(default_factory=dict)
     learners: dict[str, Learner] = field(default_factory=dict)
     activations: list[str] = field(default_factory=list)
     waiting: Deadlines = field(default_factory=Deadlines)
@@ -214,7 +204,7 @@ class ServedModel:
         newest.
         """
         self.activations = self.activations[-MOST_STEPS_BACK:]
-        for name in [name for name, one in self.versions.items() if one.origin == "background"]:
+        for name in [name for name, added in self.versions.items() if added.origin == "background"]:
             if name != newest and name not in self.activations:
                 del self.versions[name], self.learners[name]
 
@@ -245,57 +235,33 @@ class ServedModel:
         proposed = decided.at is None and decided.draw >= self.counts.decisions
         return decided.id in self.waiting or (proposed and self.configuration.reward_wait is not None)
 
-    def close(self, now: float, id: str, values: list[float]) -> Closed:
+    def close(self, moment: float, id: str, values: list[float]) -> Closed:
         """Return the event that settles a decision with these rewards."""
         rules = self.configuration
         if rules.mode == "logging":
-            return Closed(now, id, self.name, None, "not learned in this mode")
+            return Closed(moment, id, self.name, None, "not learned in this mode")
         if not values:
-            why: ClosedBecause = "no reward" if rules.default_reward is None else "default"
-            return Closed(now, id, self.name, rules.default_reward, why)
+            why: events.ClosedBecause = "no reward" if rules.default_reward is None else "default"
+            return Closed(moment, id, self.name, rules.default_reward, why)
         why = "reward" if rules.reward_wait is None or len(values) == 1 else "aggregate"
-        return Closed(now, id, self.name, aggregate(values, rules.aggregation), why)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the whole state, as `ModelSnapshot` reads it."""
-        learners = {name: (learner.kind, learner.to_bytes()) for name, learner in self.learners.items()}
-        return {**vars(self), "learners": learners, "waiting": list(self.waiting)}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: ModelSnapshot) -> ServedModel:
-        """Return the model with this state."""
-        learners = {
-            name: learner_from_bytes(kind, content, f"version {name}")
-            for name, (kind, content) in snapshot.learners.items()
-        }
-        return cls(
-            **{
-                **msgspec.structs.asdict(snapshot),
-                "learners": learners,
-                "waiting": Deadlines(snapshot.waiting),
-            }
-        )
+        return Closed(moment, id, self.name, aggregate(values, rules.aggregation), why)
 
 
-class ModelSnapshot(msgspec.Struct):
-    """A served model as a snapshot holds it: learners as their kind and bytes, see `ServedModel`."""
+def _encode_part(part: Any) -> Any:
+    """Return what msgspec cannot write itself: a learner as its kind and bytes, deadlines as a list."""
+    return (part.kind, part.to_bytes()) if isinstance(part, Learner) else list(part)
 
-    name: str
-    configuration: Configuration
-    versions: dict[str, VersionAdded]
-    learners: dict[str, tuple[str, bytes]]
-    activations: list[str]
-    waiting: list[tuple[float, str]]
-    counts: Counts
-    plays: dict[str, int]
-    documents: dict[str, dict[str, Any]]
+
+def _decode_part(kind: type, part: Any) -> Any:
+    """Return a learner or deadlines as `_encode_part` wrote them."""
+    return learner_from_bytes(part[0], part[1], "a snapshot") if kind is Learner else Deadlines(part)
 
 
 class StateSnapshot(msgspec.Struct):
     """A state as a snapshot holds it: everything but the records, which are read from the store."""
 
     seq: int
-    models: list[ModelSnapshot]
+    models: list[ServedModel]
     aside: dict[int, str]
 
 
@@ -323,24 +289,24 @@ class Record:
     activated: bool = True
     rewards: list[Rewarded] = field(default_factory=list)
     closed: Closed | None = None
-    grouped: Grouped | None = None
+    grouped: events.Grouped | None = None
 
     def take(self, event: AnyEvent) -> None:
         """Follow one event about this decision."""
         if isinstance(event, Decided):
             self.decided, self.activated = event, not event.deferred
-        elif isinstance(event, Activated):
+        elif isinstance(event, events.Activated):
             self.activated = True
         elif isinstance(event, Rewarded):
             self.rewards.append(event)
         elif isinstance(event, Closed):
             self.closed = event
-        elif isinstance(event, Grouped):
+        elif isinstance(event, events.Grouped):
             self.grouped = event
 
     def joined(self) -> list[float]:
         """Values that count for it."""
-        return [one.value for one in self.rewards if one.fate == "joined"]
+        return [reward.value for reward in self.rewards if reward.fate == "joined"]
 
     def copy(self) -> Record:
         """A record of its own."""
@@ -363,6 +329,10 @@ class Records:
         if record is not None:
             self._keep(key, record)
         return record
+
+    def of(self, event: events.Activated | Rewarded | Closed) -> Record | None:
+        """Return what is known of the decision of an event."""
+        return self.find(decision_key(event.id, event.model))
 
     def cached(self, key: str) -> Record | None:
         """Return what is known without asking the store."""
@@ -390,19 +360,29 @@ class Records:
             self._near.popitem(last=False)
 
 
-def record_of(events: Iterable[AnyEvent]) -> Record | None:
+def record_of(history: Iterable[AnyEvent]) -> Record | None:
     """The record that these events of one decision make; None without any."""
     record: Record | None = None
-    for event in events:
+    for event in history:
         record = record or Record()
         record.take(event)
     return record
 
 
+def teach(learner: Learner, decided: Decided, reward: float) -> None:
+    """Have a learner learn the reward of a decision."""
+    learner.learn(decided.context, decided.labels, decided.actions, decided.place, reward)
+
+
 def set_aside_events(store: Any) -> dict[int, str]:
     """Numbers of the events that were set aside for good, and why."""
-    events = (decode_event(row.event) for row in store.of_key(ASIDE))
-    return {seq: why for event in events if isinstance(event, SetAside) for seq, why in event.events.items()}
+    stored = (decode_event(row.event) for row in store.of_key(ASIDE))
+    return {
+        seq: why
+        for event in stored
+        if isinstance(event, events.SetAside)
+        for seq, why in event.events.items()
+    }
 
 
 def _has(record: Record, event: AnyEvent) -> bool:
@@ -410,11 +390,6 @@ def _has(record: Record, event: AnyEvent) -> bool:
     return event in (record.decided, record.closed, record.grouped) or event in record.rewards
 
 
-log = logging.getLogger("invariant_bandits.service")
-LARGEST_REWARD = 1e9
-MOST_WAITING = 1_000_000
-MEASURED_EVERY = 8
-"""What chance costs is worked out for one of so many decisions."""
 UNLEARNABLE = (ValueError, ArithmeticError, LookupError, TypeError)
 """What a learner that cannot take a round may raise: a function of the state and the round, as all it
 does.
@@ -463,13 +438,6 @@ class NotFoundError(InputError):
     """Something that was named does not exist."""
 
 
-class Contents(Protocol):
-    """Where contents of versions are."""
-
-    def content(self, digest: str) -> bytes:
-        """Content by its SHA-256."""
-
-
 class State:
     """All served models and their decisions.
 
@@ -483,8 +451,7 @@ class State:
     """
 
     def __init__(self, store: Any, *, at: int | None = None) -> None:
-        self.at, self._store = at, store
-        self.contents: Contents = store
+        self.at, self.store = at, store
         self.models: dict[str, ServedModel] = {}
         self.records = Records(self._rows_of)
         self.aside: dict[int, str] = {}
@@ -495,7 +462,7 @@ class State:
         """What the store tells of a decision, as far as this state goes; all of it, where that is only
         decided from.
         """
-        rows: list[Row] = self._store.of_key(key)
+        rows: list[Row] = self.store.of_key(key)
         return [
             row for row in rows if row.seq not in self.aside and (self.at is not None or row.seq < self.seq)
         ]
@@ -530,20 +497,19 @@ class State:
             self.models[event.model].waiting.discard(event.id)
         self.seq += 1
 
-    def _set_aside(self, event: SetAside) -> None:
+    def _set_aside(self, event: events.SetAside) -> None:
         self.aside.update(event.events)
 
-    def _version_added(self, event: VersionAdded) -> None:
+    def _version_added(self, event: events.VersionAdded) -> None:
         served = self.models.setdefault(event.model, ServedModel(event.model))
         served.versions[event.version] = event
         name = f"version {event.version} of {event.model}"
-        served.learners[event.version] = learner_from_bytes(
-            event.learner, self.contents.content(event.content), name
-        )
+        content = self.store.content(event.content)
+        served.learners[event.version] = learner_from_bytes(event.learner, content, name)
         if event.origin == "background":
             served.forget_old_versions(event.version)
 
-    def _version_activated(self, event: VersionActivated) -> None:
+    def _version_activated(self, event: events.VersionActivated) -> None:
         served = self.models[event.model]
         if event.version not in served.versions:
             raise NotFoundError(f"version: {event.version!r} is not one of {', '.join(served.versions)}")
@@ -552,13 +518,13 @@ class State:
         else:
             served.activations.append(event.version)
 
-    def _configured(self, event: Configured) -> None:
+    def _configured(self, event: events.Configured) -> None:
         self.models[event.model].configuration = event.configuration
 
-    def _arm_added(self, event: ArmAdded) -> None:
+    def _arm_added(self, event: events.ArmAdded) -> None:
         self.models[event.model].learner.add_arm(event.label, event.features)
 
-    def _arm_retired(self, event: ArmRetired) -> None:
+    def _arm_retired(self, event: events.ArmRetired) -> None:
         self.models[event.model].learner.retire_arm(event.label)
 
     def _decided(self, event: Decided) -> None:
@@ -571,25 +537,23 @@ class State:
             served.counts.chance_cost += event.chance_cost
         label = event.labels[event.place] if event.labels else str(event.place)
         served.count_play(label)
-        with contextlib.suppress(
-            *UNLEARNABLE
-        ):  # it is stored: what a learner cannot note must not stop a replay
+        with contextlib.suppress(*UNLEARNABLE):  # what a learner cannot note must not stop a replay
             served.learner.seen(event.context, event.labels, event.actions)
         wait = served.configuration.reward_wait
         if wait is not None:
             served.waiting.add(event.time + wait, event.id)
 
-    def _grouped(self, event: Grouped) -> None:
+    def _grouped(self, event: events.Grouped) -> None:
         self.records.take(event)
 
-    def _document_saved(self, event: DocumentSaved) -> None:
+    def _document_saved(self, event: events.DocumentSaved) -> None:
         documents = self.models[event.model].documents
         if event.value is None:
             documents.pop(event.name, None)
         else:
             documents[event.name] = event.value
 
-    def _activated(self, event: Activated) -> None:
+    def _activated(self, event: events.Activated) -> None:
         self.records.take(event)
         self._ripen(event)
 
@@ -602,35 +566,27 @@ class State:
         if event.fate == "joined":
             self._ripen(event)
 
-    def _ripen(self, event: Activated | Rewarded) -> None:
+    def _ripen(self, event: events.Activated | Rewarded) -> None:
         """Make a decision that does not wait any longer due at once, unless the next event settles it."""
-        record, waiting = (
-            self.records.find(decision_key(event.id, event.model)),
-            self.models[event.model].waiting,
-        )
+        record, waiting = self.records.of(event), self.models[event.model].waiting
         if record is not None and record.activated and record.joined() and event.id not in waiting:
             waiting.add(0.0, event.id)
 
     def _closed(self, event: Closed) -> None:
-        record = self.records.find(decision_key(event.id, event.model))
+        record, served = self.records.of(event), self.models[event.model]
         self.records.take(event)
-        served = self.models[event.model]
         served.waiting.discard(event.id)
         if event.value is None:
             served.counts.unlearned += 1
             return
         assert record is not None
         assert record.decided is not None
-        one = record.decided
         served.counts.reward_sum += event.value
         try:
-            served.learner.learn(one.context, one.labels, one.actions, one.place, event.value)
+            teach(served.learner, record.decided, event.value)
             served.counts.learned += 1
             served.counts.defaulted += event.why == "default"
-        except (
-            ValueError,
-            ArithmeticError,
-        ):  # this version cannot take the round; counted, the same in every replay
+        except (ValueError, ArithmeticError):  # this version cannot take it: the same in every replay
             served.counts.refused += 1
 
     # -- what should happen --
@@ -649,16 +605,10 @@ class State:
         """
         if model is not None or len(self.models) < 2:
             return self.model(model or next(iter(self.models), "default"))
-        keys = self._store.keys_from(decision_key(id))
-        named = {name: decision_key(id, name) for name in self.models}
-        records = {
-            name: self.record(id, name, pending)
-            for name, key in named.items()
-            if key in keys or key in pending
-        }
-        names = [
-            name for name, record in records.items() if record is not None and record.decided is not None
-        ]
+        keys = self.store.keys_from(decision_key(id)) | pending.keys()
+        candidates = [name for name in self.models if decision_key(id, name) in keys]
+        records = ((name, self.record(id, name, pending)) for name in candidates)
+        names = [name for name, record in records if record is not None and record.decided is not None]
         if not names and "default" in self.models:
             return self.models["default"]
         if len(names) != 1:
@@ -666,9 +616,9 @@ class State:
             raise ConflictError(f"model: the id {id!r} could be one of {several}; name the model")
         return self.models[names[0]]
 
-    def due(self, now: float, most: int) -> list[tuple[str, str]]:
+    def due(self, moment: float, most: int) -> list[tuple[str, str]]:
         """Model and id of decisions whose wait has ended, at most so many."""
-        ended = ((served.name, id) for served in self.models.values() for id in served.waiting.ended(now))
+        ended = ((served.name, id) for served in self.models.values() for id in served.waiting.ended(moment))
         return list(islice(ended, most))
 
     def next_due(self) -> float:
@@ -679,16 +629,16 @@ class State:
 
     def to_bytes(self) -> bytes:
         """Return a snapshot: everything but the records, which are read from the store."""
-        models = [served.to_plain() for served in self.models.values()]
-        return msgspec.msgpack.encode({"seq": self.seq, "models": models, "aside": self.aside})
+        snapshot = StateSnapshot(self.seq, list(self.models.values()), self.aside)
+        return msgspec.msgpack.encode(snapshot, enc_hook=_encode_part)
 
     @classmethod
     def from_bytes(cls, content: bytes, store: Any, *, published: bool = False) -> State:
         """Return the state that a snapshot holds; `published` if it is only to be decided from."""
-        snapshot = msgspec.msgpack.decode(content, type=StateSnapshot)
+        snapshot = msgspec.msgpack.decode(content, type=StateSnapshot, dec_hook=_decode_part)
         state = cls(store, at=snapshot.seq if published else None)
         state.seq, state.aside = snapshot.seq, snapshot.aside
-        state.models = {model.name: ServedModel.from_snapshot(model) for model in snapshot.models}
+        state.models = {served.name: served for served in snapshot.models}
         return state
 
     def hashes(self) -> dict[str, str]:
@@ -697,16 +647,16 @@ class State:
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
-    VersionAdded: State._version_added,
-    VersionActivated: State._version_activated,
-    Configured: State._configured,
-    ArmAdded: State._arm_added,
-    ArmRetired: State._arm_retired,
+    events.VersionAdded: State._version_added,
+    events.VersionActivated: State._version_activated,
+    events.Configured: State._configured,
+    events.ArmAdded: State._arm_added,
+    events.ArmRetired: State._arm_retired,
     Decided: State._decided,
-    Activated: State._activated,
+    events.Activated: State._activated,
     Rewarded: State._rewarded,
     Closed: State._closed,
-    Grouped: State._grouped,
-    DocumentSaved: State._document_saved,
-    SetAside: State._set_aside,
+    events.Grouped: State._grouped,
+    events.DocumentSaved: State._document_saved,
+    events.SetAside: State._set_aside,
 }

@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ from invariant_bandits.logs.features import Column, FeatureMap, fewest_rounds, p
 from invariant_bandits.model.update import update_model
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.auto import AutoISD
-from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided, decision_key
+from invariant_bandits.service.events import ArmAdded, ArmRetired, Closed, Decided
 from invariant_bandits.service.history.decisions import (
     Layout,
     Roles,
@@ -47,7 +47,7 @@ from invariant_bandits.service.learners.base import Learner, learner_from_bytes
 from invariant_bandits.service.learners.fitted import FittedLearner
 from invariant_bandits.service.learners.open import OpenLearner
 from invariant_bandits.service.replay import restore
-from invariant_bandits.service.state import Records
+from invariant_bandits.service.state import Records, teach
 from invariant_bandits.service.store.open_store import open_store
 
 FEWEST_ROUNDS = 200
@@ -61,7 +61,7 @@ LOWEST_PRIORITY = 15
 """How nice the process that fits is to others."""
 
 Decisions = Callable[[], Iterable[SettledDecision]]
-"""SettledDecision decisions from the first on, whenever it is called."""
+"""Gives settled decisions from the first on, whenever it is called."""
 
 
 def made_from(learner: Learner, decisions: Decisions, count: int) -> tuple[Learner, str]:
@@ -118,8 +118,8 @@ def _fitted(learner: OpenLearner, decisions: Decisions, count: int) -> tuple[Lea
     """AutoISD over the most frequent named features, those that cannot be estimated left out."""
     layout = Layout(True, True, Roles())
     uses: Counter[str] = Counter()
-    for one in decisions():
-        uses.update(name for name, value in layout.of_action(one, one.decided.place).items() if value)
+    for settled in decisions():
+        uses.update(name for name, value in layout.of_action(settled, settled.decided.place).items() if value)
     names = tuple(name for name, often in uses.most_common(MOST_FEATURES) if often >= FEWEST_USES)
     if not names:
         raise InputError(f"history: no feature occurs in {FEWEST_USES} decisions")
@@ -153,11 +153,11 @@ def _moments(
     source = iter(decisions())
     for window in range(windows):
         rows, rewards = [], []
-        for one in islice(source, count * (window + 1) // windows - count * window // windows):
-            rows.append(_row(layout.of_action(one, one.decided.place), names))
-            rewards.append(one.reward)
-        one_window = WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
-        moments = one_window if moments is None else moments.followed_by(one_window)
+        for settled in islice(source, count * (window + 1) // windows - count * window // windows):
+            rows.append(_row(layout.of_action(settled, settled.decided.place), names))
+            rewards.append(settled.reward)
+        part = WindowedMoments.from_arrays(np.array(rows), np.array(rewards), windows=1)
+        moments = part if moments is None else moments.followed_by(part)
     assert moments is not None
     return moments
 
@@ -174,20 +174,10 @@ def _without_convergence_warnings() -> Iterator[None]:
         yield
 
 
-class Watcher(Protocol):
-    """Sees decisions before the learner does, and their rewards before it learns them."""
-
-    def decided(self, learner: Learner, event: Decided) -> None:
-        """A decision was made."""
-
-    def settled(self, id: str, reward: float) -> None:
-        """It is about to be learned."""
-
-
 def follow(
-    learner: Learner, store: Any, model: str, first: int, last: int, watcher: Watcher | None = None
+    learner: Learner, store: Any, model: str, first: int, last: int, judge: Judge | None = None
 ) -> None:
-    """Teach a learner the events of a model from number `first` to before `last`.
+    """Teach a learner the events of a model from number `first` to before `last`; a judge sees them before.
 
     It then stands where it would if it had been the active version in between, with the same bits.
     """
@@ -197,47 +187,26 @@ def follow(
             continue
         if isinstance(event, Decided):
             records.take(event, fresh=True)
-            if watcher is not None:
-                watcher.decided(learner, event)
+            if judge is not None:
+                judge.decided(learner, event)
             learner.seen(event.context, event.labels, event.actions)
-        elif isinstance(event, Closed) and event.value is not None:
-            record = records.find(decision_key(event.id, model))
-            if record is None or record.decided is None:
-                continue
-            if watcher is not None:
-                watcher.settled(event.id, event.value)
-            one = record.decided
-            with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
-                learner.learn(one.context, one.labels, one.actions, one.place, event.value)
-        elif isinstance(event, ArmAdded):
-            with suppress(InputError):
+            continue
+        with suppress(InputError):  # as when it serves: a round that it cannot take is not learned
+            if isinstance(event, Closed) and event.value is not None:
+                record = records.of(event)
+                if record is not None and record.decided is not None:
+                    if judge is not None:
+                        judge.settled(event.id, event.value)
+                    teach(learner, record.decided, event.value)
+            elif isinstance(event, ArmAdded):
                 learner.add_arm(event.label, event.features)
-        elif isinstance(event, ArmRetired):
-            with suppress(InputError):
+            elif isinstance(event, ArmRetired):
                 learner.retire_arm(event.label)
 
 
 FEWEST_JUDGED = 200
 """Decisions of the running version below which nothing is concluded."""
 MOST_WAITING = 100_000
-
-
-class Seen(NamedTuple):
-    """What a new version would have done where the running one decided.
-
-    Attributes
-    ----------
-    weight : float
-        Its probability of what was played, over that of the running version.
-    difference : float
-        What it expects of its own probabilities, less what it expects of those that were played from.
-    expected : float
-        What it expected of what was played.
-    """
-
-    weight: float
-    difference: float
-    expected: float
 
 
 class Judge:
@@ -259,8 +228,8 @@ class Judge:
     def __init__(self, version: str, floor: float) -> None:
         self.version, self.floor = version, floor
         self.refused: str | None = None
-        self._waiting: dict[str, Seen] = {}
-        self._seen: list[Seen] = []
+        self._waiting: dict[str, tuple[float, float, float]] = {}
+        self._seen: list[tuple[float, float, float]] = []
         self._rewards: list[float] = []
 
     def decided(self, learner: Learner, event: Decided) -> None:
@@ -276,9 +245,8 @@ class Judge:
             return
         logged = event.propensities
         difference = sum((p - q) * mean for p, q, mean in zip(mine, logged, means, strict=True))
-        self._waiting[event.id] = Seen(
-            mine[event.place] / logged[event.place], difference, means[event.place]
-        )
+        weight = mine[event.place] / logged[event.place]
+        self._waiting[event.id] = (weight, difference, means[event.place])
 
     def settled(self, id: str, reward: float) -> None:
         """What the running version earned with a decision."""
@@ -287,8 +255,8 @@ class Judge:
             self._seen.append(seen)
             self._rewards.append(reward)
 
-    def estimate(self) -> GainEstimate:
-        """What the decisions say together."""
+    def estimate(self) -> Estimate:
+        """Return how much more per decision the new version would have earned."""
         seen = np.array(self._seen).reshape(-1, 3)
         rewards, weights, expected = np.array(self._rewards), seen[:, 0], seen[:, 2]
         effective, reasons = support(weights) if len(weights) else (0.0, ())
@@ -296,7 +264,7 @@ class Judge:
             reasons = (f"{len(weights)} decisions of the running version, {FEWEST_JUDGED} are needed",)
         if self.refused is not None:
             reasons = (f"it refuses what the running version decides: {self.refused}", *reasons)
-        gain = estimated(
+        return estimated(
             seen[:, 1] + (weights - 1.0) * (rewards - expected),
             ones(len(weights)),
             effective_sample=effective,
@@ -305,32 +273,23 @@ class Judge:
             expected=expected,
             reach=weights - 1.0,
         )
-        return GainEstimate(gain, float(rewards.mean()) if len(rewards) else None)
 
+    def evaluation(self) -> dict[str, Any]:
+        """Return the estimate and what the running version did earn, plain values to be kept and shown.
 
-class GainEstimate(NamedTuple):
-    """How much more per decision a new version would have earned, and what the running one did earn."""
-
-    gain: Estimate
-    earned: float | None
-
-    @property
-    def better(self) -> bool:
-        """Whether it is better for all that can be known: the whole interval lies above 0."""
-        return self.gain.concludes and self.gain.low > 0.0
-
-    def to_plain(self) -> dict[str, Any]:
-        """Plain values to be kept and shown."""
-        gain, known = self.gain, self.gain.concludes
+        The new version is better, or worse, if the whole interval lies on one side of 0.
+        """
+        gain = self.estimate()
+        known = gain.concludes
         return {
             "decisions": gain.rounds,
-            "earned": self.earned,
+            "earned": float(np.mean(self._rewards)) if self._rewards else None,
             "gain": float(gain.value) if np.isfinite(gain.value) else None,
             "low": float(gain.low) if known else None,
             "high": float(gain.high) if known else None,
             "confidence": gain.confidence,
-            "better": self.better,
-            "worse": gain.concludes and gain.high < 0.0,
+            "better": known and gain.low > 0.0,
+            "worse": known and gain.high < 0.0,
             "unknown_because": list(gain.reasons),
         }
 
@@ -414,13 +373,15 @@ def learn_from_history(store: Any, model: str) -> RefitResult:
     count = len(settled) - later
     through, judged_from = settled[count], settled[len(settled) - judged]
     learner, words = made_from(
-        served.learner, lambda: (one for _, one in learned_decisions(store, model, first, through)), count
+        served.learner,
+        lambda: (settled for _, settled in learned_decisions(store, model, first, through)),
+        count,
     )
     judge = Judge(base.version, served.configuration.floor)
     follow(learner, store, model, through, judged_from)
     follow(learner, store, model, judged_from, upto, judge)
     first_fit = isinstance(served.learner, OpenLearner) and served.learner.grows
-    evaluation = judge.estimate().to_plain()
+    evaluation = judge.evaluation()
     note, content = f"{words}; {in_words(evaluation)}", learner.to_bytes()
     return RefitResult(learner.kind, content, base.version, through, upto, note, first_fit, evaluation)
 

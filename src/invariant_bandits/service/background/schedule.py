@@ -53,7 +53,7 @@ class RefitSchedule:
     at: tuple[int, int] | None = None
     activate: Activation = "better"
 
-    def seconds_to_next(self, now: float) -> float | None:
+    def seconds_to_next(self, moment: float) -> float | None:
         """How long to wait from a time (seconds since 1970) on; None: for ever.
 
         >>> noon = datetime.datetime(2026, 11, 16, 12, 0).timestamp()
@@ -62,7 +62,7 @@ class RefitSchedule:
         """
         waits = [] if self.every is None else [self.every]
         if self.at is not None:
-            today = datetime.datetime.fromtimestamp(now)
+            today = datetime.datetime.fromtimestamp(moment)
             then = today.replace(hour=self.at[0], minute=self.at[1], second=0, microsecond=0)
             waits.append((then - today).total_seconds() % DAY or DAY)
         return min(waits, default=None)
@@ -158,11 +158,9 @@ class Learning:
         outcome: dict[str, Any]
         try:
             refit = self._fit(model)
-            outcome = (
-                {"status": "not learned", "why": refit}
-                if isinstance(refit, str)
-                else self._add(model, by, refit)
-            )
+            outcome = {"status": "not learned", "why": refit}
+            if not isinstance(refit, str):
+                outcome = self._add(model, by, refit)
         except Exception as error:  # a fit that fails must not end the service
             outcome = {"status": "failed", "why": str(error) or type(error).__name__}
         log.info("learning %s: %s", model, outcome.get("why") or outcome.get("note"))
@@ -194,7 +192,7 @@ class Learning:
 
         def command(state: State, batch: EventBatch) -> dict[str, Any]:
             nonlocal upto
-            follow(learner, state.contents, model, upto, state.seq)
+            follow(learner, state.store, model, upto, state.seq)
             upto = state.seq  # if it has to be proposed again, it goes on from here
             active = self._activates(refit) and state.model(model).version == refit.base
             add = commands.add_version(

@@ -18,7 +18,6 @@ from invariant_bandits.service.settings import Configuration, aggregate
 from invariant_bandits.service.state import Record, Records, record_of, set_aside_events
 
 MOST_OPEN = 20_000
-"""So many decisions are kept until they are settled; what became of an earlier one is looked up."""
 
 
 class SettledDecision(NamedTuple):
@@ -46,6 +45,7 @@ def settled_decisions(
     *,
     first: int | None = None,
     last: int | None = None,
+    most_open: int = MOST_OPEN,
 ) -> Iterator[SettledDecision]:
     """Decisions of a model that were made and settled between two events, in the order in which they were
     made.
@@ -59,6 +59,8 @@ def settled_decisions(
         their rewards come to by these rules. Later changes are followed.
     first, last : int, optional
         Numbers of events; all that there are.
+    most_open : int
+        So many decisions are kept until they are settled; what became of an earlier one is looked up.
     """
     rules = configuration or Configuration()
     begin, end = store.start().seq, store.head().seq
@@ -74,7 +76,7 @@ def settled_decisions(
         record = waiting.get(getattr(event, "id", ""))
         if record is not None:
             record.take(event)
-        while waiting and (len(waiting) > MOST_OPEN or next(iter(waiting.values())).closed is not None):
+        while waiting and (len(waiting) > most_open or next(iter(waiting.values())).closed is not None):
             yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
     while waiting:
         yield from _outcome(waiting.popitem(last=False)[1], store, end, rules)
@@ -131,18 +133,14 @@ class Roles:
     @classmethod
     def of(cls, schema: Schema) -> Roles:
         """As a schema calls them; where it has none, the usual names, unless these are features."""
-        known = {
-            "reward": schema.reward,
-            "time": schema.time,
-            "propensity": schema.propensity,
-            "arm": schema.arm or schema.action,
-            "offered": schema.arms_offered,
-            "round": schema.round,
-            "chosen": schema.chosen,
-        }
-        usual = {field.name: str(field.default) for field in fields(cls)}
-        free = {role: f"served_{name}" if name in schema.features else name for role, name in usual.items()}
-        return cls(**{role: name or free[role] for role, name in known.items()})
+        names = {}
+        for role in fields(cls):
+            known = getattr(schema, "arms_offered" if role.name == "offered" else role.name)
+            if role.name == "arm":
+                known = known or schema.action
+            usual = f"served_{role.default}" if role.default in schema.features else str(role.default)
+            names[role.name] = known or usual
+        return cls(**names)
 
 
 @dataclass(frozen=True)
@@ -187,29 +185,27 @@ class Layout:
         like = Schema(schema.reward, features, propensity=roles.propensity, categorical=schema.categorical)
         if self.chosen_only:
             return like
-        return (
-            replace(like, round=roles.round, chosen=roles.chosen)
-            if self.rows
-            else replace(like, arm=roles.arm)
-        )
+        if self.rows:
+            return replace(like, round=roles.round, chosen=roles.chosen)
+        return replace(like, arm=roles.arm)
 
-    def rows_of(self, one: SettledDecision) -> Iterator[dict[str, Any]]:
+    def rows_of(self, settled: SettledDecision) -> Iterator[dict[str, Any]]:
         """Rows of a decision: features by name."""
         if not self.rows:
-            yield self._of_context(one)
+            yield self._of_context(settled)
             return
-        for place in range(len(one.decided.propensities)):
-            yield self.of_action(one, place)
+        for place in range(len(settled.decided.propensities)):
+            yield self.of_action(settled, place)
 
-    def _of_context(self, one: SettledDecision) -> dict[str, Any]:
-        context = one.decided.context or {}
+    def _of_context(self, settled: SettledDecision) -> dict[str, Any]:
+        context = settled.decided.context or {}
         if not self.named:
             return dict(context)
         return {f"context.{name}" if name.lower() in TAKEN else name: value for name, value in flat(context)}
 
-    def of_action(self, one: SettledDecision, place: int) -> dict[str, Any]:
+    def of_action(self, settled: SettledDecision, place: int) -> dict[str, Any]:
         """Features of an offered action."""
-        decided = one.decided
+        decided = settled.decided
         own = None if decided.actions is None else decided.actions[place]
         if not self.named:
             row = own if isinstance(own, Mapping) else dict(zip(self.columns, own or (), strict=False))
@@ -243,10 +239,10 @@ def _layout(decisions: Iterable[SettledDecision], learner: Learner, *, rows: boo
         empty = Layout(rows, False, Roles.of(learner.model.schema), columns)
     seen: dict[str, tuple[int, Kind]] = {}
     count = 0
-    for count, one in enumerate(decisions, start=1):  # noqa: B007 - how many there are
-        if not rows and (one.decided.actions is not None or not one.decided.labels):
+    for count, settled in enumerate(decisions, start=1):  # noqa: B007 - how many there are
+        if not rows and (settled.decided.actions is not None or not settled.decided.labels):
             return None
-        for row in empty.rows_of(one):
+        for row in empty.rows_of(settled):
             for name, value in row.items():
                 if name in seen or len(seen) < MOST_COUNTED:
                     often, kind = seen.get(name, (0, "number"))
@@ -263,22 +259,20 @@ def _wider(kind: Kind, value: Any) -> Kind:
     return "list" if isinstance(value, list | tuple) else kind
 
 
-def flat(given: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Leaves of nested JSON by dotted name: numbers as they are, truth as 0 and 1, words as words.
 
     >>> dict(flat({"user": {"age": 31, "new": True}, "tags": ["a"], "at": [1.5, 2.0]}))
     {'user.age': 31.0, 'user.new': 1.0, 'tags=a': 1.0, 'at[0]': 1.5, 'at[1]': 2.0}
     """
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            yield from flat(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(given, list | tuple):
-        for place, value in enumerate(given):
-            if isinstance(value, str):
-                yield f"{name}={value}", 1.0
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from flat(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            if isinstance(part, str):
+                yield f"{name}={part}", 1.0
             else:
-                yield from flat(value, f"{name}[{place}]")
-    elif given is None or isinstance(given, str):
-        yield name, given
+                yield from flat(part, f"{name}[{place}]")
     else:
-        yield name, float(given)
+        yield name, value if value is None or isinstance(value, str) else float(value)

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from invariant_bandits.checks import InputError
+from invariant_bandits.service.events import Decided
 from invariant_bandits.service.history.decisions import Layout, SettledDecision, layout_of, settled_decisions
 from invariant_bandits.service.replay import restore
 from invariant_bandits.service.state import ServedModel
 from invariant_bandits.storage import FileError, atomic_write
 
 
-def dsjson_line(one: SettledDecision) -> bytes:
+def dsjson_line(settled: SettledDecision) -> bytes:
     """A decision as one line of dsjson: probabilities of all actions, the chosen one first."""
-    decided = one.decided
+    decided = settled.decided
     order = [decided.place, *(place for place in range(len(decided.propensities)) if place != decided.place)]
     line = {
-        "_label_cost": 0.0 - one.reward,
-        "_label_probability": one.propensity,
+        "_label_cost": 0.0 - settled.reward,
+        "_label_probability": settled.propensity,
         "_label_Action": decided.place + 1,
         "_labelIndex": decided.place,
-        "o": [{"v": one.reward, "EventId": decided.id, "ActionTaken": True}],
+        "o": [{"v": settled.reward, "EventId": decided.id, "ActionTaken": True}],
         "Timestamp": datetime.fromtimestamp(decided.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "Version": "1",
         "EventId": decided.id,
         "a": [place + 1 for place in order],
-        "c": {**_shared(decided.context), "_multi": [_action(one, place) for place in range(len(order))]},
+        "c": {**_shared(decided.context), "_multi": [_action(decided, place) for place in range(len(order))]},
         "p": [decided.propensities[place] for place in order],
         "VWState": {"m": decided.version},
     }
@@ -46,8 +46,7 @@ def _shared(context: Any) -> dict[str, Any]:
     return {key.lstrip("_") or "feature": value for key, value in (context or {}).items()}
 
 
-def _action(one: SettledDecision, place: int) -> dict[str, Any]:
-    decided = one.decided
+def _action(decided: Decided, place: int) -> dict[str, Any]:
     own = None if decided.actions is None else decided.actions[place]
     named = {"_tag": decided.labels[place]} if decided.labels else {}
     if own is None:
@@ -73,7 +72,9 @@ def write_parquet(path: Path, layout: Layout, decisions: Iterable[SettledDecisio
     written, rows, source = 0, 0, iter(decisions)
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while some := list(islice(source, BATCH_ROUNDS)):
-            batch = pa.RecordBatch.from_pylist([row for one in some for row in _rows(layout, one)], schema)
+            batch = pa.RecordBatch.from_pylist(
+                [row for settled in some for row in _rows(layout, settled)], schema
+            )
             writer.write_batch(batch)
             written, rows = written + len(some), rows + len(batch)
     return written, rows
@@ -84,31 +85,31 @@ def _known(layout: Layout) -> list[tuple[str, Any]]:
     import pyarrow as pa
 
     roles = layout.roles
-    columns = [
-        (roles.round, pa.string()),
-        (roles.time, pa.timestamp("us", tz="UTC")),
-        ("version_id", pa.string()),
-    ]
-    columns += [(roles.arm, pa.string())]
-    columns += [(roles.chosen, pa.bool_())] if layout.rows else [(roles.offered, pa.list_(pa.string()))]
-    return [*columns, (roles.reward, pa.float64()), (roles.propensity, pa.float64())]
+    offer = (roles.chosen, pa.bool_()) if layout.rows else (roles.offered, pa.list_(pa.string()))
+    when, numbers = (roles.time, pa.timestamp("us", tz="UTC")), (roles.reward, roles.propensity)
+    texts = [(name, pa.string()) for name in (roles.round, "version_id", roles.arm)]
+    return [texts[0], when, *texts[1:], offer, *((name, pa.float64()) for name in numbers)]
 
 
-def _rows(layout: Layout, one: SettledDecision) -> Iterator[dict[str, Any]]:
-    roles, decided = layout.roles, one.decided
+def _rows(layout: Layout, settled: SettledDecision) -> Iterator[dict[str, Any]]:
+    roles, decided = layout.roles, settled.decided
     when = datetime.fromtimestamp(decided.time, UTC)
-    for place, features in enumerate(layout.rows_of(one)):
+    for place, features in enumerate(layout.rows_of(settled)):
         if layout.chosen_only and place != decided.place:
             continue
         known: dict[str, Any] = {roles.round: decided.id, roles.time: when, "version_id": decided.version}
         if layout.rows:
             label = decided.labels[place] if decided.labels else str(place)
             chosen = place == decided.place
-            known |= {roles.arm: label, roles.chosen: chosen, roles.reward: one.reward if chosen else None}
+            known |= {
+                roles.arm: label,
+                roles.chosen: chosen,
+                roles.reward: settled.reward if chosen else None,
+            }
             known |= {roles.propensity: decided.propensities[place]}
         else:
             known |= {roles.arm: decided.labels[decided.place], roles.offered: decided.labels}
-            known |= {roles.reward: one.reward, roles.propensity: one.propensity}
+            known |= {roles.reward: settled.reward, roles.propensity: settled.propensity}
         absent = 0.0 if layout.named and layout.rows else None
         yield {
             name: _value(features.get(name, absent), kind) for name, kind in layout.features.items()
@@ -125,14 +126,13 @@ def _value(value: Any, kind: str) -> Any:
 EVENT_SUFFIXES = (".dsjson", ".jsonl", ".json")
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """What was written.
 
     Parameters
     ----------
     decisions, rows : int
-        SettledDecision decisions, and rows or lines they became.
+        Settled decisions, and rows or lines they became.
     left_out : int
         Features that were too rare for a column of their own.
     """
@@ -172,7 +172,12 @@ def export(
     target = _target(out, force)
     served = _served(store, model)
     last = store.head().seq
-    decisions = partial(_between, partial(settled_decisions, store, served.name, last=last), since, until)
+    start, end = -math.inf if since is None else since, math.inf if until is None else until
+
+    def decisions() -> Iterator[SettledDecision]:
+        every = settled_decisions(store, served.name, last=last)
+        return (settled for settled in every if start <= settled.decided.time < end)
+
     with atomic_write(target) as scratch:
         if suffix in EVENT_SUFFIXES:
             return _write_events(scratch, decisions())
@@ -196,25 +201,16 @@ def _served(store: Any, model: str | None) -> ServedModel:
     if model is None and len(models) == 1:
         return next(iter(models.values()))
     if model is None or model not in models:
-        given = "is needed" if model is None else f"{model!r} is not in the store"
-        raise InputError(f"model: {given}; there are {', '.join(sorted(models)) or 'none'}")
+        problem = "is needed" if model is None else f"{model!r} is not in the store"
+        raise InputError(f"model: {problem}; there are {', '.join(sorted(models)) or 'none'}")
     return models[model]
-
-
-def _between(
-    decisions: Callable[[], Iterable[SettledDecision]], since: float | None, until: float | None
-) -> Iterator[SettledDecision]:
-    for one in decisions():
-        time = one.decided.time
-        if (since is None or time >= since) and (until is None or time < until):
-            yield one
 
 
 def _write_events(path: Path, decisions: Iterable[SettledDecision]) -> Exported:
     written = 0
     with path.open("wb") as file:
-        for written, one in enumerate(decisions, start=1):  # noqa: B007 - how many there are
-            file.write(dsjson_line(one))
+        for written, settled in enumerate(decisions, start=1):  # noqa: B007 - how many there are
+            file.write(dsjson_line(settled))
     if not written:
         raise InputError("model: there are no settled decisions in this time")
     return Exported(written, written)

@@ -67,6 +67,7 @@ class Learner(ABC):
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Learner]]] = {}
+    _randomised: tuple[Any, float, Randomised] | None = None
 
     def __init_subclass__(cls, kind: str) -> None:
         cls.kind = kind
@@ -87,6 +88,13 @@ class Learner(ABC):
     @abstractmethod
     def policy_for(self, round: Round, floor: float) -> Randomised:
         """The policy that decides about the round, with this share of uniform chance."""
+
+    def randomised(self, policy: Any, floor: float, seed: int) -> Randomised:
+        """Return a policy made random; the same as before if nothing has changed."""
+        known = self._randomised
+        if known is None or known[0] is not policy or known[1] != floor:
+            known = self._randomised = (policy, floor, Randomised(policy, floor, seed=seed))
+        return known[2]
 
     def floor_of(self, asked: float) -> float:
         """The share of uniform chance that decisions really have if this one is asked for."""

@@ -39,7 +39,6 @@ class FittedLearner(Learner, kind="model"):
     def __init__(self, model: Model, seed: int = 0) -> None:
         model.ledger = Ledger()
         self.model, self.seed = model, seed
-        self._randomised: tuple[float, Any, Randomised] | None = None
         features = model.feature_map
         self._plain = features if isinstance(features, FeatureMap) and features.is_plain else None
 
@@ -58,7 +57,7 @@ class FittedLearner(Learner, kind="model"):
                 raise InputError(
                     "arms: this model takes feature rows, one mapping per offered action, not labels"
                 )
-            rows = None if actions is None else [self._row(place, one) for place, one in enumerate(actions)]
+            rows = None if actions is None else [self._row(place, row) for place, row in enumerate(actions)]
             if rows is not None and not rows:
                 raise InputError("arms: at least one action must be offered, got none")
             return Round(*self.model.round_of(context, rows))
@@ -73,42 +72,35 @@ class FittedLearner(Learner, kind="model"):
             type(row) is list and len(row) == columns and set(map(type, row)) <= NUMBERS for row in rows
         )
 
-    def _row(self, place: int, given: Any) -> Mapping[str, Any]:
+    def _row(self, place: int, offered: Any) -> Mapping[str, Any]:
         """One offered row by the names of its columns; a list has them in their order."""
         columns = self.model.feature_map.columns
-        if isinstance(given, Mapping):
-            row = given
-        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == len(columns):
-            row = {column.name: value for column, value in zip(columns, given, strict=True)}
+        is_list = isinstance(offered, Sequence) and not isinstance(offered, str)
+        if isinstance(offered, Mapping):
+            row = offered
+        elif is_list and len(offered) == len(columns):
+            row = {column.name: value for column, value in zip(columns, offered, strict=True)}
         else:
-            size = f"{len(given)} values" if isinstance(given, Sequence) else type(given).__name__
-            raise InputError(
-                f"arms[{place}]: must be {len(columns)} values, or a mapping of columns, got {size}"
-            )
+            size = f"{len(offered)} values" if is_list else type(offered).__name__
+            needed = f"must be {len(columns)} values, or a mapping of columns"
+            raise InputError(f"arms[{place}]: {needed}, got {size}")
         self._check_numbers(f"arms[{place}]", row)
         return row
 
-    def _check_numbers(self, where: str, given: Mapping[str, Any]) -> None:
-        """Raise if a column of numbers is given something else; texts that look like numbers are not
-        taken for such.
-        """
+    def _check_numbers(self, where: str, values: Mapping[str, Any]) -> None:
+        """Raise if a column of numbers has something else; texts that look like numbers are not such."""
         for column in self.model.feature_map.columns:
-            value = given.get(column.name)
+            value = values.get(column.name)
             if value is None or column.categories is not None:
                 continue
-            numbers = value if column.width is not None and isinstance(value, list) else [value]
-            for one in numbers:
-                if not isinstance(one, int | float) or isinstance(one, bool):
-                    raise InputError(f"{where}.{column.name}: must be a number, got {one!r}")
+            for number in value if column.width is not None and isinstance(value, list) else [value]:
+                if not isinstance(number, int | float) or isinstance(number, bool):
+                    raise InputError(f"{where}.{column.name}: must be a number, got {number!r}")
 
     def policy_for(self, round: Round, floor: float) -> Randomised:
         """The model's policy, randomised."""
         policy = self.model.policy
-        if isinstance(policy, Randomised):
-            return policy
-        if self._randomised is None or self._randomised[0] != floor or self._randomised[1] is not policy:
-            self._randomised = (floor, policy, Randomised(policy, floor, seed=self.seed))
-        return self._randomised[2]
+        return policy if isinstance(policy, Randomised) else self.randomised(policy, floor, self.seed)
 
     def floor_of(self, asked: float) -> float:
         """That of a model whose policy randomises by itself, else the one that is asked for."""

@@ -36,7 +36,7 @@ MOST_NUMBERS = 2_000
 CONSTANT = "1"
 
 
-def named_numbers(given: Any, what: str) -> dict[str, float]:
+def named_numbers(values: Any, what: str) -> dict[str, float]:
     """Numbers by dotted name of nested JSON; a text, true or false counts as an indicator name=value, null as
     nothing.
 
@@ -47,32 +47,32 @@ def named_numbers(given: Any, what: str) -> dict[str, float]:
     {'user.age': 1.0, 'user.city=Bern': 1.0, 'tags=new': 1.0, 'tags=dry': 1.0}
     """
     numbers: dict[str, float] = {}
-    for name, value in _leaves(given, "", what, 0):
+    for name, value in _leaves(values, "", what, 0):
         numbers[name] = numbers.get(name, 0.0) + value
     if len(numbers) > MOST_NUMBERS:
         raise InputError(f"{what}: at most {MOST_NUMBERS} features can be taken, got {len(numbers)}")
     return numbers
 
 
-def _leaves(given: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
+def _leaves(value: Any, name: str, what: str, depth: int) -> Iterator[tuple[str, float]]:
     if depth > DEEPEST:
         raise InputError(f"{what}: nested deeper than {DEEPEST} levels at {name!r}")
-    if given is None:
+    if value is None:
         return
-    if isinstance(given, Mapping):
-        for key, value in given.items():
-            yield from _leaves(value, f"{name}.{key}" if name else str(key), what, depth + 1)
-    elif isinstance(given, bool | str):
-        text = given if isinstance(given, str) else str(given).lower()
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(part, f"{name}.{key}" if name else str(key), what, depth + 1)
+    elif isinstance(value, bool | str):
+        text = value if isinstance(value, str) else str(value).lower()
         yield f"{name}={text}", 1.0
-    elif isinstance(given, int | float):
-        yield name or CONSTANT, _compressed(given, name, what)
-    elif isinstance(given, Sequence):
-        for place, value in enumerate(given):
-            numbered = isinstance(value, int | float) and not isinstance(value, bool)
-            yield from _leaves(value, f"{name}[{place}]" if numbered else name, what, depth + 1)
+    elif isinstance(value, int | float):
+        yield name or CONSTANT, _compressed(value, name, what)
+    elif isinstance(value, Sequence):
+        for place, part in enumerate(value):
+            numbered = isinstance(part, int | float) and not isinstance(part, bool)
+            yield from _leaves(part, f"{name}[{place}]" if numbered else name, what, depth + 1)
     else:
-        raise InputError(f"{what}: {name!r} must be JSON, got {type(given).__name__}")
+        raise InputError(f"{what}: {name!r} must be JSON, got {type(value).__name__}")
 
 
 def _compressed(value: float, name: str, what: str) -> float:
@@ -202,7 +202,6 @@ class OpenLearner(Learner, kind="open"):
         self.policy: Policy = LinUCB(SMALLEST, **START) if policy is None else policy
         self._check_policy()
         self._patterns: dict[Any, Pattern] = {}
-        self._wrapped: tuple[float, Any, Randomised] | None = None
 
     def _check_policy(self) -> None:
         """Raise unless the policy has the places that the names need, and is one that can go on with them."""
@@ -322,12 +321,9 @@ class OpenLearner(Learner, kind="open"):
     def policy_for(self, round: Round, floor: float) -> Randomised:
         """The policy over the places of the round, randomised."""
         policy = self._grown(round.features.shape[1])
-        if self._wrapped is None or self._wrapped[0] != floor or self._wrapped[1] is not policy:
-            wrapped = Randomised(policy, floor, seed=self.seed)
-            if policy is not self.policy:
-                return wrapped
-            self._wrapped = (floor, policy, wrapped)
-        return self._wrapped[2]
+        if policy is not self.policy:
+            return Randomised(policy, floor, seed=self.seed)
+        return self.randomised(policy, floor, self.seed)
 
     def _grown(self, room: int) -> Policy:
         """The policy with places for more features, of which it knows nothing yet."""

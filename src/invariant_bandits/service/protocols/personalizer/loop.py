@@ -105,7 +105,7 @@ async def change(call: Call, body: ServiceConfiguration) -> Any:
         commands.configure(model, configuration, by=call.caller)(state, batch)
         fields = msgspec.to_builtins(body)
         document = {name: fields[name] for name in (*DEFAULTS, *OPTIMIZATION) if fields[name] is not None}
-        document["lastConfigurationEditDate"] = moment(batch.now)
+        document["lastConfigurationEditDate"] = moment(batch.moment)
         batch.add(state, [DocumentSaved(batch.tick(), model, RULES, document, call.caller)])
         return _rules(configuration, document)
 
@@ -274,7 +274,7 @@ async def reset(call: Call) -> None:
                 learner.arms, learner.columns, limit=learner.limit, seed=learner.seed
             )
         else:
-            content = state.contents.content(added.content)
+            content = state.store.content(added.content)
             first = learner_from_bytes(added.learner, content, f"version {added.version}")
         return commands.add_version(model, first, "empty", note="reset", by=call.caller)(state, batch)
 
