@@ -25,7 +25,7 @@ def postgres() -> Iterator[PostgresServer]:
     server.remove()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty store can be made."""
     if request.param == "sqlite":

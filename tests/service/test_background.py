@@ -44,6 +44,8 @@ from invariant_bandits.service.state import ConflictError
 from invariant_bandits.service.store.open_store import open_store
 from served_models import fitted, play_together, running, serve
 
+pytestmark = pytest.mark.system
+
 STABLE = {"a": 0.8, "b": -0.8, "c": 0.0}
 PHASE = {"a": 0.0, "b": 2.1, "c": 4.2}
 NOISE = 0.3

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 
 def test_nothing_acknowledged_is_lost_when_it_is_killed_under_load() -> None:
     from kill9 import run

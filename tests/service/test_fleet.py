@@ -30,6 +30,8 @@ from postgres_server import PostgresServer
 from served_models import Clock, serve
 from started_service import service, start
 
+pytestmark = pytest.mark.system
+
 PATIENCE = 30.0
 """Seconds for what others do to be seen, on a busy machine."""
 

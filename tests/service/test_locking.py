@@ -21,6 +21,8 @@ from invariant_bandits.service.store.sqlite import FileLock
 from served_models import running, serve
 from started_service import PATIENCE, Started, service
 
+pytestmark = pytest.mark.system
+
 COMMAND = [sys.executable, "-c", "from invariant_bandits.cli import main; main()"]
 
 

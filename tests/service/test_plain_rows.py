@@ -25,7 +25,7 @@ def test_lists_and_mappings_become_the_same_bits(learner: FittedLearner) -> None
     named = [{f"x{j}": value for j, value in enumerate(row)} for row in rows]
     at_once, one_by_one = learner.round_of(None, [], rows), learner.round_of(None, [], named)
     assert at_once.features.tobytes() == one_by_one.features.tobytes()
-    assert learner._plain is not None
+    assert learner.plain is not None
 
 
 @pytest.mark.parametrize("wrong", [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, True], [1.0, 2.0, 3.0, "4"], "abcd", 5.0])

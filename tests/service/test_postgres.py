@@ -17,6 +17,8 @@ from postgres_players import Player, cut
 from postgres_server import PostgresServer
 from served_models import running, serve
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize("how", ["restart", "crash", "cut"])
 def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(

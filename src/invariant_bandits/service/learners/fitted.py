@@ -34,13 +34,18 @@ class FittedLearner(Learner, kind="model"):
         Becomes the learner's own; decisions that waited in it for their rewards are left behind.
     seed : int
         Of the random draws.
+
+    Attributes
+    ----------
+    plain : FeatureMap or None
+        Reads rows of numbers at once, where all columns are such.
     """
 
     def __init__(self, model: Model, seed: int = 0) -> None:
         model.ledger = Ledger()
         self.model, self.seed = model, seed
         features = model.feature_map
-        self._plain = features if isinstance(features, FeatureMap) and features.is_plain else None
+        self.plain = features if isinstance(features, FeatureMap) and features.is_plain else None
 
     @property
     def takes(self) -> Literal["labels", "rows", "both"]:
@@ -49,8 +54,8 @@ class FittedLearner(Learner, kind="model"):
 
     def round_of(self, context: Context, labels: Sequence[str], actions: Actions) -> Round:
         """Labels and features of a round; InputError names what is wrong."""
-        if self._plain is not None and actions and not context and not labels and self._are_numbers(actions):
-            return Round((), self._plain.apply_numbers(np.array(actions, dtype=np.float64)))
+        if self.plain is not None and actions and not context and not labels and self._are_numbers(actions):
+            return Round((), self.plain.apply_numbers(np.array(actions, dtype=np.float64)))
         self._check_numbers("context", context or {})
         if self.model.arms is None:
             if labels:
