@@ -10,13 +10,12 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeAlias
 
 Run: TypeAlias = Callable[[Any], Any]
 PARENT_DEATH_SIGNAL = 1
-SECONDS_BETWEEN = 0.5
 
 
 def map_unordered(
@@ -24,25 +23,21 @@ def map_unordered(
     items: Sequence[Any],
     jobs: int = 1,
     client: Any = None,
-    waiting: Callable[[], None] | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """(index, run(item)) of all items, in the order in which they are finished.
 
     jobs: processes to use; they are forked, so that neither `run` nor the items are pickled, and one is used
     where forking is missing. client: a `distributed.Client` whose cluster does the work instead; items of a
-    worker that dies are given to another. An error in one item cancels those that have not begun. waiting:
-    called twice a second while processes are waited for.
+    worker that dies are given to another. An error in one item cancels those that have not begun.
     """
     if client is not None:
         return _on_cluster(run, items, client)
     if jobs == 1 or "fork" not in multiprocessing.get_all_start_methods():
         return ((index, run(item)) for index, item in enumerate(items))
-    return _in_processes(run, items, jobs, waiting)
+    return _in_processes(run, items, jobs)
 
 
-def _in_processes(
-    run: Run, items: Sequence[Any], jobs: int, waiting: Callable[[], None] | None
-) -> Iterator[tuple[int, Any]]:
+def _in_processes(run: Run, items: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin_worker, initargs=(run, items)) as pool:
         with warnings.catch_warnings():  # threads of the caller do no harm: workers use none of their locks
@@ -52,7 +47,7 @@ def _in_processes(
             futures = {pool.submit(_run_in_worker, index): index for index in range(len(items))}
         unfinished = dict.fromkeys(range(len(items)))
         try:
-            for future in _finished(set(futures), waiting):
+            for future in as_completed(futures):
                 index = futures[future]
                 yield index, future.result()
                 del unfinished[index]
@@ -68,17 +63,6 @@ def _in_processes(
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _finished(futures: set[Future[Any]], waiting: Callable[[], None] | None) -> Iterator[Future[Any]]:
-    """The futures in the order in which they are done."""
-    while futures:
-        done, futures = wait(
-            futures, None if waiting is None else SECONDS_BETWEEN, return_when=FIRST_COMPLETED
-        )
-        if waiting is not None and not done:
-            waiting()
-        yield from done
 
 
 def _begin_worker(run: Run, items: Sequence[Any]) -> None:

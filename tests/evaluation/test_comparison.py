@@ -197,7 +197,7 @@ def test_rows_hold_what_the_lines_hold_and_the_table_names_everyone():
 )
 def test_verdicts_say_which_side_of_zero_the_interval_is_on(center, words):
     gains = center + 0.1 * np.tile([1.0, -1.0, 2.0, -2.0], 50)
-    difference = estimated([gains], [np.ones(200)], effective_sample=200.0)
+    difference = estimated(gains, np.ones(200), effective_sample=200.0)
     assert verdict(difference).startswith(words)
     assert verdict(difference.refused("planted")) == "cannot be known, because planted"
 

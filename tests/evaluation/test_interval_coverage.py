@@ -205,7 +205,7 @@ def test_rounds_that_depend_on_their_neighbours_need_the_blocks():
         values[0] = noise[0]
         for t in range(1, 3000):
             values[t] = 0.8 * values[t - 1] + 0.6 * noise[t]
-        estimate = estimated([values], [ones], effective_sample=3000.0)
+        estimate = estimated(values, ones, effective_sample=3000.0)
         blocks.append(covers(estimate, 0.0))
         usual.append(abs(values.mean()) < 1.96 * values.std() / np.sqrt(3000))
     coverage({"blocks": blocks})

@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits.evaluation import comparison
-from invariant_bandits.evaluation import propensities as propensities_module
 from invariant_bandits.evaluation.playing import played_rows, replayed_rounds
 from invariant_bandits.evaluation.propensities import estimate_propensities
 from invariant_bandits.logs import external_sort
@@ -56,32 +54,25 @@ def stored(feedback):
     return replace(feedback, **changes)
 
 
-@pytest.mark.parametrize("propensities", ["logged", "all", "none", "full"])
+@pytest.mark.parametrize("propensities", ["logged", "all", "estimated", "full"])
 def test_every_estimate_is_that_of_rounds_in_memory(monkeypatch, propensities):
-    feedback = rounds(propensities)
-    options = {
-        "windows": 4,
-        "with_direct": True,
-        "propensities": "estimated" if propensities == "none" else "logged",
-    }
-    expected = ib.compare(feedback, POLICIES, **options)
-    monkeypatch.setattr(propensities_module, "BENDING_PARTS", 10_000)
+    feedback = rounds("none" if propensities == "estimated" else propensities)
+    if propensities == "estimated":
+        feedback = feedback.with_propensities(estimate_propensities(feedback))
+    expected = ib.compare(feedback, POLICIES, windows=4, with_direct=True)
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
-    found = ib.compare(stored(feedback), POLICIES, **options)
-    assert len(expected.rows()) == len(found.rows()) > 0
-    for one, other in zip(expected.rows(), found.rows(), strict=True):
+    result = ib.compare(stored(feedback), POLICIES, windows=4, with_direct=True)
+    assert len(expected.rows()) == len(result.rows()) > 0
+    for row, other in zip(expected.rows(), result.rows(), strict=True):
         for name in ("value", "low", "high", "standard_error", "effective_sample"):
-            assert other[name] == pytest.approx(one[name], rel=1e-9, abs=1e-9), (
-                one["policy"],
-                one["estimator"],
-                name,
-            )
-    assert found.agreement == pytest.approx(expected.agreement)
+            where = (row["policy"], row["estimator"], name)
+            assert other[name] == pytest.approx(row[name], rel=1e-9, abs=1e-9), where
+    assert result.agreement == pytest.approx(expected.agreement)
     if expected.calibration is not None:
-        for one, other in zip(expected.calibration.checks, found.calibration.checks, strict=True):
-            assert one.name == other.name
-            assert (one.expected, one.observed, one.standard_error) == pytest.approx(
+        for check, other in zip(expected.calibration.checks, result.calibration.checks, strict=True):
+            assert check.name == other.name
+            assert (check.expected, check.observed, check.standard_error) == pytest.approx(
                 (other.expected, other.observed, other.standard_error), rel=1e-9, abs=1e-9
             )
 
@@ -122,8 +113,8 @@ def test_estimated_propensities_are_those_of_rounds_in_memory(monkeypatch):
     monkeypatch.setattr(external_sort, "IN_MEMORY", 1000)
     monkeypatch.setattr(external_sort, "AT_ONCE", 300)
     np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-3)
-    monkeypatch.setattr(propensities_module, "BENDING_PARTS", 10_000)
-    np.testing.assert_allclose(np.asarray(estimate_propensities(stored(log))), expected, rtol=1e-8)
+    every_part = estimate_propensities(stored(log), curvature_parts=10_000)
+    np.testing.assert_allclose(np.asarray(every_part), expected, rtol=1e-8)
 
 
 def table(feedback, order):
@@ -162,33 +153,15 @@ def test_the_price_of_a_sample_is_said():
     assert "only the last 375 of 1,500 rounds were taken: intervals are about 2 times as wide" in notes[0]
 
 
-def test_long_plays_say_how_far_they_are(little_memory):
-    """In this process and in others; the last call says that all is done."""
-    for jobs in (1, 2):
-        heard = []
-        ib.compare(
-            stored(rounds("logged")),
-            ["linucb-cold", "frozen", "uniform"],
-            windows=4,
-            jobs=jobs,
-            progress=lambda *at, heard=heard: heard.append(at),
-        )
-        done = [one for one, _ in heard]
-        assert done == sorted(done)
-        assert heard[-1] == (3, 3)
-        assert any(one != round(one) for one in done)
-
-
-def test_contributions_of_many_rounds_are_let_go(monkeypatch):
+def test_contributions_of_many_rounds_are_let_go():
     log = rounds("logged")
     expected = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
-    monkeypatch.setattr(comparison, "MOST_KEPT", 100)
-    found = ib.compare(log, ["linucb-cold", "frozen"], windows=4)
-    assert found.rows() == expected.rows()
+    result = ib.compare(log, ["linucb-cold", "frozen"], windows=4, keep_rounds=100)
+    assert result.rows() == expected.rows()
     assert all(line.value.contributions is not None for line in expected.lines)
-    assert all(line.value.contributions is None for line in found.lines)
+    assert all(line.value.contributions is None for line in result.lines)
     with pytest.raises(ValueError, match="rounds are kept"):
-        found.lines[0].value.minus(found.logged)
+        result.lines[0].value.minus(result.logged)
 
 
 def test_uniform_propensities_of_stored_rounds(little_memory):

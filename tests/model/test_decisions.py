@@ -10,7 +10,6 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits.logs.features import offered_columns
-from invariant_bandits.model import decisions
 
 
 def shop_log(rounds=2000, seed=0):
@@ -90,8 +89,8 @@ def test_decisions_that_wait_survive_a_file(model, tmp_path):
         again.decide({"hour": 1.0}, [{"price": 1.0}], id="mine")
 
 
-def test_too_many_that_wait_are_forgotten_and_said(model, monkeypatch):
-    monkeypatch.setattr(decisions, "MOST_KEPT", 3)
+def test_too_many_that_wait_are_forgotten_and_said(model):
+    model.ledger.most = 3
     made = [model.decide({"hour": 9.0}, [{"price": 1.0}]) for _ in range(5)]
     assert list(model.ledger.open) == [one.id for one in made[2:]]
     with pytest.raises(ib.InputError, match="2 decisions were forgotten"):

@@ -98,8 +98,7 @@ def test_a_million_times_the_same_action_under_discounting_stays_finite_and_posi
 
 def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
     q, window, ridge = 4, 37, 0.1
-    policy = ib.SWLinUCB(q, window=window, ridge=ridge)
-    memory = policy._memory
+    memory = ib.SWLinUCB(q, window=window, ridge=ridge).memory.begin(q, ridge)
     rng = np.random.default_rng(1)
     rows, rewards = rng.normal(size=(MILLION, q)), rng.normal(size=MILLION)
     joined = np.column_stack([rows, rewards])

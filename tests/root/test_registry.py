@@ -61,7 +61,7 @@ def clipped_ips(feedback, target, *, confidence=0.95):
     weights = np.minimum(importance_weights(feedback, target), 10.0)
     effective, reasons = support(weights)
     gains, ones = weights * feedback.rewards, np.ones(feedback.rounds)
-    return estimated([gains], [ones], effective_sample=effective, confidence=confidence, reasons=reasons)
+    return estimated(gains, ones, effective_sample=effective, confidence=confidence, reasons=reasons)
 '''
 
 ENVIRONMENT = '''

@@ -4,8 +4,6 @@ policies.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,66 +54,6 @@ def verdict(difference: Estimate, assuming: str | None = None) -> str:
     return words if assuming is None else f"if the {assuming} method's assumption holds: {words}"
 
 
-def report(comparison: Comparison) -> str:
-    """Tables, one verdict per policy, and what the numbers rest on."""
-    lines = opening(comparison)
-    if comparison.lines:
-        against = f"against {comparison.reference}" if comparison.reference else ""
-        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
-        wide = max(20, *(len(name) for name in comparison.policies))
-        lines += ["", f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
-        for line in comparison.lines:
-            rival = "" if comparison.reference in (None, line.policy) else _cell(line.against_reference)
-            cells = f"{_cell(line.value):<28} {_cell(line.against_log):<28} {rival:<28}"
-            lines.append(
-                f"{line.policy:<{wide}} {line.estimator:<7} {cells} {line.value.effective_sample:>11,.0f}"
-            )
-    return "\n".join([*lines, "", *verdicts(comparison), "", *notes(comparison)])
-
-
-def opening(comparison: Comparison) -> list[str]:
-    """The verdict on the first policy, and what it rests on."""
-    logged, first = comparison.logged, comparison.policies[0]
-    return [
-        f"{first} against what the log did: {comparison.verdict(first)}.",
-        f"Fitted on the first {comparison.fitted_rounds:,} rounds, evaluated on the next {logged.rounds:,}.",
-        f"The log itself earned {logged} per round.",
-    ]
-
-
-def verdicts(comparison: Comparison) -> list[str]:
-    """A line per policy, and one on the propensities."""
-    lines = ["Would it have helped?"]
-    for name in comparison.policies:
-        share = comparison.agreement[name]
-        agrees = "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
-        lines.append(f"  {name}: {comparison.verdict(name)}{agrees}")
-    if comparison.calibration is not None:
-        lines += ["", f"Propensities: {comparison.calibration.words}."]
-    return lines
-
-
-def notes(comparison: Comparison) -> list[str]:
-    """A line per note and per assumption."""
-    words_of = list(comparison.notes) + [
-        f"{name}: {words}" for name, words in comparison.assumptions().items()
-    ]
-    return [f"Note: {note}." for note in words_of]
-
-
-def _cell(estimate: Estimate) -> str:
-    return (
-        f"{estimate.value:+.3g} [{estimate.low:+.3g}, {estimate.high:+.3g}]"
-        if estimate.concludes
-        else "cannot be known"
-    )
-
-
-MOST_KEPT = 100_000
-"""Estimates over more rounds are returned without the contributions of the rounds."""
-Progress = Callable[[float, int], None]
-
-
 @dataclass(frozen=True, eq=False)
 class Line:
     """One policy by one estimator.
@@ -156,162 +94,67 @@ class Answers(NamedTuple):
     failure: str | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class PolicyEvaluation:
     """One log and what is asked of every policy.
 
     Parameters
     ----------
-    past : Past
-        What policies start from.
-    earlier, later : Feedback
-        The rounds that they are fitted and evaluated on.
     asked : list of RegisteredEstimator
         The preferred one first.
     logged : Estimate
         What the log earned in the later rounds.
     checked : Calibration or None
         Of the propensities, if there are any.
-    confidence : float
-        Coverage of the intervals.
-    seed : int
-        Of what an estimator draws.
+    reference : str or None
+        The policy that the others are compared with, which must be evaluated first.
+    keep_rounds : bool
+        Whether estimates keep the contributions of their rounds.
     """
 
-    def __init__(
-        self,
-        past: Past,
-        earlier: Feedback,
-        later: Feedback,
-        asked: list[RegisteredEstimator],
-        *,
-        logged: Estimate,
-        checked: Calibration | None,
-        confidence: float,
-        seed: int,
-    ) -> None:
-        self.past, self.earlier, self.later, self.asked = past, earlier, later, asked
-        self.logged, self.checked, self.confidence, self.seed = logged, checked, confidence, seed
-        modelled = any(estimator.wants("predictions") for estimator in asked)
-        self._predictions = predict_rewards(later, earlier) if modelled else None
-        self._plays = sum(estimator.takes == "policy" for estimator in asked) + (
-            later.offered_rewards is None
-        )
-        self._reference: str | None = None
-        self._rivals: dict[str, Estimate] = {}
+    asked: list[RegisteredEstimator]
+    logged: Estimate
+    checked: Calibration | None
+    reference: str | None
+    keep_rounds: bool
+    _rivals: dict[str, Estimate] = field(default_factory=dict)
 
-    def answers(
-        self, makers: Mapping[str, Maker], reference: str, jobs: int = 1, progress: Progress | None = None
-    ) -> dict[str, Answers]:
-        """What is said of every policy, by name. The reference is evaluated first: all others are compared
-        with it.
-
-        Parameters
-        ----------
-        makers : name -> maker
-            As `checked_makers` returns them.
-        reference : str
-            One of the names, or there is no reference.
-        jobs : int
-            Processes, forked.
-        progress : callable, optional
-            Called with (policies done, all), long ones that are under way counted in part.
-        """
-        names, answers = list(makers), dict[str, Answers]()
-        watch = _Watch(names, self._plays * self.later.rounds, progress)
-
-        def evaluated(name: str) -> Answers:
-            return self._evaluated(name, makers[name], watch.of(name))
-
-        if reference in makers:
-            self._reference = reference
-            answers[reference] = evaluated(reference)
-            watch.finish(reference)
-        rest = [name for name in names if name not in answers]
-        for index, outcome in map_unordered(evaluated, rest, jobs, waiting=watch.report):
-            answers[rest[index]] = outcome
-            watch.finish(rest[index])
-        return {name: answers[name] for name in names}
-
-    def without_rounds(self, estimate: Estimate) -> Estimate:
-        """The estimate without the contributions of its rounds, if they are many."""
-        return estimate if self.later.rounds <= MOST_KEPT else replace(estimate, contributions=None)
-
-    def _evaluated(self, name: str, maker: Maker, progress: Callable[[int], None]) -> Answers:
-        question = Question(
-            maker,
-            self.past,
-            self.earlier,
-            self.later,
-            confidence=self.confidence,
-            seed=self.seed,
-            predictions=self._predictions,
-            progress=progress,
-        )
+    def answers(self, name: str, question: Question) -> Answers:
+        """What is said of a policy."""
         try:
             lines = tuple(self._line(name, estimator, question) for estimator in self.asked)
-            if self.later.offered_rewards is not None:
+            if question.later.offered_rewards is not None:
                 return Answers(lines)
-            return Answers(lines, float(self.later.of_logged(question.target).mean()))
+            return Answers(lines, float(question.later.of_logged(question.target).mean()))
         except InputError as error:
-            if name == self._reference:
+            if name == self.reference:
                 self._rivals.clear()
             return Answers(failure=str(error))
         except Exception as error:
             error.add_note(f"while evaluating policy {name!r}")
             raise
 
+    def without_rounds(self, estimate: Estimate) -> Estimate:
+        """The estimate without the contributions of its rounds, unless they are kept."""
+        return estimate if self.keep_rounds else replace(estimate, contributions=None)
+
     def _line(self, name: str, asked: RegisteredEstimator, question: Question) -> Line:
         """One estimator's answer, and its differences to the reference's and to the log."""
-        value = self._trusted(asked, asked.estimate(question))
-        if name == self._reference:
+        value, worst = asked.estimate(question), None
+        if asked.needs != "nothing" and self.checked is not None and self.checked.flagged:
+            worst = self.checked.worst
+        if worst is not None:
+            value = value.refused(f"the propensities are wrong: {worst.name} is off by {worst.gap_in_words}")
+        if name == self.reference:
             self._rivals[asked.name] = value
         rival = self._rivals.get(asked.name)
-        against = self._no_reference(value) if rival is None else value.minus(rival)
+        if rival is not None:
+            against = value.minus(rival)
+        else:
+            missing = "there is no reference policy"
+            words = missing if self.reference is None else f"{self.reference} has no such estimate"
+            against = replace(value, value=np.nan, contributions=None).refused(words)
         return Line(name, asked.name, self.without_rounds(value), against, value.minus(self.logged))
-
-    def _trusted(self, asked: RegisteredEstimator, answer: Estimate) -> Estimate:
-        """The answer, refused if it rests on propensities that were found to be wrong."""
-        checked = self.checked
-        if asked.needs == "nothing" or checked is None or not checked.flagged or checked.worst is None:
-            return answer
-        return answer.refused(
-            f"the propensities are wrong: {checked.worst.name} is off by {checked.worst.gap_in_words}"
-        )
-
-    def _no_reference(self, estimate: Estimate) -> Estimate:
-        missing = "there is no reference policy"
-        words = missing if self._reference is None else f"{self._reference} has no such estimate"
-        return replace(estimate, value=np.nan, contributions=None).refused(words)
-
-
-class _Watch:
-    """How far all policies are, in whatever process they are played."""
-
-    def __init__(self, names: list[str], rounds: int, progress: Progress | None) -> None:
-        self._names, self._rounds, self._progress = names, rounds, progress
-        self._shares = multiprocessing.RawArray("d", len(names))
-        self._process = os.getpid()
-
-    def of(self, name: str) -> Callable[[int], None]:
-        """Called with the rounds that this policy has played since the last call."""
-        place = self._names.index(name)
-
-        def played(rounds: int) -> None:
-            self._shares[place] += rounds / self._rounds
-            if os.getpid() == self._process:
-                self.report()
-
-        return played
-
-    def finish(self, name: str) -> None:
-        """This policy is done."""
-        self._shares[self._names.index(name)] = 1.0
-        self.report()
-
-    def report(self) -> None:
-        """Say how many policies are done."""
-        if self._progress is not None:
-            self._progress(sum(self._shares), len(self._names))
 
 
 COMPARED = (
@@ -432,17 +275,46 @@ class Comparison:
         """
         from invariant_bandits import plotting
 
-        lines = {name: self.line(name) for name in self.policies}
-        gains = {name: None if line is None else line.against_log for name, line in lines.items()}
-        known = {name: gain if gain is not None and gain.concludes else None for name, gain in gains.items()}
-        rows = {
-            name: None if gain is None else (gain.value, gain.low, gain.high) for name, gain in known.items()
-        }
+        rows: dict[str, tuple[float, float, float] | None] = dict.fromkeys(self.policies)
+        for name in self.policies:
+            line = self.line(name)
+            if line is not None and line.against_log.concludes:
+                rows[name] = (line.against_log.value, line.against_log.low, line.against_log.high)
         return plotting.difference_chart(rows, theme_name=theme)
 
     def summary(self) -> str:
         """Tables a person can read, a verdict per policy, and what the numbers rest on."""
-        return report(self)
+        first = self.policies[0]
+        lines = [
+            f"{first} against what the log did: {self.verdict(first)}.",
+            f"Fitted on the first {self.fitted_rounds:,} rounds, evaluated on the next"
+            f" {self.logged.rounds:,}.",
+            f"The log itself earned {self.logged} per round.",
+        ]
+        if self.lines:
+            lines += ["", *self._table()]
+        lines += ["", "Would it have helped?"]
+        for name, share in self.agreement.items():
+            agrees = (
+                "" if share is None else f" (it agrees with the log in {100.0 * share:.0f} % of the rounds)"
+            )
+            lines.append(f"  {name}: {self.verdict(name)}{agrees}")
+        if self.calibration is not None:
+            lines += ["", f"Propensities: {self.calibration.words}."]
+        assumed = [f"{name}: {words}" for name, words in self.assumptions().items()]
+        return "\n".join([*lines, "", *(f"Note: {note}." for note in [*self.notes, *assumed])])
+
+    def _table(self) -> list[str]:
+        wide = max(20, *(len(name) for name in self.policies))
+        against = f"against {self.reference}" if self.reference else ""
+        heads = f"{'value per round':<28} {'against the log':<28} {against:<28}"
+        lines = [f"{'policy':<{wide}} {'by':<7} {heads} {'eff. rounds':>11}"]
+        for line in self.lines:
+            rival = "" if self.reference in (None, line.policy) else line.against_reference.interval
+            cells = f"{line.value.interval:<28} {line.against_log.interval:<28} {rival:<28}"
+            rounds = f"{line.value.effective_sample:>11,.0f}"
+            lines.append(f"{line.policy:<{wide}} {line.estimator:<7} {cells} {rounds}")
+        return lines
 
     def __str__(self) -> str:
         return self.summary()
@@ -467,7 +339,8 @@ def compare(
     confidence: float = 0.95,
     seed: int = 0,
     jobs: int = 1,
-    progress: Callable[[float, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    keep_rounds: int = 100_000,
 ) -> Comparison:
     """Fit every policy on the first part of the log and evaluate it on the rest, in time order, once.
 
@@ -503,7 +376,9 @@ def compare(
     jobs : int
         Processes, forked.
     progress : callable, optional
-        Called with (policies done, all), long ones that are under way counted in part.
+        Called with (policies done, all).
+    keep_rounds : int
+        Estimates over more rounds are returned without the contributions of the rounds.
 
     Returns
     -------
@@ -531,16 +406,28 @@ def compare(
         if later.propensities is None:
             notes.append(WITHOUT_PROPENSITIES)
     asked = chosen_estimators(estimators, later, with_direct)
-
+    modelled = any(estimator.wants("predictions") for estimator in asked)
+    predictions = predict_rewards(later, earlier) if modelled else None
     logged = logged_value(later, confidence=confidence)
-    evaluation = PolicyEvaluation(
-        past, earlier, later, asked, logged=logged, checked=checked, confidence=confidence, seed=seed
-    )
-    answers = evaluation.answers(makers, reference, jobs, progress)
+    named = reference if reference in makers else None
+    evaluation = PolicyEvaluation(asked, logged, checked, named, later.rounds <= keep_rounds)
+
+    def answers_of(name: str) -> Answers:
+        question = Question(makers[name], past, earlier, later, predictions, confidence, seed)
+        return evaluation.answers(name, question)
+
+    answers, first = dict[str, Answers](), [name for name in makers if name == named]
+    rest = [name for name in makers if name != named]
+    for names, processes in ((first, 1), (rest, jobs)):  # the others are compared with the reference
+        for index, outcome in map_unordered(answers_of, names, processes):
+            answers[names[index]] = outcome
+            if progress is not None:
+                progress(len(answers), len(makers))
+    answers = {name: answers[name] for name in makers}
     return Comparison(
         lines=tuple(line for answer in answers.values() for line in answer.lines),
         logged=evaluation.without_rounds(logged),
-        reference=reference if reference in makers else None,
+        reference=named,
         agreement={name: answer.agreement for name, answer in answers.items()},
         fitted_rounds=earlier.rounds,
         calibration=checked,

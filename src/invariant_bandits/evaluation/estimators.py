@@ -15,7 +15,6 @@ from invariant_bandits.checks import Array, InputError, finite_array, one_of
 from invariant_bandits.evaluation.intervals import Estimate, estimated, mean_and_error
 from invariant_bandits.evaluation.playing import (
     Player,
-    Progress,
     played_rewards,
     replayed_rounds,
     target_probabilities,
@@ -30,10 +29,11 @@ from invariant_bandits.registry import Registry
 Function = TypeVar("Function", bound=Callable[..., Estimate])
 NEEDS = ("rewards", "propensities", "nothing")
 TAKES = ("target", "policy")
-GIVEN = ("earlier", "predictions", "weights", "baseline", "seed", "confidence", "progress")
-"""What of a Question an estimator is given if it takes a parameter of that name."""
+OPTIONS = ("earlier", "predictions", "weights", "baseline", "seed", "confidence")
+"""What of a Question an estimator gets if it has a parameter of that name."""
 
 
+@dataclass(frozen=True, eq=False)
 class Question:
     """What would this policy have earned in the later rounds of a log? Asked of every estimator that can
     answer.
@@ -48,38 +48,26 @@ class Question:
         The rounds the policy was fitted on.
     later : Feedback
         The rounds it is evaluated on.
+    predictions : Predictions or None
+        Of the later rewards from earlier ones, the same for all policies; None if no estimator wants them.
     confidence : float
         Coverage of the intervals.
     seed : int
         Of what an estimator draws.
-    predictions : Predictions, optional
-        Of the later rewards from earlier ones, the same for all policies; made when first asked for if not
-        given.
-    progress : callable, optional
-        Called while a policy is played, with the rounds played since the last call.
     """
 
-    def __init__(
-        self,
-        maker: Maker,
-        past: Past,
-        earlier: Feedback,
-        later: Feedback,
-        *,
-        confidence: float,
-        seed: int,
-        predictions: Predictions | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        self.maker, self.past, self.earlier, self.later, self.progress = maker, past, earlier, later, progress
-        self.confidence, self.seed, self.baseline = confidence, seed, past.baseline
-        if predictions is not None:
-            self.predictions = predictions
+    maker: Maker
+    past: Past
+    earlier: Feedback
+    later: Feedback
+    predictions: Predictions | None
+    confidence: float
+    seed: int
 
-    @cached_property
-    def predictions(self) -> Predictions:
-        """Predicted rewards of the later rounds."""
-        return predict_rewards(self.later, self.earlier)
+    @property
+    def baseline(self) -> float:
+        """Subtracted from the rewards that the policy learns."""
+        return self.past.baseline
 
     @cached_property
     def _built(self) -> Player:
@@ -93,7 +81,7 @@ class Question:
     @cached_property
     def target(self) -> Any:
         """Its probability of every offered action (rows,), following the log."""
-        return target_probabilities(self.policy(), self.later, baseline=self.baseline, progress=self.progress)
+        return target_probabilities(self.policy(), self.later, baseline=self.baseline)
 
     @cached_property
     def weights(self) -> Array:
@@ -139,10 +127,10 @@ class RegisteredEstimator:
         return name in inspect.signature(self.kind).parameters
 
     def estimate(self, question: Question) -> Estimate:
-        """The answer. The function is given those of GIVEN that it takes."""
-        names = [name for name in GIVEN if self.wants(name)]
+        """The answer. The function gets those of OPTIONS that it takes."""
+        options = {name: getattr(question, name) for name in OPTIONS if self.wants(name)}
         argument = question.target if self.takes == "target" else question.policy()
-        return self.kind(question.later, argument, **{name: getattr(question, name) for name in names})
+        return self.kind(question.later, argument, **options)
 
 
 ESTIMATORS: Registry[RegisteredEstimator] = Registry("estimator", "invariant_bandits.evaluation")
@@ -165,8 +153,8 @@ def estimator(
     needs : "propensities", "rewards" or "nothing"
         What the log must have. "rewards" are those of all offered actions.
     takes : "target" or "policy"
-        Whether the function is called with (feedback, target) or (feedback, policy). It is given those of
-        GIVEN that it has as parameters. Where there are very many offered actions, target and
+        Whether the function is called with (feedback, target) or (feedback, policy). It gets those of
+        OPTIONS that it has as parameters. Where there are very many offered actions, target and
         feedback.offered are StoredRows, see `Feedback.parts`.
     rank : int
         The lowest that can answer is preferred.
@@ -181,7 +169,7 @@ def estimator(
     ... def clipped(feedback, target, *, confidence=0.95):
     ...     weights = np.minimum(importance_weights(feedback, target), 10.0)
     ...     gains, ones = weights * feedback.rewards, np.ones(feedback.rounds)
-    ...     return estimated([gains], [ones], effective_sample=float(feedback.rounds), confidence=confidence)
+    ...     return estimated(gains, ones, effective_sample=float(feedback.rounds), confidence=confidence)
     >>> ESTIMATORS.find("clipped").needs
     'propensities'
     >>> ESTIMATORS.remove("clipped")
@@ -218,6 +206,7 @@ def chosen_estimators(names: Any, feedback: Feedback, assuming: bool) -> list[Re
 MIN_EFFECTIVE = 50.0
 LARGEST_SHARE = 0.1
 UNSUPPORTED = 0.05
+MISSING = "support missing: {:.0f} % of what the target plays is never played in the log"
 
 DIRECT_ASSUMPTION = (
     "assumes that rewards are linear in the features, with coefficients that hold for actions the log does"
@@ -357,13 +346,7 @@ def direct(
 
 @estimator("replay", takes="policy", rank=3)
 def replay(
-    feedback: Feedback,
-    policy: Player,
-    *,
-    seed: int = 0,
-    baseline: float = 0.0,
-    confidence: float = 0.95,
-    progress: Progress | None = None,
+    feedback: Feedback, policy: Player, *, seed: int = 0, baseline: float = 0.0, confidence: float = 0.95
 ) -> Estimate:
     """Mean reward of the accepted rounds, in which the policy, learning from these only, chose as the log
     did.
@@ -383,15 +366,13 @@ def replay(
         Subtracted from the rewards that the policy learns.
     confidence : float
         Coverage of the interval.
-    progress : callable, optional
-        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
     Estimate
         Reward per round.
     """
-    accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline, progress=progress)
+    accepted = replayed_rounds(policy, feedback, seed=seed, baseline=baseline)
     return accepted_value(feedback, accepted, confidence=confidence)
 
 
@@ -412,14 +393,7 @@ def accepted_value(feedback: Feedback, accepted: Whole, *, confidence: float = 0
 
 
 @estimator("exact", needs="rewards", takes="policy", rank=0)
-def exact(
-    feedback: Feedback,
-    policy: Player,
-    *,
-    baseline: float = 0.0,
-    confidence: float = 0.95,
-    progress: Progress | None = None,
-) -> Estimate:
+def exact(feedback: Feedback, policy: Player, *, baseline: float = 0.0, confidence: float = 0.95) -> Estimate:
     """Mean reward of the policy playing and learning from its own choices: every reward is known, nothing
     assumed.
 
@@ -427,16 +401,16 @@ def exact(
 
     Parameters as in `replay`; the feedback must have the rewards of all offered actions.
     """
-    return _mean_reward(played_rewards(policy, feedback, baseline=baseline, progress=progress), confidence)
+    return mean_reward(played_rewards(policy, feedback, baseline=baseline), confidence)
 
 
 def logged_value(feedback: Feedback, *, confidence: float = 0.95) -> Estimate:
     """What the logging policy itself earned per round."""
-    return _mean_reward(feedback.rewards, confidence)
+    return mean_reward(feedback.rewards, confidence)
 
 
-def _mean_reward(rewards: Array, confidence: float) -> Estimate:
-    """Of rewards (n,) that the policy in question earned itself."""
+def mean_reward(rewards: Array, confidence: float) -> Estimate:
+    """Mean of rewards (n,) that the policy in question earned itself."""
     n, once = len(rewards), ones(len(rewards))
     return estimated(
         rewards, once, effective_sample=float(n), confidence=confidence, rewards=rewards, reach=once
@@ -471,14 +445,13 @@ def replay_support(feedback: Feedback, accepted: int) -> tuple[str, ...]:
     """Reasons not to conclude from so many accepted rounds: each of n is accepted with probability p_min, if
     any.
     """
-    rate = 0.0 if feedback.propensities is None else float(feedback.propensities.min())
+    assert feedback.propensities is not None
+    rate = float(feedback.propensities.min())
     expected = feedback.rounds * rate
     missing = 1.0 - accepted / expected
     reasons = []
     if missing > max(UNSUPPORTED, 4.0 * np.sqrt((1.0 - rate) / expected)):
-        reasons.append(
-            f"support missing: {100.0 * missing:.0f} % of what the target plays is never played in the log"
-        )
+        reasons.append(MISSING.format(100.0 * missing))
     if accepted < MIN_EFFECTIVE:
         reasons.append(
             f"{accepted} of {feedback.rounds:,} rounds were accepted, {MIN_EFFECTIVE:g} are needed"
@@ -496,9 +469,7 @@ def support(weights: Array) -> tuple[float, tuple[str, ...]]:
     mean, error = mean_and_error(weights)
     gap = mean - 1.0
     if gap < -max(UNSUPPORTED, 4.0 * error):
-        reasons.append(
-            f"support missing: {-100.0 * gap:.0f} % of what the target plays is never played in the log"
-        )
+        reasons.append(MISSING.format(-100.0 * gap))
     if gap > max(UNSUPPORTED, 4.0 * error):
         reasons.append(f"the mean weight is {mean:.2f} instead of 1: the propensities are too small")
     if effective < MIN_EFFECTIVE:

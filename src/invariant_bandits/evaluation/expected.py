@@ -11,7 +11,6 @@ from invariant_bandits.evaluation.comparison import Comparison, compare
 from invariant_bandits.evaluation.logged import read_feedback
 from invariant_bandits.logs.features import FeatureOptions, fewest_rounds
 from invariant_bandits.logs.feedback import Feedback
-from invariant_bandits.logs.schema import Schema
 from invariant_bandits.model.fit import fitted_contender
 from invariant_bandits.model.model import Model
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -61,9 +60,10 @@ def expected_value(
         `known` says whether there is an answer. If not, `reason` says why.
     """
     schema = model.schema
-    missing = _missing(schema)
-    if missing is not None:
-        return {"known": False, "reason": missing}
+    if not schema.has_offered:
+        return {"known": False, "reason": NO_OFFERED}
+    if schema.propensity is None and schema.rewards is None and not schema.full_information:
+        return {"known": False, "reason": NO_PROPENSITIES}
     entry = find_policy(model.policy_name)
     chosen: dict[str, Any] = {entry.label: fitted_contender(model.policy_name, exploration, confidence)}
     chosen |= {find_policy("frozen").label: "frozen"} if entry.name != "frozen" else {}
@@ -73,12 +73,7 @@ def expected_value(
         )
         whole = entry.keeps_baseline or model.arms is not None
         feedback = read.feedback if whole else _centred(read.feedback)
-        edges = (
-            None
-            if _are_equal_shares(model.moments, feedback)
-            else _edges_within(model.moments.edges, feedback)
-        )
-        result = compare(feedback, chosen, windows=read.windows, edges=edges)
+        result = compare(feedback, chosen, windows=read.windows, edges=_edges(model.moments, feedback))
     except InputError as error:
         return {"known": False, "reason": str(error)}
     return {
@@ -90,31 +85,15 @@ def expected_value(
     }
 
 
-def _missing(schema: Schema) -> str | None:
-    """Why the log cannot tell; None if it can."""
-    if not schema.has_offered:
-        return NO_OFFERED
-    if schema.propensity is None and schema.rewards is None and not schema.full_information:
-        return NO_PROPENSITIES
-    return None
-
-
 def _plain_line(result: Comparison, name: str) -> dict[str, Any] | None:
-    line = result.line(name)
-    if name in result.failures:
-        nothing = dict.fromkeys(("gain", "low", "high"))
-        return {"policy": name, "estimator": "", **nothing, "verdict": result.verdict(name)}
-    if line is None:
+    line, known = result.line(name), dict[str, float | None](gain=None, low=None, high=None)
+    if line is None and name not in result.failures:
         return None
-    gain = line.against_log
-    return {
-        "policy": name,
-        "estimator": line.estimator,
-        "gain": float(gain.value) if gain.concludes else None,
-        "low": float(gain.low) if gain.concludes else None,
-        "high": float(gain.high) if gain.concludes else None,
-        "verdict": result.verdict(name),
-    }
+    if line is not None and line.against_log.concludes:
+        gain = line.against_log
+        known = {"gain": float(gain.value), "low": float(gain.low), "high": float(gain.high)}
+    estimator = "" if line is None else line.estimator
+    return {"policy": name, "estimator": estimator, **known, "verdict": result.verdict(name)}
 
 
 def _centred(feedback: Feedback) -> Feedback:
@@ -124,28 +103,20 @@ def _centred(feedback: Feedback) -> Feedback:
     return feedback.mapped(lambda rows: rows - mean)
 
 
-def _are_equal_shares(moments: WindowedMoments, feedback: Feedback) -> bool:
-    """Whether windows are equal shares of the log, though times bound them: they end with it and hold equally
-    many.
-    """
-    if moments.edges is None or feedback.times is None:
-        return True
-    return bool(moments.edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2)
-
-
-def _edges_within(edges: Array | None, feedback: Feedback) -> Array | None:
-    """Edges in time of windows of the earlier half, each long enough to be estimated. None if windows are not
-    by time.
+def _edges(moments: WindowedMoments, feedback: Feedback) -> Array | None:
+    """Edges in time of windows of the earlier half, each long enough to be estimated. None if the model's
+    windows are equal shares of the log: not by time, or ending with it and holding equally many rounds.
 
     The model's own edges as far as they lie within; the half begins and ends where its rounds do.
     """
-    if edges is None or feedback.times is None:
+    edges, times = moments.edges, feedback.split(0.5)[0].times
+    if edges is None or feedback.times is None or times is None:
         return None
-    times = feedback.split(0.5)[0].times
-    assert times is not None
-    inner = edges[(edges > times[0]) & (edges <= times[-1])]
-    kept, least = [times[0]], fewest_rounds(feedback.dim)
-    for edge in inner:
-        if (times < edge).sum() - (times < kept[-1]).sum() >= least and (times >= edge).sum() >= least:
-            kept.append(edge)
-    return np.array([*kept, times[-1]]) if len(kept) > 1 else None
+    if edges[-1] == feedback.times[-1] and np.ptp(moments.counts) <= 2:
+        return None
+    chosen, least = [times[0]], fewest_rounds(feedback.dim)
+    for edge in edges[(edges > times[0]) & (edges <= times[-1])]:
+        inside = (times < edge).sum() - (times < chosen[-1]).sum()
+        if inside >= least and (times >= edge).sum() >= least:
+            chosen.append(edge)
+    return np.array([*chosen, times[-1]]) if len(chosen) > 1 else None

@@ -280,6 +280,13 @@ class Estimate:
         """The same estimate with one more reason not to conclude from it."""
         return replace(self, low=-np.inf, high=np.inf, reasons=(*self.reasons, reason))
 
+    @property
+    def interval(self) -> str:
+        """Value and interval with their signs, for tables."""
+        if not self.concludes:
+            return "cannot be known"
+        return f"{self.value:+.3g} [{self.low:+.3g}, {self.high:+.3g}]"
+
     def __str__(self) -> str:
         if not self.concludes:
             return f"cannot be known: {'; '.join(self.reasons)}"
@@ -288,8 +295,8 @@ class Estimate:
 
 @np.errstate(over="ignore", invalid="ignore")
 def estimated(
-    gains: Array | Sequence[Array],
-    weights: Array | Sequence[Array],
+    gains: Array,
+    weights: Array,
     *,
     effective_sample: float,
     confidence: float = 0.95,
@@ -309,7 +316,7 @@ def estimated(
 
     Parameters
     ----------
-    gains, weights : array, shape (n,), or a list of that one array
+    gains, weights : array, shape (n,)
         Contributions of all evaluated rounds, in time order.
     effective_sample : float
         How many rounds of the target policy's own these are worth.
@@ -342,7 +349,7 @@ def estimated(
     0.25 [0.1924, 0.3135]
     """
     probability("confidence", confidence)
-    gains, weights = _only_array("gains", gains), _only_array("weights", weights)
+    gains, weights = np.asarray(gains, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     whole = Contributions(gains, weights, gains, None)
     if rewards is None or reach is None:
         whole = replace(whole, residuals=gains - whole.value * weights)
@@ -350,10 +357,11 @@ def estimated(
         expected = whole.value if expected is None else expected
         residuals = rewards if isinstance(expected, float) and expected == 0.0 else rewards - expected
         whole = replace(whole, residuals=residuals, reach=reach)
-    if any(
-        array.shape != gains.shape for array in (weights, whole.residuals, gains if reach is None else reach)
-    ):
-        raise InputError(f"weights, rewards, expected and reach must have the shape of gains, {gains.shape}")
+    shapes = {array.shape for array in (weights, whole.residuals, gains if reach is None else reach)}
+    if gains.ndim != 1 or shapes != {gains.shape}:
+        raise InputError(
+            f"weights, rewards, expected and reach must have the shape (n,) of gains, got {gains.shape}"
+        )
     return _concluded(
         (whole,),
         effective_sample=effective_sample,
@@ -362,15 +370,6 @@ def estimated(
         notes=notes,
         model_errors=np.zeros((1, 1)) if model_errors is None else model_errors,
     )
-
-
-def _only_array(name: str, values: Array | Sequence[Array]) -> Array:
-    """An array (n,), given as it is or as the only one of a list."""
-    array = np.asarray(values, dtype=np.float64)
-    array = array[0] if array.ndim == 2 and len(array) == 1 else array
-    if array.ndim != 1:
-        raise InputError(f"{name} must be one array of shape (n,), got shape {array.shape}")
-    return array
 
 
 def reasons_in_rewards(rewards: Array) -> tuple[str, ...]:
@@ -408,7 +407,10 @@ def _concluded(
         reasons = reasons or ("there are no rounds to average",)
         return Estimate(np.nan, -np.inf, np.inf, np.inf, effective_sample, n, reasons, *about)
     value = parts[0].value - sum(part.value for part in parts[1:])
-    error, below, above = _ends(parts, confidence)
+    influence = parts[0].influence - sum(part.influence for part in parts[1:])
+    up, down = _unseen_moves(parts)
+    clustered = max(clustering(influence), _clustering_of_rewards(parts))
+    error, below, above = rare_reward_interval(influence, up, down, clustered, confidence)
     model_error = float(np.linalg.norm(model_errors, axis=1).sum())
     beyond = student_quantile(n, confidence) * model_error
     low, high = value - float(np.hypot(below, beyond)), value + float(np.hypot(above, beyond))
@@ -418,14 +420,6 @@ def _concluded(
     if reasons:
         low, high = -np.inf, np.inf
     return Estimate(value, low, high, error, effective_sample, n, reasons, *about)
-
-
-def _ends(parts: Sequence[Contributions], confidence: float) -> tuple[float, float, float]:
-    """Standard error of one ratio or of a difference, and how far its interval reaches below and above it."""
-    influence = parts[0].influence - sum(part.influence for part in parts[1:])
-    up, down = _unseen_moves(parts)
-    clustered = max(clustering(influence), _clustering_of_rewards(parts))
-    return rare_reward_interval(influence, up, down, clustered, confidence)
 
 
 def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
@@ -442,9 +436,8 @@ def _unseen_moves(parts: Sequence[Contributions]) -> tuple[float, float]:
         above, below = unseen_sizes(part.residuals)
         higher = higher + sign * above * part.reach_of_value
         lower = lower - sign * below * part.reach_of_value
-    return max(0.0, float(higher.max()), float(lower.max())), min(
-        0.0, float(higher.min()), float(lower.min())
-    )
+    moves = [float(end) for move in (higher, lower) for end in (move.max(), move.min())]
+    return max(0.0, *moves), min(0.0, *moves)
 
 
 def _clustering_of_rewards(parts: Sequence[Contributions]) -> float:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, require_finite, whole_number
-from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, snips
-from invariant_bandits.evaluation.intervals import Estimate, estimated, student_quantile
+from invariant_bandits.evaluation.estimators import UNSUPPORTED, doubly_robust, ips, mean_reward, snips
+from invariant_bandits.evaluation.intervals import Estimate, student_quantile
 from invariant_bandits.logs.external_sort import RowCollector, collect_rows, in_time_order, release_memory
 from invariant_bandits.logs.features import (
     ArmFeatures,
@@ -152,28 +152,26 @@ def read_feedback(
     quality.require_rounds(keep_going)
     quality.require_choices(keep_going)
     if latest is not None and quality.rounds > latest:
-        notes.append(_price(latest, quality.rounds))
+        wider = np.sqrt(quality.rounds / latest)
+        notes.append(
+            f"only the last {latest:,} of {quality.rounds:,} rounds were taken: intervals are about"
+            f" {wider:.2g} times as wide as all would make them, and say nothing of the time before"
+        )
     raw = gathered.feedback(seed, notes)
     release_memory()
     earlier, _ = raw.split(fit_fraction)
     windows = _bearable_windows(earlier.rounds, len(expanding.names), windows, notes)
+    feature_map, dropped = expanding, tuple[Dropped, ...]()
     if isinstance(expanding, ArmFeatures):
         raw = replace(raw, arm_features=expanding)
-        arms = gathered.offered_arms
-        return LoggedFeedback(
-            raw, log.schema, expanding, quality, windows, (), tuple(notes), gathered.positions, arms
-        )
-    pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
-    return LoggedFeedback(
-        raw.mapped(pruned.feature_map.standardise),
-        log.schema,
-        pruned.feature_map,
-        quality,
-        windows,
-        pruned.dropped,
-        (*notes, *pruned.notes),
-        gathered.positions,
-    )
+    else:
+        pruned = prune(earlier.moments(min(windows, earlier.rounds)), expanding, options)
+        raw = raw.mapped(pruned.feature_map.standardise)
+        feature_map, dropped = pruned.feature_map, pruned.dropped
+        notes += pruned.notes
+    arms = gathered.offered_arms
+    about = (feature_map, quality, windows, dropped, tuple(notes), gathered.positions, arms)
+    return LoggedFeedback(raw, log.schema, *about)
 
 
 def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> int:
@@ -183,15 +181,6 @@ def _bearable_windows(rounds: int, dim: int, windows: int, notes: list[str]) -> 
         return windows
     notes.append(f"{windows} windows are too many for the rounds to fit on; {bearable} were made")
     return bearable
-
-
-def _price(latest: int, rounds: int) -> str:
-    """What a sample costs, in words."""
-    wider = np.sqrt(rounds / latest)
-    return (
-        f"only the last {latest:,} of {rounds:,} rounds were taken: intervals are about {wider:.2g} times as"
-        " wide as all would make them, and say nothing of the time before"
-    )
 
 
 class _Gathered:
@@ -225,14 +214,11 @@ class _Gathered:
                 require_finite(name, rows)
                 collector.append(np.asarray(rows, dtype=np.float64))
         while self.latest is not None and self.rounds - len(self._per_round[0]["rewards"]) >= self.latest:
-            self._forget_first()
-
-    def _forget_first(self) -> None:
-        first = self._per_round.popleft()
-        self.rounds -= len(first["rewards"])
-        for collector in self._per_row.values():
-            if collector.used:
-                collector.drop(int(first["offered_counts"].sum()))
+            first = self._per_round.popleft()
+            self.rounds -= len(first["rewards"])
+            for collector in self._per_row.values():
+                if collector.used:
+                    collector.drop(int(first["offered_counts"].sum()))
 
     def feedback(self, seed: int, notes: list[str]) -> Feedback:
         """The rounds in time order; sorted by time, if they are not, which `notes` then say."""
@@ -302,9 +288,8 @@ class LoggedPolicyValue:
     def gap(self, estimator: str) -> tuple[float, float]:
         """Estimated value less what was earned, and its standard error: the logs are independent."""
         estimate = self.estimates[estimator]
-        return estimate.value - self.earned.value, float(
-            np.hypot(estimate.standard_error, self.earned.standard_error)
-        )
+        error = float(np.hypot(estimate.standard_error, self.earned.standard_error))
+        return estimate.value - self.earned.value, error
 
     def covers(self, estimator: str) -> bool:
         """Whether the interval of an estimator holds what was earned."""
@@ -380,11 +365,16 @@ def value_of_logged(
     >>> result.covers("DR"), result.covers("SNIPS")
     (True, True)
     """
-    own = _PolicyLog(
-        policy_log if isinstance(policy_log, Log) else open_log(policy_log, schema, catalogue=catalogue)
+    own_log, opened = (
+        source if isinstance(source, Log) else open_log(source, schema, catalogue=catalogue)
+        for source in (policy_log, from_log)
     )
-    opened = from_log if isinstance(from_log, Log) else open_log(from_log, schema, catalogue=catalogue)
-    _require_labels("from_log", opened)
+    for name, log in (("policy_log", own_log), ("from_log", opened)):
+        if not log.schema.labelled:
+            raise InputError(
+                f"{name} must have a column with labels of arms: which policy chose what is not in it"
+            )
+    own = _PolicyLog(own_log)
     read = read_feedback(opened, features=features, keep_going=True)
     if read.feedback.propensities is None:
         raise InputError(
@@ -403,14 +393,13 @@ def value_of_logged(
         estimates[name] = answer
     by_position = "position by position" if len(shares) > 1 else "in all rounds alike"
     note = f"the policy is taken to choose as often as its log says, {by_position}, whatever the context"
-    return LoggedPolicyValue(own.earned(confidence), estimates, shares, (note, *read.notes))
+    return LoggedPolicyValue(mean_reward(own.rewards, confidence), estimates, shares, (note, *read.notes))
 
 
 class _PolicyLog:
     """The arms that a policy chose, where it showed them, and what they earned, in time order."""
 
     def __init__(self, log: Log) -> None:
-        _require_labels("policy_log", log)
         self.labels = np.array(log.arms.labels)
         reader, quality = reader_of(log, FeatureOptions(standardise="none"), offered=False), QualityReport()
         batches = [batch for task in log.survey().tasks for batch in reader.rounds(task, quality)]
@@ -428,17 +417,15 @@ class _PolicyLog:
 
     def shares(self, *, use_positions: bool) -> dict[float | None, dict[str, float]]:
         """How often each arm was chosen: in all rounds (None), and by position if there are any."""
-        by_position: dict[float | None, dict[str, float]] = {
-            None: self._shares(np.ones(len(self.arms), dtype=bool))
-        }
+        groups: dict[float | None, Array] = {None: self.arms}
         if use_positions and self.positions is not None:
             for position in np.unique(self.positions[np.isfinite(self.positions)]).tolist():
-                by_position[position] = self._shares(self.positions == position)
-        return by_position
-
-    def _shares(self, inside: Array) -> dict[str, float]:
-        counts = np.bincount(self.arms[inside], minlength=len(self.labels)) / inside.sum()
-        return dict(zip(self.labels.tolist(), counts.tolist(), strict=True))
+                groups[position] = self.arms[self.positions == position]
+        counts = {key: np.bincount(arms, minlength=len(self.labels)) for key, arms in groups.items()}
+        return {
+            key: dict(zip(self.labels.tolist(), (count / count.sum()).tolist(), strict=True))
+            for key, count in counts.items()
+        }
 
     def reasons(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """Why nothing can be concluded: arms that the other log does not have."""
@@ -454,20 +441,6 @@ class _PolicyLog:
         worth = dict(zip(labels, means.tolist(), strict=True))
         values = np.array([worth.get(label, 0.0) for label in self.labels.tolist()])[self.arms]
         return float(values.std() / np.sqrt(len(values)))
-
-    def earned(self, confidence: float) -> Estimate:
-        """What the policy earned per round."""
-        ones, n = np.ones(len(self.rewards)), float(len(self.rewards))
-        return estimated(
-            self.rewards, ones, effective_sample=n, confidence=confidence, rewards=self.rewards, reach=ones
-        )
-
-
-def _require_labels(name: str, log: Log) -> None:
-    if not log.schema.labelled:
-        raise InputError(
-            f"{name} must have a column with labels of arms: which policy chose what is not in it"
-        )
 
 
 def _target(
@@ -506,9 +479,7 @@ def _mean_rewards(read: LoggedFeedback, arms: int) -> Array:
 def _with_error(estimate: Estimate, error: float) -> Estimate:
     """The same estimate with one more source of error, a standard error that is independent of its own."""
     beyond = student_quantile(estimate.rounds, estimate.confidence) * error
-    low, high = (
-        estimate.value - np.hypot(estimate.value - estimate.low, beyond),
-        estimate.value + np.hypot(estimate.high - estimate.value, beyond),
-    )
+    low = estimate.value - float(np.hypot(estimate.value - estimate.low, beyond))
+    high = estimate.value + float(np.hypot(estimate.high - estimate.value, beyond))
     both = float(np.hypot(estimate.standard_error, error))
-    return replace(estimate, low=float(low), high=float(high), standard_error=both, contributions=None)
+    return replace(estimate, low=low, high=high, standard_error=both, contributions=None)

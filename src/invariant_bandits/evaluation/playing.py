@@ -4,9 +4,8 @@ information.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from invariant_bandits.checks import Array, InputError, whole_seed
 from invariant_bandits.logs.external_sort import collect_rows
 from invariant_bandits.logs.feedback import Feedback, Whole, in_parts
 from invariant_bandits.policies.base import own_propensities
-
-Progress: TypeAlias = Callable[[int], None]
-"""Called with the rounds played since the last call."""
 
 
 class Player(Protocol):
@@ -33,9 +29,7 @@ class Player(Protocol):
         """Learn the reward of the chosen action with features (p,)."""
 
 
-def target_probabilities(
-    policy: Player, feedback: Feedback, *, baseline: float = 0.0, progress: Progress | None = None
-) -> Any:
+def target_probabilities(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Any:
     """Probabilities with which the policy would have chosen each offered action.
 
     In every round it decides with what it has learned from the *logged* actions and rewards of all earlier
@@ -49,8 +43,6 @@ def target_probabilities(
         n rounds with `rows` offered actions.
     baseline : float
         Subtracted from the rewards that the policy learns.
-    progress : callable, optional
-        Called with the rounds of every part of a long log that has been played.
 
     Returns
     -------
@@ -58,7 +50,7 @@ def target_probabilities(
         They add up to 1 in every round. StoredRows if they are too many for memory.
     """
     _check_dim(policy, feedback)
-    return collect_rows(_followed(policy, part, baseline) for _, part in _watched(feedback, progress))
+    return collect_rows(_followed(policy, part, baseline) for part in feedback.parts())
 
 
 def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
@@ -66,9 +58,8 @@ def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
     result = np.empty(len(feedback.offered))
     starts = feedback.starts.tolist()
     propensities = getattr(policy, "propensities", None) or partial(own_propensities, policy)
-    for t, (action, reward) in enumerate(
-        zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
-    ):
+    logged = zip(feedback.actions.tolist(), feedback.rewards.tolist(), strict=True)
+    for t, (action, reward) in enumerate(logged):
         features = feedback.offered[starts[t] : starts[t + 1]]
         chances = propensities(features)
         if np.shape(chances) != (len(features),):
@@ -76,13 +67,11 @@ def _followed(policy: Player, feedback: Feedback, baseline: float) -> Array:
         result[starts[t] : starts[t + 1]] = chances
         policy.update(features[action], reward - baseline, offered=features, action=action)
     sums = feedback.sums_per_round(result)
-    wrong = np.flatnonzero(
-        ~(np.abs(sums - 1.0) < 1e-6) | (np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0)
-    )
+    negative = np.minimum.reduceat(result, feedback.starts[:-1]) < 0.0
+    wrong = np.flatnonzero(~(np.abs(sums - 1.0) < 1e-6) | negative)
     if len(wrong):
-        raise _not_probabilities(
-            int(feedback.counts[wrong[0]]), result[starts[wrong[0]] : starts[wrong[0] + 1]]
-        )
+        chances = result[starts[wrong[0]] : starts[wrong[0] + 1]]
+        raise _not_probabilities(len(chances), chances)
     return result
 
 
@@ -90,14 +79,7 @@ def _not_probabilities(actions: int, values: Any) -> InputError:
     return InputError(f"propensities must be {actions} probabilities that add up to 1, got {values}")
 
 
-def replayed_rounds(
-    policy: Player,
-    feedback: Feedback,
-    *,
-    seed: int = 0,
-    baseline: float = 0.0,
-    progress: Progress | None = None,
-) -> Whole:
+def replayed_rounds(policy: Player, feedback: Feedback, *, seed: int = 0, baseline: float = 0.0) -> Whole:
     """Rounds in which the policy's choice was the logged one and was accepted. It learns from these only.
 
     Rejection sampling (Li et al. 2011): a matching round is accepted with probability p_min / p_t, p_t the
@@ -106,7 +88,7 @@ def replayed_rounds(
 
     Parameters
     ----------
-    policy, feedback, baseline, progress :
+    policy, feedback, baseline :
         As in `target_probabilities`; the rounds must have propensities.
     seed : int
         Draws which matching rounds are accepted.
@@ -124,7 +106,7 @@ def replayed_rounds(
     return np.concatenate(
         [
             start + _accepted(policy, part, np.flatnonzero(lucky[start : start + part.rounds]), baseline)
-            for start, part in _watched(feedback, progress)
+            for start, part in in_parts(feedback)
         ]
     )
 
@@ -141,13 +123,11 @@ def _accepted(policy: Player, feedback: Feedback, tried: Whole, baseline: float)
     return np.array(accepted, dtype=np.int64)
 
 
-def played_rewards(
-    policy: Player, feedback: Feedback, *, baseline: float = 0.0, progress: Progress | None = None
-) -> Array:
+def played_rewards(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Array:
     """Rewards (n,) of the policy's own choices. Parameters as in `played_rows`."""
     _check_playable(policy, feedback)
-    watched = _watched(feedback, progress)
-    return np.concatenate([part.offered_rewards[_played(policy, part, baseline)] for _, part in watched])
+    parts = feedback.parts()
+    return np.concatenate([part.offered_rewards[_played(policy, part, baseline)] for part in parts])
 
 
 def played_rows(policy: Player, feedback: Feedback, *, baseline: float = 0.0) -> Whole:
@@ -184,16 +164,6 @@ def _played(policy: Player, feedback: Feedback, baseline: float) -> Whole:
         rows.append(starts[t] + action)
         policy.update(features[action], rewards[rows[t]] - baseline, offered=features, action=action)
     return np.array(rows, dtype=np.int64)
-
-
-def _watched(feedback: Feedback, progress: Progress | None) -> Iterator[tuple[int, Feedback]]:
-    """(first round, part) of all parts; `progress` hears of each part once it is done."""
-    before = 0
-    for start, part in in_parts(feedback):
-        if progress is not None and start > before:
-            progress(start - before)
-        before = start
-        yield start, part
 
 
 def _check_playable(policy: Player, feedback: Feedback) -> None:

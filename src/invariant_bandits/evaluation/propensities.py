@@ -1,10 +1,10 @@
-"""Propensities that the log does not hold, estimated: a conditional logistic model of which action was
-chosen.
+"""Propensities that the log does not hold, estimated by a conditional logistic model of which action was
+chosen, and `calibration`: do the propensities of a log agree with its choices?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +17,17 @@ from invariant_bandits.logs.feedback import Feedback
 
 MOST_STEPS = 100
 SMALL_GAIN = 1e-10
-BENDING_PARTS = 8
 CONSTANT = 1e-20
 """Of its mean square: a feature that varies less within rounds, such as one of the context, says nothing."""
 
 
 def estimate_propensities(
-    feedback: Feedback, *, earlier: Feedback | None = None, blocks: int = 5, floor: float = 1e-3
+    feedback: Feedback,
+    *,
+    earlier: Feedback | None = None,
+    blocks: int = 5,
+    floor: float = 1e-3,
+    curvature_parts: int = 8,
 ) -> Any:
     """Propensities of all offered actions, softmax(θᵀφ) within each round (McFadden 1974).
 
@@ -41,6 +45,8 @@ def estimate_propensities(
         Into how many stretches the rounds are cut, at least 2.
     floor : float
         No action gets less. For a round of K actions it is at most 1/K.
+    curvature_parts : int
+        As in `fit_choices`.
 
     Returns
     -------
@@ -73,7 +79,7 @@ def estimate_propensities(
             known.append(feedback.between(0, int(edges[b])))
         elif earlier is None:
             known.append(feedback.between(int(edges[1]), int(edges[2])))
-        theta = fit_choices(known, start=theta)
+        theta = fit_choices(known, start=theta, curvature_parts=curvature_parts)
         for part in feedback.between(int(edges[b]), int(edges[b + 1])).parts():
             least = np.repeat(np.minimum(floor, 1.0 / part.counts), part.counts)
             spare = 1.0 - least * np.repeat(part.counts, part.counts)
@@ -81,7 +87,7 @@ def estimate_propensities(
     return chances.rows()
 
 
-def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
+def fit_choices(parts: list[Feedback], *, start: Array | None = None, curvature_parts: int = 8) -> Array:
     """θ of the conditional logistic model of the logged actions, by Newton's method.
 
     The penalty on every coefficient is worth one round in which its feature has its usual spread, so that
@@ -95,6 +101,8 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
         The rounds to fit on.
     start : array, shape (p,), optional
         Where the search starts, 0 if not given.
+    curvature_parts : int
+        How many of the parts of a long log say how the likelihood bends.
 
     Returns
     -------
@@ -109,7 +117,7 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
         squares = squares + np.einsum("np,np->p", part.offered, part.offered)
     penalty = np.where(spread > CONSTANT * squares, spread / rows, 1.0)
     theta = np.zeros(p) if start is None else start.copy()
-    value, gradient, curvature = _likelihood(parts, theta, penalty)
+    value, gradient, curvature = _likelihood(parts, theta, penalty, curvature_parts)
     for _ in range(MOST_STEPS):
         step = np.linalg.solve(curvature, gradient)
         promised = float(gradient @ step)
@@ -117,7 +125,7 @@ def fit_choices(parts: list[Feedback], *, start: Array | None = None) -> Array:
             break
         size = 1.0
         while size > 1e-6:
-            tried = _likelihood(parts, theta + size * step, penalty)
+            tried = _likelihood(parts, theta + size * step, penalty, curvature_parts)
             if tried[0] >= value + 0.1 * size * promised:
                 break
             size *= 0.5
@@ -142,7 +150,9 @@ def _round_means(feedback: Feedback) -> Array:
     return np.repeat(mean, feedback.counts, axis=0)
 
 
-def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[float, Array, Array]:
+def _likelihood(
+    parts: list[Feedback], theta: Array, penalty: Array, curvature_parts: int
+) -> tuple[float, Array, Array]:
     """Penalised log-likelihood, its gradient (p,) and minus its second derivatives (p, p)."""
     value = -0.5 * float(penalty @ theta**2)
     gradient, curvature = -penalty * theta, np.diag(penalty)
@@ -152,7 +162,7 @@ def _likelihood(parts: list[Feedback], theta: Array, penalty: Array) -> tuple[fl
         with np.errstate(divide="ignore"):
             value += float(np.log(chances[part.logged_rows]).sum())
         before, seen = seen, seen + len(part.offered)
-        if before * BENDING_PARTS // rows == seen * BENDING_PARTS // rows:
+        if before * curvature_parts // rows == seen * curvature_parts // rows:
             gradient = gradient + part.features.sum(axis=0) - chances @ part.offered
             continue
         mean = part.sums_per_round(chances[:, None] * part.offered)
@@ -222,12 +232,12 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
     sums = feedback.per_round(lambda part, chances: part.sums_per_round(chances), every)
     furthest = float(sums[np.abs(sums - 1.0).argmax()])
     edges = np.unique(np.quantile(_some_chances(feedback), np.linspace(0.0, 1.0, bins + 1)))
-    most = min(int(feedback.counts.max()), MOST_POSITIONS)
+    bins, most = max(len(edges) - 1, 1), min(int(feedback.counts.max()), MOST_POSITIONS)
     shares = np.zeros((bins + most, 4))
     standardised, of_features = _standardised(feedback), np.zeros((3, feedback.dim))
     for part in feedback.parts():
         chances = _adding_up(part)
-        place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, max(len(edges) - 2, 0))
+        place = np.clip(np.searchsorted(edges, chances, side="right") - 1, 0, bins - 1)
         positions = _positions(part)
         for b in np.unique(place):
             shares[b] += _share(part, chances, place == b)
@@ -239,18 +249,14 @@ def checks_of_all(feedback: Feedback, bins: int) -> list[PropensityCheck]:
         of_features[0] += mean.sum(axis=0)
         of_features[1] += features[part.logged_rows].sum(axis=0)
         of_features[2] += (chances[:, None] * away**2).sum(axis=0)
-    names = [
-        ("bin", f"propensity {low:.3f} to {edges[min(b + 1, len(edges) - 1)]:.3f}")
-        for b, low in enumerate(edges)
-    ]
-    groups = [*names[:bins], *[("none", "")] * (bins - len(names))]
+    ends = edges[[*range(1, len(edges)), -1]]
+    groups = [("bin", f"propensity {edges[b]:.3f} to {ends[b]:.3f}") for b in range(bins)]
     groups += [("position", f"position {k}") for k in range(most)]
     checks = [PropensityCheck("sum", "sum over a round, furthest", 1.0, furthest, 0.0)]
     for (kind, name), (rows, expected, chosen, variance) in zip(groups, shares.tolist(), strict=True):
         if rows:
-            checks.append(
-                PropensityCheck(kind, name, expected / rows, chosen / rows, float(np.sqrt(variance)) / rows)
-            )
+            error = float(np.sqrt(variance)) / rows
+            checks.append(PropensityCheck(kind, name, expected / rows, chosen / rows, error))
     expected, observed, error = of_features[0], of_features[1], np.sqrt(of_features[2])
     numbers = np.column_stack([expected, observed, error]) / feedback.rounds
     return checks + [
@@ -265,17 +271,15 @@ def _adding_up(part: Feedback) -> Array:
 
 
 def _some_chances(feedback: Feedback) -> Array:
-    """Propensities of all offered actions or, of a log in parts, of enough of them, evenly spread."""
-    chances = [_adding_up(part) for part in _spread_parts(feedback)]
-    return chances[0] if len(chances) == 1 else np.concatenate(chances)
-
-
-def _spread_parts(feedback: Feedback) -> Iterator[Feedback]:
-    """The feedback itself, or of each of its parts the first rounds, as many as enough actions make."""
+    """Propensities of all offered actions or, of a log in parts, of the first rounds of each part, as many as
+    enough actions make.
+    """
     share = min(1.0, ENOUGH_FOR_BINS / len(feedback.offered))
+    chances = []
     for part in feedback.parts():
         whole = part.rounds == feedback.rounds
-        yield part if whole else part.between(0, max(1, round(share * part.rounds)))
+        chances.append(_adding_up(part if whole else part.between(0, max(1, round(share * part.rounds)))))
+    return chances[0] if len(chances) == 1 else np.concatenate(chances)
 
 
 def _share(part: Feedback, chances: Array, inside: Array) -> tuple[float, float, float, float]:

@@ -82,12 +82,15 @@ class Ledger(ThreadSafe):
         How many decisions were made; random draws are a function of it.
     forgotten : int
         How many were dropped without a reward, because too many waited.
+    most : int
+        How many decisions may wait, and how many rewards are remembered.
     """
 
     open: dict[str, OpenDecision] = field(default_factory=dict)
     rewarded: dict[str, float] = field(default_factory=dict)
     made: int = 0
     forgotten: int = 0
+    most: int = MOST_KEPT
 
     def new_id(self, asked: Any) -> str:
         """The id that was asked for, or a fresh one."""
@@ -104,7 +107,7 @@ class Ledger(ThreadSafe):
         with self._lock:
             self.open[pending.decision.id] = pending
             self.made += 1
-            while len(self.open) > MOST_KEPT:
+            while len(self.open) > self.most:
                 del self.open[next(iter(self.open))]
                 self.forgotten += 1
 
@@ -152,5 +155,5 @@ class Ledger(ThreadSafe):
         with self._lock:
             del self.open[name]
             self.rewarded[name] = reward
-            while len(self.rewarded) > MOST_KEPT:
+            while len(self.rewarded) > self.most:
                 del self.rewarded[next(iter(self.rewarded))]
