@@ -10,6 +10,8 @@ import pytest
 import invariant_bandits as ib
 from invariant_bandits.simulation.paper import PaperWorld
 
+pytestmark = pytest.mark.system
+
 
 def run(*words):
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", *map(str, words)]

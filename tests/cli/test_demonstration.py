@@ -49,6 +49,7 @@ def test_what_a_visit_brings_is_what_was_planted() -> None:
     assert abs(found - shop.expected(products[0])) < 5.0 * 0.7 / np.sqrt(2_000)
 
 
+@pytest.mark.system
 def test_the_command_is_alive_within_seconds_and_ends_in_order(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "demo", "--rate", "40"]

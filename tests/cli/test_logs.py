@@ -274,6 +274,7 @@ def start(code, *words, cwd):
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("cut", ["truncated", "damaged inside"])
 def test_a_broken_parquet_file_among_many_is_named_and_no_model_is_written(cut, folder, tmp_path):
     whole = (folder / "rows.parquet").read_bytes()
@@ -313,6 +314,7 @@ os.fsync = slowly
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("moment", ["reading", "writing"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_fit_leaves_the_folder_as_it_was(moment, how, folder, tmp_path):

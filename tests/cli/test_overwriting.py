@@ -160,6 +160,7 @@ def test_devices_pipes_and_folders_are_not_written_to(folder, run, monkeypatch):
             assert "is not a file and is not written to" in said or "is a folder" in said
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("command", ["fit", "arms", "decompose", "convert"])
 def test_on_a_full_disk_the_old_file_stays_whole_and_one_line_says_so(command, folder):
     suffix = {"decompose": ".svg", "convert": ".csv"}.get(command, ".model")
@@ -184,6 +185,7 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_one_line_says_so(command, f
     assert all(kind_of(folder / name) in (None, "model") for name in left)
 
 
+@pytest.mark.system
 def test_a_full_disk_behind_standard_output_is_one_line(folder):
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full")

@@ -39,6 +39,7 @@ def logs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("words", "columns"), [(("--help",), 80), (("fit", "-h"), 80), (("fit", "--help"), 130)]
 )
@@ -54,6 +55,7 @@ def test_help_fits_the_terminal_and_leaves_words_whole(words, columns):
             assert re.search(rf"^  {command.__name__.strip('_')} ", shown, re.MULTILINE)
 
 
+@pytest.mark.system
 def test_completion_can_be_installed_and_is_shown():
     shown = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "complete -o default -F _invariant_bandits_completion invariant-bandits" in shown.stdout
@@ -83,6 +85,7 @@ def test_what_does_not_fit_goes_below_or_is_wrapped():
 WITHOUT = "import sys; sys.modules[{!r}] = None"
 
 
+@pytest.mark.system
 def test_a_missing_extra_is_one_line_that_names_it(logs):
     shown = run("--help", code=WITHOUT.format("typer"))
     assert shown.returncode == 2
@@ -105,6 +108,7 @@ def test_a_missing_extra_is_one_line_that_names_it(logs):
     assert "reading a log needs pyarrow, which is not installed" in library.stderr.splitlines()[-1]
 
 
+@pytest.mark.system
 def test_compiling_is_announced_once_and_only_if_it_happens(tmp_path):
     code = """
 from invariant_bandits.cli.common import announce_compiling
@@ -138,6 +142,7 @@ WAITS = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("where", WAITS)
 def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(where, tmp_path):
     code = f"""
@@ -174,6 +179,7 @@ invariant_bandits.model.model.Model = Slow
     assert (out, err.split()) == ("", ["interrupted"])
 
 
+@pytest.mark.system
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
     """Interrupted once a cell is there: the same command keeps it, and ends with the bytes of a run left
     alone.

@@ -43,6 +43,7 @@ def test_no_block_has_more_than_ten_lines():
         assert 5 <= len(lines) <= 10
 
 
+@pytest.mark.system
 def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(folder):
     for name in ("weekly", "small"):
         assert ib.Model.load(folder / f"{name}.model").moments.rounds == 4000
@@ -57,6 +58,7 @@ def test_the_shell_block_leaves_models_and_reports_that_say_what_was_planted(fol
     assert "</html>" in (folder / "would-it-have-helped.html").read_text()
 
 
+@pytest.mark.system
 def test_the_python_block_says_yes_and_leaves_a_model(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     names = {}

@@ -33,6 +33,7 @@ def some(*labels):
     return {label: DEFAULT[label] for label in labels}
 
 
+@pytest.mark.system
 def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_help():
     """Under uniform logging LinUCB and its kin earn about 1.3 more than the log; uniform play earns
     the same.
@@ -51,6 +52,7 @@ def test_every_default_policy_gets_a_value_by_every_estimator_and_learned_ones_h
     assert not result.calibration.flagged
 
 
+@pytest.mark.system
 def test_the_same_comparison_for_any_number_of_processes():
     heard = []
     one, two = (

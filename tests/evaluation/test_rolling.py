@@ -62,6 +62,7 @@ def test_a_warm_start_wins_at_once_and_a_frozen_model_loses_after_a_jump():
     assert after.rewards["frozen"].mean() < after.average.mean() < after.rewards["LinUCB cold"].mean()
 
 
+@pytest.mark.system
 def test_two_processes_give_the_same_bits():
     alone, heard = rolling_origins(full_log(), origins=4, horizons=(50,)), []
     both = rolling_origins(

@@ -39,12 +39,14 @@ def stored_bytes(folder):
     return {path.name: path.read_bytes() for path in sorted((folder / "cells").glob("*.parquet"))}
 
 
+@pytest.mark.system
 def test_the_number_of_processes_does_not_change_a_byte(whole, tmp_path):
     reproduction.play([EXPERIMENT], tmp_path, jobs=2, **RUN)
     assert len(stored_bytes(whole)) == 4
     assert stored_bytes(tmp_path) == stored_bytes(whole)
 
 
+@pytest.mark.system
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(whole, tmp_path):
     program = (
         "import sys; from pathlib import Path; from invariant_bandits.experiments import run as reproduction;"
@@ -85,6 +87,7 @@ def test_a_report_plays_nothing(whole, monkeypatch):
     )
 
 
+@pytest.mark.system
 def test_figures_come_as_png_svg_and_pdf(whole):
     paths = reproduction.write_figures(reproduction.read(whole), whole, jobs=2)
     assert sorted(path.name for path in paths) == [
@@ -152,6 +155,7 @@ def test_claims_and_levels_name_cells_and_policies_of_their_own_experiment():
             assert level.policy in named[level.cell].policies
 
 
+@pytest.mark.system
 def test_every_experiment_can_be_played_judged_drawn_and_reported(tmp_path):
     """Two repetitions of everything: no statistic, figure or table stumbles over what it names."""
     reproduction.play([], tmp_path, replications=2, seed=1, jobs=2)
@@ -185,6 +189,7 @@ def test_damaged_timings_stop_nothing(content, tmp_path):
     assert cells.timings(tmp_path) == {"one": 1.5}
 
 
+@pytest.mark.system
 def test_two_runs_do_not_share_a_folder(tmp_path):
     with cells.only_run_in(tmp_path):
         held = subprocess.run(
@@ -228,6 +233,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_no_worker_outlives_its_parent(how, tmp_path):

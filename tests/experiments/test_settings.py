@@ -136,6 +136,7 @@ def test_a_level_is_compared_in_standard_errors_of_both_sides():
 PACKAGE = Path(invariant_bandits.__file__).parent
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "changed",
     [

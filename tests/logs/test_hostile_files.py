@@ -25,6 +25,7 @@ def nested(depth, opening="[", closing="]"):
     return f'{{"reward": 1, "x": {opening * depth}1{closing * depth}}}\n'
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

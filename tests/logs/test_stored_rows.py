@@ -81,6 +81,7 @@ def test_stretches_are_taken_in_any_order(little_memory, many):
     np.testing.assert_array_equal(np.asarray(taken), expected)
 
 
+@pytest.mark.system
 def test_forked_processes_read_side_by_side(little_memory):
     rows = np.random.default_rng(3).normal(size=(400, 2))
     stored = collect_rows([rows])

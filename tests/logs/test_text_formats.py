@@ -353,6 +353,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.system
 def test_an_early_error_ends_the_process_without_a_crash(tmp_path):
     """2 to 3 of 60 such ends were aborts when pyarrow's streaming reader was used."""
     path = tmp_path / "log.csv"

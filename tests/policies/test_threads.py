@@ -26,12 +26,14 @@ def tried(*given):
     return json.loads(run.stdout) if run.returncode == 0 else None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("makers", HALVES, ids=["one half", "the other half"])
 def test_every_policy_can_be_shared(makers):
     assert len(sharing_trials.LAWS) == 2
     assert tried(*makers) == {words: [] for words in makers}
 
 
+@pytest.mark.system
 def test_the_laws_notice_a_missing_lock():
     """Each is noticed in nearly every try, most of them in all; one of three is enough here."""
     missing = {"linucb, window", "lints, forever", "bob-linucb", "auto-isd", "epsilon-greedy, forever"}
@@ -100,6 +102,7 @@ def test_a_batch_that_fails_in_the_middle_is_never_seen():
 # -- copies and processes --
 
 
+@pytest.mark.system
 def test_spawned_processes_continue_every_policy_bit_for_bit():
     makers = {
         words: make

@@ -57,6 +57,7 @@ def files_of_package():
     return {str(path.relative_to(ROOT / "src")) for path in below if "__pycache__" not in path.parts}
 
 
+@pytest.mark.system
 def test_the_source_distribution_holds_the_package_and_a_few_files_beside_it(built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -66,6 +67,7 @@ def test_the_source_distribution_holds_the_package_and_a_few_files_beside_it(bui
     assert {name for name in source if not name.startswith(f"{PACKAGE}.egg-info/")} == files_of_package()
 
 
+@pytest.mark.system
 def test_the_wheel_holds_the_package_and_what_is_said_about_it(built):
     (path,) = built.glob("*.whl")
     assert path.name.endswith("-py3-none-any.whl")
@@ -95,6 +97,7 @@ def test_every_package_that_is_needed_states_a_licence():
     assert all(one.words != UNKNOWN for one in found.values() if one.needed)
 
 
+@pytest.mark.system
 def test_the_command_lists_them(tmp_path):
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "licences"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

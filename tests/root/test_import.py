@@ -19,12 +19,14 @@ def loaded_after(code):
     return set(done.stdout.split())
 
 
+@pytest.mark.system
 def test_importing_the_package_imports_nothing_heavy():
     loaded = loaded_after("import invariant_bandits")
     assert "invariant_bandits" in loaded
     assert loaded.isdisjoint(HEAVY)
 
 
+@pytest.mark.system
 def test_the_import_timer_sees_nothing_heavy_either():
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", "import invariant_bandits"],
@@ -37,6 +39,7 @@ def test_the_import_timer_sees_nothing_heavy_either():
     assert timed.isdisjoint(HEAVY)
 
 
+@pytest.mark.system
 def test_moments_and_splits_need_neither_the_compiler_nor_pictures():
     loaded = loaded_after("import invariant_bandits as ib; ib.WindowedMoments, ib.Split, ib.InputError")
     assert loaded.isdisjoint({"numba", "scipy", "pandas", "matplotlib", "sklearn"})

@@ -118,6 +118,7 @@ def test_a_registry_answers_nobody_before_it_was_searched(monkeypatch):
 # -- copies and processes --
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("policy", ["auto-isd", "randomised-lints"])
 def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
     model = shop_model(policy)

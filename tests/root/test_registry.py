@@ -198,6 +198,7 @@ def test_a_changed_policy_of_ones_own_makes_its_stored_cells_stale(module, tmp_p
     assert "own_policy" in grid.cells[0].modules()
 
 
+@pytest.mark.system
 def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_path):
     (tmp_path / "own_policy.py").write_text(POLICY)
     log = log_file(tmp_path)
@@ -229,6 +230,7 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
     assert not (tmp_path / "n").exists()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [

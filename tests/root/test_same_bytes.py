@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from invariant_bandits.simulation.sample_logs import write_samples
 
 PROGRAM = """
@@ -29,6 +31,7 @@ for log, policy in POLICIES.items():
 """
 
 
+@pytest.mark.system
 def test_a_model_with_every_part_has_the_same_bytes_wherever_it_is_made(tmp_path):
     write_samples(tmp_path, 400)
     told = [

@@ -214,6 +214,7 @@ write(sys.argv[1])
 """
 
 
+@pytest.mark.system
 def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_is_left_alone(tmp_path):
     """A living writer holds a lock on its scratch file: its number says nothing, every container has a
     process 1.
@@ -245,6 +246,7 @@ def test_what_a_killed_writer_left_is_gone_after_the_next_save_and_a_living_one_
     assert sorted(tmp_path.iterdir()) == sorted((target, *others))
 
 
+@pytest.mark.system
 def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path):
     """Killed at a time drawn from the length of a save, five times: the file is one of those that were
     saved.
@@ -266,6 +268,7 @@ def test_a_writer_that_is_killed_leaves_the_old_file_whole(tmp_path):
     assert os.listdir(tmp_path) == ["model"]
 
 
+@pytest.mark.system
 def test_writers_of_one_file_do_not_get_into_each_others_way(tmp_path):
     program = "import sys; from invariant_bandits import storage\n"
     program += "for n in range(150): storage.replace_file(sys.argv[1], str(n).encode())"
@@ -332,6 +335,7 @@ def limited(size):
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["replace_file(sys.argv[1], b'x' * 100_000)", "write(sys.argv[1])"])
 def test_on_a_full_disk_the_old_file_stays_whole_and_the_error_names_it(way, tmp_path):
     target = tmp_path / "model"

@@ -232,6 +232,7 @@ def test_signs_blanks_and_remarks_of_a_token_file(tmp_path: Path) -> None:
     assert list(read_tokens(tmp_path / "tokens").values()) == ["read", "decide"]
 
 
+@pytest.mark.system
 def test_a_service_does_not_start_with_a_malformed_token_file(tmp_path: Path) -> None:
     token_file(tmp_path, "read\n")
     command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "serve", "--port", "1"]
@@ -252,6 +253,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.system
 def test_a_hangup_exchanges_the_tokens_and_a_bad_file_leaves_them(tmp_path: Path) -> None:
     token_file(tmp_path, f"admin {TOKENS['admin']}\n")
     with service(tmp_path, "--token-file", "tokens") as started:
@@ -276,6 +278,7 @@ def test_a_hangup_exchanges_the_tokens_and_a_bad_file_leaves_them(tmp_path: Path
         assert started.end() == 0
 
 
+@pytest.mark.system
 def test_a_hangup_without_a_token_file_changes_nothing(tmp_path: Path) -> None:
     with service(tmp_path) as started:
         (said,) = tmp_path.glob("service-*.txt")

@@ -65,6 +65,7 @@ def test_events_come_back_in_their_order_and_the_chain_goes_on(address: str) -> 
     store.close()
 
 
+@pytest.mark.system
 def test_the_newest_snapshot_is_given_and_one_before_it_kept(address: str) -> None:
     store = open_store(address)
     assert store.latest_snapshot() is None
@@ -95,6 +96,7 @@ def test_a_second_writer_is_refused_a_reader_is_not(address: str) -> None:
     open_store(address).close()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("damaged", [10, BLOCK + 7, 2 * BLOCK + 5])
 def test_a_flipped_bit_is_found_and_its_event_named(address: str, damaged: int) -> None:
     path = filled(address, 2 * BLOCK + 10)
@@ -112,6 +114,7 @@ def test_a_flipped_bit_is_found_and_its_event_named(address: str, damaged: int) 
             verify(path, thorough=thorough)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("gone", [0, 99, BLOCK])
 def test_a_missing_event_is_found(address: str, gone: int) -> None:
     path = filled(address, BLOCK + 3)
@@ -131,6 +134,7 @@ def used(address: str) -> None:
         store.close()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "removed", ["FROM events WHERE seq = 6", "FROM snapshots", "FROM contents", "FROM meta"]
 )

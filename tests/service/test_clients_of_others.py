@@ -20,6 +20,8 @@ import pytest
 
 from started_service import Started, service
 
+pytestmark = pytest.mark.system
+
 TIMES, ACTIONS = ("morning", "noon", "evening"), ("News", "Sport", "Film", "Music")
 UNIFORM = (0.8 + 3 * 0.1) / 4
 ROUNDS = 300

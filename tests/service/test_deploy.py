@@ -98,6 +98,7 @@ def test_the_unit_starts_the_service_where_it_may_write() -> None:
     assert not re.search(r"^MemoryDenyWriteExecute", unit(), re.MULTILINE), "compiled loops need such memory"
 
 
+@pytest.mark.system
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")

@@ -13,6 +13,8 @@ import pytest
 
 from started_service import service, start
 
+pytestmark = pytest.mark.system
+
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 

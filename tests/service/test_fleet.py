@@ -85,6 +85,7 @@ def events_of(address: str) -> list[object]:
     return events
 
 
+@pytest.mark.system
 def test_what_deciders_decide_is_learned_and_made_again_bit_for_bit(postgres: PostgresServer) -> None:
     """Uniform play earns 0.4; the last 300 of 1,200 rounds miss 0.5 less than once in 10^4 once it is
     learned.
@@ -112,6 +113,7 @@ def replace_place(decided: Decided) -> Decided:
     return msgspec.structs.replace(decided, place=(decided.place + 1) % 3)
 
 
+@pytest.mark.system
 def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -> None:
     address = postgres.fresh()
     with fleet(address) as (learner, deciders):
@@ -131,6 +133,7 @@ def test_the_same_id_has_one_answer_whoever_is_asked(postgres: PostgresServer) -
     assert len([one for one in events_of(address) if isinstance(one, Decided)]) == 40
 
 
+@pytest.mark.system
 def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: PostgresServer) -> None:
     address, clock = postgres.fresh(), Clock()
     with fleet(address, clock=clock) as (learner, (one, other)):
@@ -168,6 +171,7 @@ def test_rewards_are_taken_anywhere_and_settled_once_by_the_learner(postgres: Po
     store.close()
 
 
+@pytest.mark.system
 def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres: PostgresServer) -> None:
     address = postgres.fresh()
     with fleet(address) as (learner, deciders):
@@ -198,6 +202,7 @@ def test_nothing_is_lost_or_learned_twice_when_all_connections_are_cut(postgres:
     store.close()
 
 
+@pytest.mark.system
 def test_versions_reach_deciders_which_change_nothing_themselves(postgres: PostgresServer) -> None:
     with fleet(postgres.fresh(), deciders=1) as (learner, (decider,)):
         first = decider.call(DecisionCommand()).version
@@ -217,6 +222,7 @@ def test_roles_need_a_shared_store(tmp_path: Path) -> None:
         engine_for("king", str(tmp_path / "d.db"), print)  # type: ignore[arg-type]
 
 
+@pytest.mark.system
 def test_a_second_learner_takes_over_from_a_killed_one(postgres: PostgresServer, tmp_path: Path) -> None:
     """Killed under load: what was acknowledged is there, learned exactly once, and decided the same when
     replay_all.

@@ -72,6 +72,7 @@ def tidied(folder: Path) -> str:
     return "decisions.db"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("other", [hard_link, symbolic_link, linked_folder, tidied])
 def test_a_second_process_is_refused_whichever_name_it_comes_by(tmp_path: Path, other) -> None:  # type: ignore[no-untyped-def]
     with service(tmp_path) as started:
@@ -88,6 +89,7 @@ def test_a_second_process_is_refused_whichever_name_it_comes_by(tmp_path: Path, 
     assert run(tmp_path, *COMMAND, "store", "verify", "decisions.db").returncode == 0
 
 
+@pytest.mark.system
 def test_another_mount_of_the_folder_leads_to_the_same_lock(tmp_path: Path) -> None:
     """Two containers, or machines, that have the same folder under different names."""
     served, mounted = tmp_path / "served", tmp_path / "mounted"
@@ -107,6 +109,7 @@ def test_another_mount_of_the_folder_leads_to_the_same_lock(tmp_path: Path) -> N
     assert missing(served / "decisions.db", ids) == []
 
 
+@pytest.mark.system
 def test_readers_go_on_while_a_store_is_served_and_no_file_is_left_for_the_lock(tmp_path: Path) -> None:
     with service(tmp_path) as started:
         decide(started, 0, 10)
@@ -118,6 +121,7 @@ def test_readers_go_on_while_a_store_is_served_and_no_file_is_left_for_the_lock(
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".txt"] == ["decisions.db"]
 
 
+@pytest.mark.system
 def test_events_of_a_killed_service_are_not_lost_through_another_name(tmp_path: Path) -> None:
     """The last events are in a log that SQLite finds by the name of the file."""
     with service(tmp_path) as started:
@@ -152,6 +156,7 @@ def test_a_journal_without_its_database_is_not_thrown_away(tmp_path: Path) -> No
     store.close()
 
 
+@pytest.mark.system
 def test_the_lock_belongs_to_the_file_and_not_to_its_name(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     os.link(tmp_path / "a", tmp_path / "b")
@@ -166,6 +171,7 @@ FileLock(Path({str(tmp_path / "b")!r}))
     assert run(tmp_path, sys.executable, "-c", script).returncode == 0
 
 
+@pytest.mark.system
 def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path: Path) -> None:
     """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the
     log.

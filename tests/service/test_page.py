@@ -17,6 +17,8 @@ from invariant_bandits.service.operations import Service
 from invariant_bandits.service.store.open_store import open_store
 from served_models import serve
 
+pytestmark = pytest.mark.system
+
 MOST_VISITS = 1_500
 TOKEN = "a token to look in with"
 

@@ -20,6 +20,7 @@ from served_models import running, serve
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("how", ["restart", "crash", "cut"])
 def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
     postgres: PostgresServer, how: str
@@ -61,6 +62,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_goes_and_comes(
     store.close()
 
 
+@pytest.mark.system
 def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresServer) -> None:
     address = postgres.fresh()
     old = open_store(address)
@@ -81,6 +83,7 @@ def test_a_writer_that_was_replaced_can_never_append_again(postgres: PostgresSer
     new.close()
 
 
+@pytest.mark.system
 def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres: PostgresServer) -> None:
     store = open_store(postgres.fresh())
     store.append([("a", b"one")])
@@ -96,6 +99,7 @@ def test_a_writer_whose_connection_was_cut_goes_on_if_nobody_took_over(postgres:
     store.close()
 
 
+@pytest.mark.system
 def test_tables_of_others_and_of_newer_releases_are_left_alone(postgres: PostgresServer) -> None:
     foreign, newer, earlier = postgres.fresh(), postgres.fresh(), postgres.fresh()
     with psycopg.connect(foreign, autocommit=True) as connection:

@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from browsers import free_port, listening
 from invariant_bandits.service.serve import ServiceSettings, open_service
 
 PAGE = Path(__file__).parents[2] / "docs" / "service.md"
 
 
+@pytest.mark.system
 def test_the_example_of_the_client_runs(tmp_path: Path, capsys: Any) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     service = open_service(ServiceSettings(store=str(tmp_path / "d.db")))

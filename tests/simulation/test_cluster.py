@@ -12,6 +12,8 @@ import invariant_bandits as ib
 from invariant_bandits.simulation.episodes import PaperEpisodes
 from invariant_bandits.simulation.paper import PaperWorld
 
+pytestmark = pytest.mark.system
+
 distributed = pytest.importorskip("distributed")
 
 EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1), logged=200)

@@ -100,6 +100,7 @@ def test_all_policies_play_the_same_rounds_whatever_the_others_do():
     np.testing.assert_array_equal(together.regret["between"], alone.regret["between"])
 
 
+@pytest.mark.system
 def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas():
     makers = {
         "LinUCB": lambda past: ib.LinUCB(past.dim),
@@ -114,6 +115,7 @@ def test_the_number_of_processes_does_not_change_a_bit_and_makers_may_be_lambdas
         np.testing.assert_array_equal(one.regret[name], two.regret[name])
 
 
+@pytest.mark.system
 def test_a_slow_repetition_keeps_its_place_among_the_others():
     slow = episode_of(7, 0, 10).noise[0]
 
@@ -151,6 +153,7 @@ def test_progress_counts_every_repetition_once(jobs):
     assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
+@pytest.mark.system
 def test_without_forking_one_process_does_the_same(monkeypatch):
     settings = {"horizon": 10, "replications": 3, "seed": 1}
     forked = ib.simulate({"worst": worst}, EPISODES, jobs=2, **settings)

@@ -32,6 +32,7 @@ def test_observations_are_those_of_the_finished_policy_and_its_own_episode():
     np.testing.assert_array_equal(result.observations["LinUCB"]["first mean"], truth)
 
 
+@pytest.mark.system
 def test_they_survive_storing_continuing_and_other_processes(tmp_path):
     whole = ib.simulate(MAKERS, EPISODES, replications=4, observe=note, jobs=2, **SETTINGS)
     parts = [

@@ -41,6 +41,7 @@ def test_the_traced_probabilities_add_up_and_agree_with_the_explanation():
     assert sum(beliefs.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.system
 def test_tracing_does_not_change_the_regret_and_neither_does_the_number_of_processes():
     settings = {"horizon": 30, "replications": 3, "seed": 8}
     silent = ib.simulate(MAKERS, EPISODES, **settings)

@@ -53,6 +53,7 @@ def test_accepted_rounds_are_those_of_a_replay():
     assert (log.target[log.feedback.logged_rows][log.accepted] == 1.0).all()
 
 
+@pytest.mark.system
 def test_results_do_not_depend_on_the_number_of_processes_nor_on_the_other_cells():
     cells = [LoggedWorld("clicks 5 %", "softmax", 4000), LoggedWorld("Gaussian", "uniform", 4000)]
     one, two = (study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))

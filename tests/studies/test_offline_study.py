@@ -26,6 +26,7 @@ def test_the_planted_split_is_recovered():
     assert found.component_error < 0.2
 
 
+@pytest.mark.system
 def test_results_do_not_depend_on_the_number_of_processes():
     cells = offline_study.settings(["uniform logs"])[:2]
     one, two = (offline_study.run(cells, replications=3, seed=7, jobs=jobs) for jobs in (1, 2))

@@ -39,6 +39,7 @@ def planted():
 # -- one small run --
 
 
+@pytest.mark.system
 def test_every_row_is_played_by_its_policies_and_oracles_exist_where_something_drifts(outcome):
     assert list(outcome.values) == [row.name for row in study.ROWS]
     for row in study.ROWS:
@@ -49,6 +50,7 @@ def test_every_row_is_played_by_its_policies_and_oracles_exist_where_something_d
     assert len(outcome.values[study.SEVENTH.name]) == len(study.CONTENDERS) + 6 + 8 + 1
 
 
+@pytest.mark.system
 def test_a_row_has_the_same_regret_alone_and_in_one_process(outcome):
     alone = study.run((study.NO_DRIFT,), replications=2, seed=11, jobs=1)
     assert alone.more["tuned"] == {}
@@ -56,6 +58,7 @@ def test_a_row_has_the_same_regret_alone_and_in_one_process(outcome):
         np.testing.assert_array_equal(values, outcome.values[study.NO_DRIFT.name][name])
 
 
+@pytest.mark.system
 def test_the_page_shows_every_row_every_policy_every_goal_and_what_was_tuned(outcome):
     page = study.report(outcome, pictures="../figures")
     lines = page.splitlines()
@@ -170,6 +173,7 @@ def test_worst_runs_are_compared_strictly_where_below_was_said():
     assert goals.worst_below("", "row", "ours", 60.1).judge(regret).reached
 
 
+@pytest.mark.system
 def test_the_estimated_policy_must_stay_below_and_autoisd_not_above_the_worst_run_of_linucb():
     outcome = planted()
     for policy in (study.ISD_ESTIMATED, study.AUTO):
@@ -185,6 +189,7 @@ def test_a_study_that_reaches_everything_says_so():
     assert "✗" not in page
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("goal", study.GOALS, ids=lambda goal: f"{goal.words}; {goal.where}")
 def test_every_goal_can_be_missed_and_the_page_names_it(goal):
     outcome = planted()

@@ -71,6 +71,7 @@ def test_logs_of_a_randomised_policy_evaluated_with_its_propensities_cover_the_t
     assert mean.max() == pytest.approx(12.5)  # K / floor
 
 
+@pytest.mark.system
 def test_results_do_not_depend_on_the_number_of_processes_and_only_defaults_play_everywhere():
     small = {"world": StressEpisodes(logged=600, dim=4, residual_dim=1, drift="walk"), "truth_rounds": 500}
     settings = (study.SETTINGS[0], study.DEFAULTS[0])

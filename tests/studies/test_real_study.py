@@ -109,6 +109,7 @@ def test_no_decision_depends_on_a_reward_that_is_still_to_come(name):
     np.testing.assert_array_equal(first[name][: at - 900], second[name][: at - 900])
 
 
+@pytest.mark.system
 def test_the_result_is_the_same_for_any_number_of_processes(outcome):
     again = study.play_data(
         world(), replications=2, dates=3, horizons=(50, 200), seed=1, jobs=2, choices=CHOICES
