@@ -162,7 +162,8 @@ class _Population:
     """The hyperparameters of the arms' population: Ψ, and the prior precision of μ that follows from it."""
 
     def __init__(self, statistics: ArmStatistics, relation: Array) -> None:
-        self.layout: ArmLayout = statistics.layout
+        layout = statistics.layout
+        self.dim, self.own_dim, self.by_arm = layout.dim, layout.own_dim, (layout.arms, layout.own)
         self.seen = statistics.rounds.sum(axis=0) > 0.0
         self.contrast = contrast_precision(relation)
         self.contrast_of_seen = contrast_precision(relation[np.ix_(self.seen, self.seen)])
@@ -172,32 +173,29 @@ class _Population:
         """Π (p, p): arms differ by N(0, Ψ·relation), their common part is nearly flat; shared ones are N(0,
         shared).
         """
-        result = self.faint * np.eye(self.layout.dim)
-        own = self.layout.own_dim
+        result, own = self.faint * np.eye(self.dim), self.own_dim
         result[:own, :own] += np.kron(self.contrast, np.diag(1.0 / spread))
-        result[own:, own:] += np.eye(self.layout.shared) / shared
+        result[own:, own:] += np.eye(self.dim - own) / shared
         return np.asarray(result)
 
     def shared(self, mean: Array, covariance: Array) -> float:
         """Variance of the shared coefficients about 0, given what is known of them; any number if there are
         none.
         """
-        squares = mean[self.layout.own_dim :] ** 2 + np.diagonal(covariance)[self.layout.own_dim :]
+        squares = mean[self.own_dim :] ** 2 + np.diagonal(covariance)[self.own_dim :]
         return max(float(squares.mean()), 1e-8 / self.faint) if len(squares) else 1.0
 
     def spread(self, mean: Array, covariance: Array, least: Array) -> Array:
         """Ψ (own,) given the arms' coefficients, each drawn to the mean of the other slopes'."""
-        layout, P, count = self.layout, self.contrast_of_seen, int(self.seen.sum())
+        P, count, own = self.contrast_of_seen, int(self.seen.sum()), self.own_dim
         if count < 2:
             return np.asarray(np.maximum(float((mean**2).mean()), least))
-        theta = layout.by_arm(mean)[self.seen]
-        C = covariance[: layout.own_dim, : layout.own_dim].reshape(
-            layout.arms, layout.own, layout.arms, layout.own
-        )
+        theta = mean[:own].reshape(self.by_arm)[self.seen]
+        C = covariance[:own, :own].reshape(self.by_arm * 2)
         C = np.einsum("akbk->kab", C)[:, self.seen][:, :, self.seen]
         squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum("ab,kab->k", P, C)
         each = squares / (count - 1)
-        usual = np.full(layout.own, each[1:].mean() if layout.own > 1 else each.mean())
+        usual = np.full(len(each), each[1:].mean() if len(each) > 1 else each.mean())
         usual[0] = each.mean()
         return np.asarray(np.maximum((SPREAD_COUNT * usual + squares) / (count - 1 + SPREAD_COUNT), least))
 
@@ -242,11 +240,11 @@ def _iterate(
     iterations: int,
 ) -> ArmEffects:
     own, along, sizes, spread = start
-    layout, seen = population.layout, population.seen
+    seen, own_dim, by_arm_shape = population.seen, population.own_dim, population.by_arm
     across = np.einsum("pe,mpq,qe->me", along, statistics.information, along)
     informing = _informed(np.einsum("mpp->mp", statistics.information)).sum(axis=0).astype(np.float64)
     informing_along = np.maximum(_informed(across).sum(axis=0).astype(np.float64), 1.0)
-    of_arm = layout.by_arm(informing)
+    of_arm = informing[:own_dim].reshape(by_arm_shape)
     shared = 1.0 / population.faint
     least, floor = 1e-8 * spread, 1e-12 * own
     for step in range(iterations + 1):
@@ -256,14 +254,15 @@ def _iterate(
             break
         own = np.maximum(own + own**2 * drift_change(effects) / np.maximum(informing, 1.0), floor)
         sizes = np.maximum(sizes + sizes**2 * _change_along(effects, along) / informing_along, 1e-300)
-        by_arm = layout.by_arm(own).copy()
+        by_arm = own[:own_dim].reshape(by_arm_shape).copy()
         typical = by_arm[seen].mean(axis=0)
         by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
         by_arm[~seen] = typical
-        own = np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
+        own = np.concatenate([by_arm.ravel(), own[own_dim:]])
         spread = population.spread(effects.mean, effects.covariance, least)
         shared = population.shared(effects.mean, effects.covariance)
-    typical, precision = layout.by_arm(own)[seen].mean(axis=0), population.precision(spread, shared)
+    typical = own[:own_dim].reshape(by_arm_shape)[seen].mean(axis=0)
+    precision = population.precision(spread, shared)
     evidence = _evidence(statistics, effects, precision)
     return ArmEffects(own, along, sizes, spread, typical, precision, effects, evidence)
 

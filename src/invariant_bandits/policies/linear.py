@@ -369,13 +369,15 @@ class LinearPolicy(BasePolicy):
 
     def _refresh(self, volume: float) -> None:
         """What decisions need after a change of the memory, whose log det A/det λI is `volume`."""
-        memory, exploration = self._memory, self.exploration
-        radii = self._explorer.radii(memory, self._invariant, volume, self._assumed)
+        memory, exploration, drawn = self._memory, self.exploration, self._draws is not None
+        if drawn or self._invariant is not None:
+            radii = self._explorer.radii(memory, self._invariant, volume, self._assumed)
+        else:  # the usual case, without a call in between
+            radii = memory.radius(volume, self._assumed), 0.0
         self._radius, self._invariant_radius = radii
         spread = self._spread = exploration * radii[0]
         invariant_spread = self._invariant_spread = exploration * radii[1]
         # Coefficients are drawn when they are first needed.
-        drawn = self._draws is not None
         self._decision = None if drawn else (self._lift, memory.factor, spread, invariant_spread)
 
     @property
