@@ -14,6 +14,7 @@ import pytest
 import invariant_bandits as ib
 import sharing_trials
 from invariant_bandits import testing
+from invariant_bandits.locking import lock_of
 from invariant_bandits.testing import at_once
 
 SCRIPT = Path(sharing_trials.__file__)
@@ -138,5 +139,5 @@ def test_memories_are_copied_and_pickled(memory):
 def test_a_wrapper_and_what_it_wraps_have_one_lock_also_in_copies():
     policy = ib.Randomised(ib.Randomised(ib.LinUCB(2)))
     for one in (policy, copy.copy(policy), copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
-        assert one._lock is one.policy._lock is one.policy.policy._lock
-    assert copy.deepcopy(policy)._lock is not policy._lock
+        assert lock_of(one) is lock_of(one.policy) is lock_of(one.policy.policy)
+    assert lock_of(copy.deepcopy(policy)) is not lock_of(policy)

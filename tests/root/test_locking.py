@@ -13,6 +13,7 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import registry, testing
+from invariant_bandits.locking import lock_of
 from invariant_bandits.registry import Registry
 from invariant_bandits.testing import THREADS, at_once
 
@@ -129,8 +130,8 @@ def test_a_model_with_open_decisions_is_copied_pickled_and_spawned(policy):
         spawned = pool.apply(copy.copy, (model,))
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model)), spawned):
         assert bits(other) == before
-        assert other._lock is not model._lock
-        assert other.policy._lock is not model.policy._lock
+        assert lock_of(other) is not lock_of(model)
+        assert lock_of(other.policy) is not lock_of(model.policy)
         assert other.learn(waiting[1].id, 2.0)
         twin = copy.deepcopy(model)
         twin.learn(waiting[1].id, 2.0)
