@@ -76,12 +76,12 @@ def test_options_of_the_fit_reach_the_value():
 
 
 def test_the_value_is_that_of_a_comparison_by_hand():
-    value = value_of("auto-isd", exploration=0.2, confidence=0.05, windows=5)
+    value = value_of("auto-isd", confidence=0.05, windows=5)
     feedback = read_feedback(LOG, windows=5).feedback
-    contender = Contender("auto-isd", {"exploration": 0.2, "confidence": 0.05})
+    contender = Contender("auto-isd", {"confidence": 0.05})
     by_hand = ib.compare(feedback, {"AutoISD": contender}, windows=5).line("AutoISD").against_log
     assert value["lines"][0]["gain"] == by_hand.value
-    other = value_of("auto-isd", exploration=0.2, confidence=0.05, windows=12)
+    other = value_of("auto-isd", confidence=0.05, windows=12)
     assert other["lines"][0]["gain"] != by_hand.value
 
 

@@ -31,10 +31,11 @@ def days(*dates):
 def test_the_result_is_that_of_all_logs_at_once_with_the_same_windows(form, policy):
     table = FORMS[form](LOG)
     earlier, later = parts(table, 3)
-    before = ib.fit_logs(earlier, policy=policy, every="12h", exploration=0.3)
+    explores = {} if policy == "auto-isd" else {"exploration": 0.3}
+    before = ib.fit_logs(earlier, policy=policy, every="12h", **explores)
     after = ib.update_model(before, later).model
     whole = ib.fit_logs(
-        table, policy=policy, edges=after.moments.edges, features=before.feature_map, exploration=0.3
+        table, policy=policy, edges=after.moments.edges, features=before.feature_map, **explores
     )
     assert after.moments.rounds == 3000
     assert_same_moments(after.moments, whole.moments)

@@ -524,12 +524,16 @@ def _advantage(z: Any, best: Any, filters: Any, least: float) -> Any:
 def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: float, parts: Any) -> Any:
     """The neglected action that is most worth a test, or −1.
 
-    gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0), the filter
-    that knows online rounds alone weighing DOUBT + `doubted` at least. It takes n = 3(1 + 8s²/δ²) rounds to
-    see an advantage of δ = gap + h/p: the action is worth a test if remaining·h > n·gap. And what was spent
-    on it, (s²/zᵀP_u z + 1)·gap, must stay below CAUTION times the believed gain of all rounds so far. There
-    is no such limit if the logs are doubted by more than half of the weight, or where the same few actions
-    are offered again and again: no other choice would ever inform about them.
+    gap: how far its mean is below the best one; h = E[max(advantage, 0)], p = P(advantage > 0). It takes
+    n = 3(1 + 8s²/δ²) rounds to see an advantage of δ = gap + h/p: the action is worth a test if
+    remaining·h > n·gap.
+
+    What the logs themselves leave open, such as a new arm, may always be tested: h then follows from the
+    variance of the first filter, in which nothing changed. What may have changed since, the filter that knows
+    online rounds alone weighing DOUBT + `doubted` at least, is tested as long as what was spent on the
+    action, (s²/zᵀP_u z + 1)·gap, stays below CAUTION times the believed gain of all rounds so far. There is
+    no such limit if the logs are doubted by more than half of the weight, or where the same few actions are
+    offered again and again: no other choice would ever inform about them.
     """
     V, numbers = filters.basis, filters.numbers
     noise, caution, known = numbers[NOISE], numbers[CAUTION], filters.covariances[int(numbers[REFERENCE])]
@@ -542,20 +546,21 @@ def _find_test(X: Any, filters: Any, rounds: float, remaining: float, doubted: f
     fixed = numbers[SEEN] <= K and rounds + remaining >= ROUNDS_PER_ARM * K
     unlimited = caution == NO_LIMIT or doubted > 0.5 or fixed
     account = rounds * caution * (parts[0, leader] - average)
-    if not unlimited and account <= 0.0:
-        return -1
     z, best = np.empty(d), np.empty(d)
     coordinates(X[leader], V, best)
-    least = min(1.0, DOUBT + doubted)
     top, chosen = 1.0, -1
     for k in range(K):
         if k == leader or parts[2, k] < NEGLECT or parts[2, k] < parts[2, leader]:
             continue
         coordinates(X[k], V, z)
         gap = max(parts[0, leader] - parts[0, k], SMALLEST_GAP * np.sqrt(noise))
-        if not unlimited and (noise / max(form(z, known), LEAST_NOISE) + 1.0) * gap > account:
-            continue
-        better, gain = _advantage(z, best, filters, least)
+        spent = (noise / max(form(z, known), LEAST_NOISE) + 1.0) * gap
+        if unlimited or spent <= account:
+            better, gain = _advantage(z, best, filters, min(1.0, DOUBT + doubted))
+        else:
+            for i in range(d):
+                z[i] -= best[i]
+            better, gain = _hope(-gap, np.sqrt(max(form(z, filters.covariances[0]), 0.0)))
         if better < IMPOSSIBLE:
             continue
         reach = gap + gain / better

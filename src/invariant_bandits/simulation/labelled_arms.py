@@ -94,7 +94,6 @@ class ArmEpisode(Episode):
             horizon=self.horizon,
             actions=int(self.offered.shape[1]),
             confidence=0.01,
-            offered=self.offered[:1],
             arm_statistics=self.logs.statistics,
         )
 
