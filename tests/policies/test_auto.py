@@ -290,7 +290,12 @@ def test_caution_limits_tests_where_contexts_vary():
     offers = rng.normal(size=(400, 4, P)) * [1.0, 1.0, 1.0, 0.01]
     offers[:, 0] = [0.0, 0.0, 0.0, 1.0]
     offers[:, 0, :3] += 1e-6 * rng.normal(size=(400, 3))
-    known = replace(prior(), feature_mean=np.zeros(P), feature_precision=np.eye(P))
+    known = replace(
+        prior(),
+        feature_mean=np.zeros(P),
+        feature_precision=np.eye(P),
+        pooled_covariance=1e-6 * np.eye(P),  # the logs leave nothing open
+    )
     counts = [count_tests(ib.AutoISD(known, caution=c), offers) for c in (0.0, 0.003, None)]
     assert counts[0] == 0
     assert counts[0] <= counts[1] <= counts[2]
