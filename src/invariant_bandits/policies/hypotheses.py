@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy import special
 
 from invariant_bandits.checks import Array, InputError
 from invariant_bandits.decomposition.drift_prior import DriftPrior
@@ -148,7 +148,7 @@ def trust(prior: DriftPrior) -> float:
 def _has_no_signal(prior: DriftPrior) -> bool:
     """Whether the logs' pooled coefficients could all be 0."""
     size = float(prior.pooled @ np.linalg.pinv(prior.pooled_covariance, hermitian=True) @ prior.pooled)
-    return size < float(chi2.ppf(SIGNAL_LEVEL, len(prior.pooled)))
+    return size < 2.0 * float(special.gammaincinv(0.5 * len(prior.pooled), SIGNAL_LEVEL))  # of χ²_p
 
 
 def hypothesis_weights(prior: DriftPrior) -> Array:
