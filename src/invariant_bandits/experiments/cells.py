@@ -19,6 +19,7 @@ import numpy as np
 
 import invariant_bandits
 from invariant_bandits.checks import Array, InputError
+from invariant_bandits.policies.auto import AutoISD
 from invariant_bandits.policies.registry import Contender, find_policy
 from invariant_bandits.simulation.episodes import Episode, described
 from invariant_bandits.simulation.loop import Environment, Observer, simulate
@@ -90,14 +91,22 @@ class PolicyProbe:
 
 
 class CoverageProbe(PolicyProbe):
-    """Counts the rounds in which an offered action has its true mean outside mean ± width."""
+    """Counts the rounds in which an offered action has its true mean outside mean ± width.
 
-    uncovered = 0
+    The width of AutoISD is one standard deviation: √(2 log T) + 1 of them count.
+    """
+
+    uncovered, deviations = 0, 1.0
+
+    def __init__(self, policy: Any, episode: Any) -> None:
+        super().__init__(policy, episode)
+        if isinstance(policy, AutoISD):
+            self.deviations = float(np.sqrt(2.0 * np.log(episode.horizon))) + 1.0
 
     def compare(self, features: Any, means: Array) -> None:
         """Count the round if there is such an action."""
         scores = self.policy.scores(features)
-        self.uncovered += bool((np.abs(scores.mean - means) > scores.width).any())
+        self.uncovered += bool((np.abs(scores.mean - means) > self.deviations * scores.width).any())
 
 
 class Coverage:
