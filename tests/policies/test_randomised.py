@@ -4,6 +4,7 @@ window.
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import invariant_bandits as ib
 import policy_laws
@@ -47,32 +48,34 @@ def test_propensities_are_the_frequencies_of_the_choices(make):
 
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=repr)
 def test_thompson_draws_have_the_stated_mean_and_spread(memory):
-    """Along one direction: mean, and standard deviation = scale × norm. 4,000 draws, tolerances of four
-    errors.
+    """An action beats the zero vector with probability Φ(mean/spread): 20,000 draws, four standard errors.
+
+    The spread of a residual or invariant direction is exploration × width; the two parts are independent.
     """
     policy = ib.ISDLinTS(
         policy_laws.SPLIT,
         policy_laws.COMPONENT,
         component_precision=policy_laws.PRECISION,
         memory=memory,
-        exploration=0.5,
+        exploration=0.1,
+        seed=2,
     )
     policy_laws.play(policy, 30, seed=1)
-    features = np.random.default_rng(3).normal(size=(1, 4))
-    draws = []
-    panel = features @ policy._panel()
-    for seed in range(4000):
-        policy._draws = Draws(seed)
-        lift, factor, _, _ = policy._drawn_decision()
-        estimate = np.linalg.solve(np.triu(factor[:2, :2]), factor[:2, 2])
-        coefficients = lift[:, 0] + lift[:, 1:3] @ estimate
-        draws.append(float(features[0] @ coefficients))
-    spread = np.hypot(
-        policy._spread * np.linalg.norm(panel[0, 1:3]),
-        policy._invariant_spread * np.linalg.norm(panel[0, 3:]),
-    )
-    assert np.mean(draws) == pytest.approx(policy.scores(features).mean[0], abs=4 * spread / np.sqrt(4000))
-    assert np.std(draws) == pytest.approx(spread, rel=4 / np.sqrt(2 * 4000))
+    residual = policy_laws.SPLIT.residual @ policy_laws.SPLIT.residual.T
+    invariant = np.eye(4) - residual
+    for projector in (residual, invariant, np.eye(4)):
+        rows = np.random.default_rng(3).normal(size=(2000, 4)) @ projector
+        widths = policy.scores(rows @ residual).width, policy.scores(rows @ invariant).width
+        ratios = policy.scores(rows).mean / (policy.exploration * np.hypot(*widths))
+        for wanted in (-1.0, 0.0, 1.0):
+            nearest = np.abs(ratios - wanted).argmin()
+            assert ratios[nearest] == pytest.approx(wanted, abs=0.02)
+            offered = np.array([rows[nearest], np.zeros(4)])
+            expected = norm.cdf(ratios[nearest])
+            error = 4.0 * np.sqrt(expected * (1.0 - expected) / 20_000)
+            wins = np.mean(policy.select_many(np.broadcast_to(offered, (20_000, 2, 4))) == 0)
+            assert wins == pytest.approx(expected, abs=error)
+            assert policy.propensities(offered, samples=20_000)[0] == pytest.approx(expected, abs=error)
 
 
 def test_the_stream_of_a_round_does_not_depend_on_what_was_drawn_before():
