@@ -327,15 +327,15 @@ def test_rows_are_judged_in_the_thread_that_reads(tmp_path, monkeypatch):
     """A thread of the reader's own that called Python while the interpreter ended aborted the process."""
     threads = []
 
-    def noting(bad, before):
-        def skip(row):
+    def watched(*, invalid_row_handler, **options):
+        def judge(row):
             threads.append(threading.get_ident())
-            bad.append(row.number - before)
-            return "skip"
+            return invalid_row_handler(row)
 
-        return skip
+        return parse_options(invalid_row_handler=judge, **options)
 
-    monkeypatch.setattr(csv_format, "_noting", noting)
+    parse_options = csv_format.arrow_csv.ParseOptions
+    monkeypatch.setattr(csv_format.arrow_csv, "ParseOptions", watched)
     (tmp_path / "log.csv").write_text("reward,x\n" + "1,2\n1,2,3\n" * 1000)
     source = open_source(tmp_path / "log.csv")
     assert sum(len(batch) for _, batch in source.batches(source.tasks[0], ["reward"])) == 1000
