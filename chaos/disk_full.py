@@ -76,7 +76,7 @@ def run(times: int = 3, clients: int = 2, seconds: float = 2.0) -> dict[str, Any
         those = [spawn.Process(target=client, args=(server.port, n, until, told)) for n in range(clients)]
         for one in those:
             one.start()
-        time.sleep(2.0)
+        server.wait_for_load()
         for _ in range(times):
             time.sleep(seconds)
             fill(folder, server, is_disk)

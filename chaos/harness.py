@@ -80,6 +80,11 @@ class Server:
         except OSError:
             return False
 
+    def wait_for_load(self) -> None:
+        """Wait until clients, which have to start, too, are answered."""
+        while not call(self.port, "GET", "/v1/model")[1].get("rounds"):
+            time.sleep(0.02)
+
     def kill(self) -> None:
         """As a power cut would, for the process."""
         assert self.process is not None

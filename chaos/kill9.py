@@ -27,7 +27,7 @@ def run(rounds: int, clients: int = 3, store: str | None = None, seed: int = 0) 
         those = [spawn.Process(target=client, args=(server.port, n, until, told)) for n in range(clients)]
         for one in those:
             one.start()
-        time.sleep(1.0)  # they have to start, too
+        server.wait_for_load()
         for _ in range(rounds):
             time.sleep(0.2 + rng.random())
             server.kill()

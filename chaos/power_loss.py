@@ -102,7 +102,7 @@ def play(port: int, number: int, until: threading.Event, told: list[tuple[float,
     connection.close()
 
 
-def recorded(folder: Path, seconds: float, clients: int) -> list[tuple[float, str, str]]:
+def record_load(folder: Path, seconds: float, clients: int) -> list[tuple[float, str, str]]:
     """Load a service whose writes are recorded; what was acknowledged, and when."""
     library = folder / "record_writes.so"
     source = Path(__file__).with_name("record_writes.c")
@@ -128,39 +128,47 @@ def recorded(folder: Path, seconds: float, clients: int) -> list[tuple[float, st
 
 
 def run(seconds: float, cuts: int, clients: int = 4, seed: int = 0) -> dict[str, Any]:
-    """Rebuild the disk at so many moments, each in two ways."""
-    rng, files, lost, refused, checked = np.random.default_rng(seed), dict[str, File](), 0, list[str](), 0
+    """Record a load and cut the power at so many moments of it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told = recorded(folder, seconds, clients)
+        told = record_load(folder, seconds, clients)
         operations = list(records(folder / "rec"))
-        begin = next(place for place, one in enumerate(operations) if one[0] >= told[0][0])
-        moments = set(rng.integers(begin, len(operations), size=cuts).tolist())
-        for place, (when, op, file, offset, data) in enumerate(operations):
-            kept = files.setdefault(file, File())
-            if op == SYNC:
-                kept.sync()
-            elif op == UNLINK:
-                files.pop(file)
-            else:
-                kept.pending.append((op, offset, data))
-            if place in moments:
-                for chance in (None, rng):
-                    acknowledged = [one for one in told if one[0] < when]
-                    missing, why = held(
-                        folder / "image", files, chance, acknowledged, replay=checked % 10 == 0
-                    )
-                    lost += missing
-                    refused += [why] if why else []
-                    checked += 1
+        found = cut_power(folder / "image", told, operations, cuts, seed)
     return {
         "acknowledged": len(told),
         "operations": len(operations),
         "syncs": sum(one[1] == SYNC for one in operations),
-        "images": checked,
-        "lost": lost,
-        "refused": refused,
+        **found,
     }
+
+
+def cut_power(
+    image: Path,
+    told: list[tuple[float, str, str]],
+    operations: list[tuple[float, int, str, int, bytes]],
+    cuts: int,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Rebuild the disk at so many moments of a recorded load, each in two ways."""
+    rng, files, lost, refused, checked = np.random.default_rng(seed), dict[str, File](), 0, list[str](), 0
+    begin = next(place for place, one in enumerate(operations) if one[0] >= told[0][0])
+    moments = set(rng.integers(begin, len(operations), size=cuts).tolist())
+    for place, (when, op, file, offset, data) in enumerate(operations):
+        kept = files.setdefault(file, File())
+        if op == SYNC:
+            kept.sync()
+        elif op == UNLINK:
+            files.pop(file)
+        else:
+            kept.pending.append((op, offset, data))
+        if place in moments:
+            for chance in (None, rng):
+                acknowledged = [one for one in told if one[0] < when]
+                missing, why = held(image, files, chance, acknowledged, replay=checked % 10 == 0)
+                lost += missing
+                refused += [why] if why else []
+                checked += 1
+    return {"images": checked, "lost": lost, "refused": refused}
 
 
 def held(

@@ -15,35 +15,30 @@ pytestmark = pytest.mark.system
 def test_nothing_acknowledged_is_lost_when_it_is_killed_under_load() -> None:
     from kill9 import run
 
-    told = run(2, clients=2)
+    told = run(1, clients=2)
     assert told["decisions"] > 20, told
     assert told["retries"] > 0, told
     assert (told["lost"], told["doubled"], told["state_is_replay"]) == (0, 0, True), told
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is needed to record what is written")
-def test_nothing_acknowledged_is_lost_when_the_power_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_acknowledged_is_lost_when_the_power_goes(tmp_path: Path) -> None:
     """And something is, if the syncs of the log are taken away: the test would notice."""
     import power_loss
 
-    told = power_loss.run(1.0, 5, clients=2)
-    assert told["acknowledged"] > 20, told
-    assert (told["lost"], told["refused"]) == (0, []), told
-    whole = power_loss.records
-
-    def without_syncs(path: Path) -> list[tuple[float, int, str, int, bytes]]:
-        found = list(whole(path))
-        first = next(
-            place for place, one in enumerate(found) if one[1] == power_loss.SYNC and "-wal" in one[2]
-        )
-        return [
-            one
-            for place, one in enumerate(found)
-            if place <= first or one[1] != power_loss.SYNC or "-wal" not in one[2]
-        ]
-
-    monkeypatch.setattr(power_loss, "records", without_syncs)
-    assert power_loss.run(1.0, 5, clients=2)["lost"] > 0
+    acknowledged = power_loss.record_load(tmp_path, 1.0, clients=2)
+    assert len(acknowledged) > 20
+    operations = list(power_loss.records(tmp_path / "rec"))
+    kept = power_loss.cut_power(tmp_path / "image", acknowledged, operations, 5)
+    assert (kept["lost"], kept["refused"]) == (0, []), kept
+    syncs = [
+        place
+        for place, (_, operation, file, *_) in enumerate(operations)
+        if operation == power_loss.SYNC and "-wal" in file
+    ]
+    removed = set(syncs[1:])
+    without_syncs = [one for place, one in enumerate(operations) if place not in removed]
+    assert power_loss.cut_power(tmp_path / "image", acknowledged, without_syncs, 5)["lost"] > 0
 
 
 def test_a_full_disk_is_503_and_passes() -> None:

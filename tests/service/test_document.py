@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from invariant_bandits.service.commands import DecisionCommand
+from served_models import running, serve
 from started_service import service, start
 
 pytestmark = pytest.mark.system
@@ -50,25 +52,12 @@ def test_the_figures_please_promtool(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_second_process_on_the_same_store_is_refused(tmp_path: Path) -> None:
-    with service(tmp_path) as started:
-        with pytest.raises(RuntimeError, match="in use by another process"):
-            start(tmp_path)
-        assert started.ask("GET", "/readyz")[0] == 200
-        assert started.end() == 0
-    with service(tmp_path) as again:
-        assert again.ask("GET", "/v1/model")[1]["rounds"] == 0
-
-
 def test_a_damaged_store_is_refused_and_the_event_named(tmp_path: Path) -> None:
-    with service(tmp_path) as started:
-        for n in range(20):
-            started.ask(
-                "POST",
-                "/v1/decisions",
-                {"arms": ["a", "b"], "id": f"decision-{n}", "context": {"t": "needle"}},
-            )
     path = tmp_path / "decisions.db"
+    with running(path) as engine:
+        serve(engine)
+        for n in range(20):
+            engine.call(DecisionCommand(context={"t": "needle"}, id=f"decision-{n}"))
     content = bytearray(path.read_bytes())
     content[content.index(b"needle")] ^= 1
     path.write_bytes(content)

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from invariant_bandits.cli.app import app
+from invariant_bandits.service.commands import DecisionCommand
 from invariant_bandits.service.events import decision_key
 from invariant_bandits.service.store.chain import StoreError
 from invariant_bandits.service.store.open_store import open_store
@@ -23,7 +24,9 @@ from started_service import PATIENCE, Started, service
 
 pytestmark = pytest.mark.system
 
-COMMAND = [sys.executable, "-c", "from invariant_bandits.cli import main; main()"]
+SECOND = (
+    "import sys; from invariant_bandits.service.store.open_store import open_store; open_store(sys.argv[1])"
+)
 
 
 def decide(started: Started, first: int, last: int) -> list[str]:
@@ -49,47 +52,32 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def hard_link(folder: Path) -> str:
-    os.link(folder / "decisions.db", folder / "link.db")
-    return "link.db"
-
-
-def symbolic_link(folder: Path) -> str:
-    (folder / "link.db").symlink_to("decisions.db")
-    return "link.db"
-
-
-def linked_folder(folder: Path) -> str:
-    (folder / "link").symlink_to(folder)
-    return "link/decisions.db"
-
-
-def tidied(folder: Path) -> str:
-    """The same name, after everything but the database and its journal was removed."""
-    for path in folder.iterdir():
-        if path.suffix == ".lock":
-            path.unlink()
-    return "decisions.db"
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("other", [hard_link, symbolic_link, linked_folder, tidied])
-def test_a_second_process_is_refused_whichever_name_it_comes_by(tmp_path: Path, other) -> None:  # type: ignore[no-untyped-def]
+def test_another_process_is_refused_whichever_name_it_comes_by_and_readers_go_on(tmp_path: Path) -> None:
+    """The service is one process, the test another."""
+    path, link = tmp_path / "decisions.db", tmp_path / "link.db"
     with service(tmp_path) as started:
         ids = decide(started, 0, 10)
-        refused = pytest.raises(
-            RuntimeError, match=r"exit code 2: .*(in use by another process|2 names \(hard links\))"
-        )
-        with refused, service(tmp_path, store=other(tmp_path)):
-            pass
+        (tmp_path / "link").symlink_to(tmp_path)
+        link.symlink_to("decisions.db")
+        for name in ("decisions.db", "link.db", "link/decisions.db"):
+            with pytest.raises(StoreError, match="in use by another process"):
+                open_store(tmp_path / name)
+        link.unlink()
+        os.link(path, link)
+        with pytest.raises(StoreError, match=r"2 names \(hard links\)"):
+            open_store(link)
+        link.unlink()
+        (tmp_path / "link").unlink()
         ids += decide(started, 10, 20)
+        for command in ("verify", "replay"):
+            assert CliRunner().invoke(app, ["store", command, str(path)]).exit_code == 0
+        assert [file.name for file in tmp_path.iterdir() if file.suffix == ".lock"] == []
         assert started.end() == 0
-    (tmp_path / "link.db").unlink(missing_ok=True)
-    assert missing(tmp_path / "decisions.db", ids) == []
-    assert run(tmp_path, *COMMAND, "store", "verify", "decisions.db").returncode == 0
+    assert [file.name for file in tmp_path.iterdir() if file.suffix != ".txt"] == ["decisions.db"]
+    assert missing(path, ids) == []
+    assert CliRunner().invoke(app, ["store", "verify", str(path)]).exit_code == 0
 
 
-@pytest.mark.system
 def test_another_mount_of_the_folder_leads_to_the_same_lock(tmp_path: Path) -> None:
     """Two containers, or machines, that have the same folder under different names."""
     served, mounted = tmp_path / "served", tmp_path / "mounted"
@@ -98,30 +86,15 @@ def test_another_mount_of_the_folder_leads_to_the_same_lock(tmp_path: Path) -> N
     mount = f"mount --bind {shlex.quote(str(served))} {shlex.quote(str(mounted))}"
     if shutil.which("unshare") is None or run(tmp_path, "unshare", "--mount", "sh", "-c", mount).returncode:
         pytest.skip("this user cannot mount a folder in a namespace of its own")
-    with service(served) as started:
-        ids = decide(started, 0, 10)
-        second = shlex.join([*COMMAND, "serve", "--port", "1", "--store", str(mounted / "decisions.db")])
+    with running(served / "decisions.db") as engine:
+        serve(engine)
+        second = shlex.join([sys.executable, "-c", SECOND, str(mounted / "decisions.db")])
         done = run(tmp_path, "unshare", "--mount", "sh", "-c", f"{mount} && exec {second}")
-        assert done.returncode == 2
         assert "in use by another process" in done.stderr
-        ids += decide(started, 10, 20)
-        assert started.end() == 0
-    assert missing(served / "decisions.db", ids) == []
+        engine.call(DecisionCommand(id="visit"))
+    assert missing(served / "decisions.db", ["visit"]) == []
 
 
-@pytest.mark.system
-def test_readers_go_on_while_a_store_is_served_and_no_file_is_left_for_the_lock(tmp_path: Path) -> None:
-    with service(tmp_path) as started:
-        decide(started, 0, 10)
-        for arguments in (["verify", "decisions.db"], ["replay", "decisions.db"]):
-            assert run(tmp_path, *COMMAND, "store", *arguments).returncode == 0
-        with pytest.raises(RuntimeError, match="in use by another process"), service(tmp_path):
-            pass
-        assert started.end() == 0
-    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".txt"] == ["decisions.db"]
-
-
-@pytest.mark.system
 def test_events_of_a_killed_service_are_not_lost_through_another_name(tmp_path: Path) -> None:
     """The last events are in a log that SQLite finds by the name of the file."""
     with service(tmp_path) as started:
@@ -156,7 +129,6 @@ def test_a_journal_without_its_database_is_not_thrown_away(tmp_path: Path) -> No
     store.close()
 
 
-@pytest.mark.system
 def test_the_lock_belongs_to_the_file_and_not_to_its_name(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     os.link(tmp_path / "a", tmp_path / "b")
@@ -171,7 +143,6 @@ FileLock(Path({str(tmp_path / "b")!r}))
     assert run(tmp_path, sys.executable, "-c", script).returncode == 0
 
 
-@pytest.mark.system
 def test_what_is_refused_or_looked_at_does_not_end_the_locks_of_sqlite(tmp_path: Path) -> None:
     """A process that closes any descriptor of a file loses its fcntl locks on it; others then remove the
     log.
