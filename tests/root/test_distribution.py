@@ -11,9 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import invariant_bandits as ib
-from invariant_bandits.cli.app import UNKNOWN, installed_licences
+from invariant_bandits.cli.app import UNKNOWN, app, installed_licences
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "invariant_bandits"
@@ -97,10 +98,8 @@ def test_every_package_that_is_needed_states_a_licence():
     assert all(one.words != UNKNOWN for one in found.values() if one.needed)
 
 
-@pytest.mark.system
-def test_the_command_lists_them(tmp_path):
-    command = [sys.executable, "-c", "from invariant_bandits.cli import main; main()", "licences"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def test_the_command_lists_them():
+    shown = CliRunner().invoke(app, ["licences"]).stdout
     assert any(line.split()[:1] == ["numpy"] and line.split()[-1] == "needed" for line in shown.splitlines())
-    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    told = json.loads(CliRunner().invoke(app, ["licences", "--json"]).stdout)
     assert {one["package"] for one in told["packages"]} >= {"numpy", "invariant-bandits"}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import invariant_bandits as ib
-from invariant_bandits import testing
+from invariant_bandits import cli, testing
 from invariant_bandits.evaluation.estimators import ESTIMATORS
 from invariant_bandits.experiments import cells
 from invariant_bandits.experiments.grid import grid_of
@@ -136,20 +136,18 @@ first = 0.3
 """
 
 
-def run_command(*words, cwd):
-    program = "from invariant_bandits.cli import main; main()"
-    home = str(Path(ib.__file__).parents[1])
-    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
-        "PYTHONPATH": home
-    }
-    return subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=surroundings,
-    )
+@pytest.fixture
+def run_command(monkeypatch, capsys, tmp_path):
+    """Run the command in this process and a temporary folder: (exit code, standard output and error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["invariant-bandits", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, "".join(capsys.readouterr())
+
+    return call
 
 
 # -- a policy --
@@ -199,38 +197,35 @@ def test_a_changed_policy_of_ones_own_makes_its_stored_cells_stale(module, tmp_p
 
 
 @pytest.mark.system
-def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_path):
-    (tmp_path / "own_policy.py").write_text(POLICY)
+def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_path, module, run_command):
     log = log_file(tmp_path)
+    (tmp_path / "own_policy.py").write_text(POLICY)
     (tmp_path / "grid.toml").write_text(GRID)
-    fitted = run_command(
-        "--plugin",
-        "own_policy.py",
-        "fit",
-        log,
-        "-o",
-        tmp_path / "m",
-        "--policy",
-        "linucb-decaying",
+    options = ["--policy", "linucb-decaying"]
+    code, said = run_command("fit", log, "-o", tmp_path / "n", *options)
+    assert code == 2
+    assert "policy must be one of auto-isd" in said
+    assert not (tmp_path / "n").exists()
+    program = "from invariant_bandits.cli import main; main()"
+    fit = ["--plugin", "own_policy.py", "fit", log, "-o", tmp_path / "m", *options]
+    fitted = subprocess.run(
+        [sys.executable, "-c", program, *map(str, fit)],
+        capture_output=True,
+        text=True,
+        check=False,
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(ib.__file__).parents[1])},
     )
     assert fitted.returncode == 0, fitted.stdout + fitted.stderr
     assert "policy linucb-decaying" in " ".join(fitted.stdout.split())
     assert "LinUCB, decaying" in fitted.stdout  # the expected value is the fitted policy's
-    played = run_command("--plugin", "own_policy", "simulate", "grid.toml", "--jobs", 1, cwd=tmp_path)
-    assert played.returncode == 0, played.stdout + played.stderr
-    assert "linucb-decaying" in played.stdout
-    evaluated = run_command(
-        "--plugin", "own_policy", "evaluate", log, "--policy", "linucb-decaying", "--jobs", 1, cwd=tmp_path
-    )
-    assert "LinUCB, decaying against what the log did: yes, by" in evaluated.stdout
-    refused = run_command("fit", log, "-o", tmp_path / "n", "--policy", "linucb-decaying", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "policy must be one of auto-isd" in refused.stderr
-    assert not (tmp_path / "n").exists()
+    code, said = run_command("--plugin", "own_policy", "simulate", "grid.toml", "--jobs", 1)
+    assert code == 0, said
+    assert "linucb-decaying" in said
+    _, said = run_command("--plugin", "own_policy", "evaluate", log, *options, "--jobs", 1)
+    assert "LinUCB, decaying against what the log did: yes, by" in said
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
@@ -238,10 +233,10 @@ def test_the_command_takes_ones_own_file_and_without_it_says_what_is_known(tmp_p
         ("gone.py", "--plugin: there is no file"),
     ],
 )
-def test_a_plugin_that_is_not_there_is_named(plugin, message, tmp_path):
-    refused = run_command("--plugin", plugin, "inspect", "model", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert message in refused.stderr
+def test_a_plugin_that_is_not_there_is_named(plugin, message, run_command):
+    code, said = run_command("--plugin", plugin, "inspect", "model")
+    assert code == 2
+    assert message in said
 
 
 def test_names_are_checked_and_those_of_others_refused():
