@@ -142,9 +142,9 @@ WAITS = {
 }
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("where", WAITS)
-def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(where, tmp_path):
+def start_waiting(where, folder):
+    """A command, in a process of its own, that waits in the middle of its work."""
+    folder.mkdir()
     code = f"""
 import ctypes, time, pathlib
 from concurrent.futures import ThreadPoolExecutor
@@ -158,29 +158,37 @@ class Slow:
 import invariant_bandits.model.model
 invariant_bandits.model.model.Model = Slow
 """
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", f"{code}\n{MAIN}", "inspect", "m"],
-        cwd=tmp_path,
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": HOME},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    patience = time.monotonic() + 120.0
-    while not (tmp_path / "reached").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < patience
-        time.sleep(0.02)
-    time.sleep(0.3)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=20)  # each of the waits takes 30 s
-    assert process.returncode == 130
-    assert (out, err.split()) == ("", ["interrupted"])
 
 
 @pytest.mark.system
-def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
+def test_an_interrupt_ends_the_command_soon_with_one_line_and_exit_code_130(tmp_path):
+    """Wherever the command waits; all of the waits at once."""
+    processes = {where: start_waiting(where, tmp_path / where) for where in WAITS}
+    patience = time.monotonic() + 120.0
+    while not all((tmp_path / where / "reached").exists() for where in WAITS):
+        assert all(process.poll() is None for process in processes.values())
+        assert time.monotonic() < patience
+        time.sleep(0.02)
+    time.sleep(0.3)
+    for process in processes.values():
+        os.killpg(process.pid, signal.SIGINT)
+    for where, process in processes.items():
+        out, err = process.communicate(timeout=20)  # each of the waits takes 30 s
+        assert (where, process.returncode) == (where, 130)
+        assert (where, out, err.split()) == (where, "", ["interrupted"])
+
+
+@pytest.mark.system
+def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, run_apart):
     """Interrupted once a cell is there: the same command keeps it, and ends with the bytes of a run left
     alone.
     """
@@ -188,14 +196,13 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
     grid.write_text(
         "replications = 3\nhorizon = 60\n[environment]\nlogged = [200, 300, 400, 500]\n[policies.linucb]\n"
     )
-    command = [sys.executable, "-c", MAIN, "simulate", grid, "--out", tmp_path / "out", "--jobs", "1"]
+    words = ["simulate", grid, "--jobs", "1", "--out"]
     slow = "import time, invariant_bandits.simulation.loop as loop\nplay = loop.simulate\n"
     slow += "def slowly(*words, **options):\n    time.sleep(0.2)\n    return play(*words, **options)\n"
     slow += "import invariant_bandits.experiments.cells as cells\ncells.simulate = slowly\n"
-    surroundings = os.environ | {"PYTHONPATH": HOME}
     process = subprocess.Popen(
-        [*command[:2], slow + MAIN, *command[3:]],
-        env=surroundings,
+        [sys.executable, "-c", slow + MAIN, *words, tmp_path / "out"],
+        env=os.environ | {"PYTHONPATH": HOME},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -213,10 +220,8 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path):
     assert line == "interrupted; finished cells are kept, the same command goes on from there"
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
     assert 1 <= len(kept) < 4
-    subprocess.run(command, env=surroundings, check=True, capture_output=True)
-    subprocess.run(
-        [*command[:-3], tmp_path / "alone", "--jobs", "1"], env=surroundings, check=True, capture_output=True
-    )
+    assert run_apart(*words, tmp_path / "out")[0] == 0
+    assert run_apart(*words, tmp_path / "alone")[0] == 0
     both = [
         {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.parquet")}
         for name in ("out", "alone")

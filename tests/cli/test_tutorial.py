@@ -1,14 +1,17 @@
 """The tutorial runs as it stands, in an empty folder."""
 
-import os
+import io
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import invariant_bandits as ib
+from invariant_bandits import cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,20 +23,21 @@ def block(language):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder in which the shell block has run."""
+    """A folder in which the shell block has run, line by line; the command in the process of the tests."""
     folder = tmp_path_factory.mktemp("tutorial")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    surroundings = os.environ | {"PATH": path, "PYTHONPATH": str(Path(ib.__file__).parents[1])}
-    done = subprocess.run(
-        ["sh", "-e", "-c", block("sh")],
-        cwd=folder,
-        env=surroundings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder / "said").write_text(done.stdout)
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.chdir(folder)
+        for line in block("sh").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[0] == "invariant-bandits":
+                patch.setattr(sys, "argv", words)
+                with pytest.raises(SystemExit) as ended:
+                    cli.main()
+                assert ended.value.code == 0, line
+            else:
+                subprocess.run(["sh", "-e", "-c", line], check=True)
+    (folder / "said").write_text(said.getvalue())
     return folder
 
 
