@@ -53,7 +53,7 @@ def test_the_attack_sees_what_it_looks_for():
         return "kind", running.REFUSED, ""
 
     counts, found = running.run(
-        lambda number: running.with_memory(1 << 30, lambda: judged(number)), lambda _: "kind", 6, patience=4.0
+        lambda number: running.with_memory(1 << 30, lambda: judged(number)), lambda _: "kind", 6, patience=2.0
     )
     assert counts == {
         ("kind", running.REFUSED): 3,

@@ -27,12 +27,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """The scheduler's address and the two worker processes."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The scheduler's address and the two worker processes, of which one test kills the first."""
+    folder = tmp_path_factory.mktemp("dask")
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "support")])
     surroundings = os.environ | {"PYTHONPATH": paths}
-    written = tmp_path / "scheduler.json"
+    written = folder / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": surroundings}
     started = []
     try:
@@ -45,7 +46,7 @@ def cluster(tmp_path):
         worker = [
             sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(written),
             "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--no-dashboard",
-            "--local-directory", str(tmp_path),
+            "--local-directory", str(folder),
         ]  # fmt: skip
         workers = [subprocess.Popen(worker, **quiet) for _ in range(2)]
         started += workers

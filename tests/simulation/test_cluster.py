@@ -14,6 +14,7 @@ from invariant_bandits.simulation.paper import PaperWorld
 
 pytestmark = pytest.mark.system
 
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 EPISODES = PaperEpisodes(PaperWorld(blocks=(2, 1), varying=1), logged=200)
@@ -22,7 +23,9 @@ SETTINGS = {"environment": EPISODES, "horizon": 20, "replications": 6, "seed": 3
 
 @pytest.fixture(scope="module")
 def client():
+    """Two workers; a repetition that has killed two is given up."""
     with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
