@@ -8,7 +8,10 @@ import pytest
 import readers
 import running
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it"),
+]
 SEED, COUNT = 7, 220
 
 

@@ -102,6 +102,7 @@ def test_a_torn_last_transaction_is_no_damage_but_a_torn_earlier_one_is(
         rows_with(left, tmp_path, bytes(torn))
 
 
+@pytest.mark.system
 def test_flipped_bits_are_refused_or_without_effect() -> None:
     """The short form of chaos/flip.py: no flip may go unnoticed, and most must be noticed by the event
     they hit.
