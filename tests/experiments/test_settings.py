@@ -136,47 +136,48 @@ def test_a_level_is_compared_in_standard_errors_of_both_sides():
 PACKAGE = Path(invariant_bandits.__file__).parent
 
 
+CHANGED = [
+    "checks.py",
+    "moments/windowed.py",
+    "moments/power_sums.py",
+    "decomposition/invariance.py",
+    "decomposition/drift_prior.py",
+    "policies/kernels.py",
+    "policies/auto.py",
+    "policies/past.py",
+    "simulation/paper.py",
+    "simulation/loop.py",
+    "experiments/cells.py",
+]
+FINGERPRINTS = """
+import sys
+from pathlib import Path
+from invariant_bandits.experiments.cells import NAMED, Cell, fingerprint
+from invariant_bandits.simulation.episodes import PaperEpisodes
+cell = Cell("c", PaperEpisodes(), 10, {"AutoISD": NAMED["AutoISD"]})
+print(fingerprint(cell.modules()))
+for name in sys.argv[1:]:
+    with Path("invariant_bandits", name).open("a") as file:
+        file.write("# another comment\\n")
+    fingerprint.cache_clear()
+    print(fingerprint(cell.modules()))
+"""
+
+
 @pytest.mark.system
-@pytest.mark.parametrize(
-    "changed",
-    [
-        "checks.py",
-        "moments/windowed.py",
-        "moments/power_sums.py",
-        "decomposition/invariance.py",
-        "decomposition/drift_prior.py",
-        "policies/kernels.py",
-        "policies/auto.py",
-        "policies/past.py",
-        "simulation/paper.py",
-        "simulation/loop.py",
-        "experiments/cells.py",
-    ],
-)
-def test_changed_code_makes_a_stored_cell_another_one(changed, tmp_path):
-    """The package is copied, one comment is added to one file, and the fingerprint is computed there."""
-    copy = tmp_path / "invariant_bandits"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-
-    def identity():
-        program = (
-            "from invariant_bandits.experiments.cells import Cell\n"
-            "from invariant_bandits.experiments.cells import NAMED\n"
-            "from invariant_bandits.simulation.episodes import PaperEpisodes\n"
-            "from invariant_bandits.experiments.cells import fingerprint\n"
-            "cell = Cell('c', PaperEpisodes(), 10, {'AutoISD': NAMED['AutoISD']})\n"
-            "print(fingerprint(cell.modules()))"
-        )
-        surroundings = os.environ | {"PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings
-        )
-        return done.stdout
-
-    before = identity()
-    with (copy / changed).open("a") as file:
-        file.write("# another comment\n")
-    assert identity() != before
+def test_changed_code_makes_a_stored_cell_another_one(tmp_path):
+    """The package is copied; after each comment that is added to a file the fingerprint is a new one."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "invariant_bandits", ignore=ignored)
+    done = subprocess.run(
+        [sys.executable, "-c", FINGERPRINTS, *CHANGED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"},
+    )
+    assert len(set(done.stdout.split())) == 1 + len(CHANGED)
 
 
 def test_the_fingerprint_is_part_of_the_identity_and_forgets_what_does_not_play(monkeypatch):
