@@ -7,12 +7,14 @@ import pytest
 
 import invariant_bandits as ib
 import policy_laws
+import sharing_trials
 from invariant_bandits import testing
 
-MAKERS = testing.registered_makers() | policy_laws.MAKERS
-ELSEWHERE = {
-    words for words, law in testing.LAWS.items() if law.__module__.endswith(".threads")
-}  # test_threads.py
+REGISTERED = ("LinUCB, ", "LinTS, ", "Greedy, ", "EpsilonGreedy, ")  # with the same memories
+MAKERS = testing.registered_makers() | {
+    name: make for name, make in policy_laws.MAKERS.items() if not name.startswith(REGISTERED)
+}
+ELSEWHERE = set(sharing_trials.LAWS)  # test_threads.py
 CASES = [
     (words, name)
     for name, make in MAKERS.items()
