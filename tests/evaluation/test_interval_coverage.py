@@ -23,6 +23,8 @@ from invariant_bandits.evaluation.playing import target_probabilities
 from logged_worlds import ACTIONS, DIM, GAMMA, World, best_of, of_rounds, soft
 from studies.intervals_study import bootstrap_interval, draw_log, true_values
 
+pytestmark = pytest.mark.slow
+
 LOGS = 300
 WEIGHTED = {"IPS": ips, "SNIPS": snips, "DR": doubly_robust}
 UNIFORM = np.zeros(DIM)

@@ -7,6 +7,7 @@ one.
 """
 
 import numpy as np
+import pytest
 from numba import njit
 
 import invariant_bandits as ib
@@ -85,6 +86,7 @@ def test_the_residual_set_of_theorem_1_covers_the_residual_component():
     assert failures(ratios[:, 0], shrink=0.6) > ETA * RUNS
 
 
+@pytest.mark.slow
 def test_the_invariant_set_covers_the_component():
     rng = np.random.default_rng(2)
     basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]

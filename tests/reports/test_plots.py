@@ -25,11 +25,13 @@ def fit_of_dimension(p, windows=4):
     )
 
 
-@pytest.mark.parametrize("theme", plotting.THEMES)
-def test_the_overview_is_written_in_every_format(fit, theme, tmp_path):
-    paths = plots.save(plots.overview(fit, theme_name=theme), tmp_path / "new" / "picture")
+@pytest.mark.slow
+def test_the_overview_is_written_in_every_format_and_theme(fit, tmp_path):
+    paths = plots.save(plots.overview(fit, theme_name="light"), tmp_path / "new" / "picture")
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
+    paths += plots.save(plots.overview(fit, theme_name="dark"), tmp_path / "new" / "dark", ["png"])
     assert all(path.stat().st_size > 5000 for path in paths)
+    assert paths[0].read_bytes() != paths[-1].read_bytes()
 
 
 def test_the_same_fit_gives_the_same_svg(fit, tmp_path):
@@ -60,7 +62,7 @@ def test_readable_directions_span_the_same_blocks(fit):
         np.testing.assert_allclose(mixed @ mixed.T, np.eye(len(block)), atol=1e-10)
 
 
-@pytest.mark.parametrize("p", [1, 2, 30])
+@pytest.mark.parametrize("p", [1, 2, pytest.param(30, marks=pytest.mark.slow)])
 def test_every_size_can_be_drawn(p, tmp_path):
     found = fit_of_dimension(p)
     for draw in (plots.overview, plots.covariances, plots.coefficient_paths, plots.feature_stability):
