@@ -64,7 +64,7 @@ class CarefulTally(Tally):
     """The same with the lock."""
 
     def update(self, features, reward, *, offered=None, action=None):
-        with self._lock:
+        with lock_of(self):
             super().update(features, reward)
 
 

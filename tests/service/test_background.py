@@ -189,8 +189,8 @@ class Watching(Judge):
         super().decided(learner, event)
 
     def settled(self, id: str, reward: float) -> None:
-        if id in self._waiting:
-            self.counted.append(self.gains[id])
+        if id in self.gains:
+            self.counted.append(self.gains.pop(id))
         super().settled(id, reward)
 
 
