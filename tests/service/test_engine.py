@@ -16,12 +16,13 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.service import commands
 from invariant_bandits.service.commands import DecisionCommand, EventBatch, RewardCommand
 from invariant_bandits.service.engine import Engine
+from invariant_bandits.service.events import Decided
 from invariant_bandits.service.replay import replay_all, restore
 from invariant_bandits.service.settings import Configuration
 from invariant_bandits.service.state import ConflictError, State
 from invariant_bandits.service.store.chain import StoreError, UnavailableError
 from invariant_bandits.service.store.open_store import open_store
-from served_models import Clock, fitted, running, serve
+from served_models import Clock, fitted, play_together, running, serve
 
 
 def play(engine: Engine, rounds: int, model: str = "default", seed: int = 0) -> list[float]:
@@ -40,18 +41,28 @@ def test_an_empty_model_learns_a_planted_world(tmp_path: Path) -> None:
     """Uniform play earns 0.4; a model that has learned misses 0.6 in the last 200 rounds less than once
     in 10^6.
     """
+    rng = np.random.default_rng(0)
+    asked = [DecisionCommand(context={"hour": str(hour)}) for hour in rng.integers(3, size=1_000)]
+    rewards = []
+
+    def reward(decided: Decided) -> float:
+        best = "abc"[int((decided.context or {})["hour"])]
+        rewards.append(float(rng.random() < (0.8 if decided.labels[decided.place] == best else 0.2)))
+        return rewards[-1]
+
     with running(tmp_path / "d.db") as engine:
         serve(engine)
-        assert np.mean(play(engine, 1_000)[-200:]) >= 1.5 * 0.4
+        play_together(engine, asked, reward, size=5)
+    assert np.mean(rewards[-200:]) >= 1.5 * 0.4
 
 
 def test_replay_snapshot_and_live_state_are_the_same_bits(address: str) -> None:
     with running(address) as engine:
         serve(engine)
         serve(engine, fitted(), "fitted")
-        play(engine, 150)
+        play(engine, 50)
         rng = np.random.default_rng(1)
-        for age in rng.normal(size=100).tolist():
+        for age in rng.normal(size=40).tolist():
             decided = engine.call(DecisionCommand("fitted", {"age": age}))
             engine.call(RewardCommand(decided.id, float(rng.random() < 0.5)))
         live = engine.state.hashes()

@@ -247,7 +247,7 @@ def test_a_flag_of_ofrep_is_rewarded_under_its_model(client: TestClient) -> None
 
 def test_many_clients_use_the_same_ids_in_all_models_at_once(address: str) -> None:
     service = open_service(ServiceSettings(store=address))
-    rounds, values = 25, {"default": 0.25, "shop": 0.5, "teaser": 1.0}
+    rounds, values = 10, {"default": 0.25, "shop": 0.5, "teaser": 1.0}
     with TestClient(application(service), raise_server_exceptions=False) as client:
         for name in ("shop", "teaser"):
             client.post("/v1/models", json={"name": name, "arms": list(MODELS[name])})
