@@ -179,6 +179,7 @@ def test_bad_options_end_in_one_line_and_exit_code_two(run, folder, tmp_path, wo
 # -- evaluate --
 
 
+@pytest.mark.system
 def test_evaluate_with_propensities_says_yes_for_good_policies_and_nothing_for_uniform(run, folder, tmp_path):
     code, said = run("evaluate", folder / "rows.parquet", "--report", tmp_path / "e.html")
     assert code == 0, said

@@ -138,7 +138,7 @@ def test_more_repetitions_continue_the_same_sequence_and_another_seed_is_another
     assert len(np.unique(np.concatenate([more, other]))) == 6
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.system)])
 def test_progress_counts_every_repetition_once(jobs):
     heard = []
     ib.simulate(
@@ -228,7 +228,7 @@ def test_bad_input_is_named(message, changes):
         ib.simulate(**good | changes)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.system)])
 def test_an_error_says_which_policy_and_repetition_it_comes_from(jobs):
     def make(past):
         raise ZeroDivisionError("planted")

@@ -107,7 +107,7 @@ def test_a_thinned_result_keeps_the_wanted_rounds_and_the_last(tmp_path):
         thin.at([4])
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.system)])
 def test_repetitions_played_in_parts_join_to_the_whole(jobs):
     whole = simulated(replications=5, trace=[4, 12])
     parts = [
