@@ -143,7 +143,7 @@ PACKAGE = Path(invariant_bandits.__file__).parent
         "checks.py",
         "moments/windowed.py",
         "moments/power_sums.py",
-        "decomposition/invariance.py",
+        "decomposition/split.py",
         "decomposition/drift_prior.py",
         "policies/kernels.py",
         "policies/auto.py",
