@@ -228,14 +228,9 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def submatrix(M: Any, rows: Any, columns: Any) -> Any:
-    """The entries of M in these rows and columns, as a new array."""
-    return M[rows][:, columns]
-
-
-@njit(cache=True, nogil=True)
-def _log_determinant(A: Any) -> float:
-    return 2.0 * np.log(np.diag(factor(A))).sum()
+def _log_determinant(S: Any, group: Any) -> float:
+    """Of S (p, p) in the coordinates of a group."""
+    return 2.0 * np.log(np.diag(factor(S[group][:, group]))).sum()
 
 
 @njit(cache=True, nogil=True)
@@ -247,10 +242,8 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
     both = np.concatenate((first, second))
     total = 0.0
     for i in range(len(S)):
-        separate = _log_determinant(submatrix(S[i], first, first)) + _log_determinant(
-            submatrix(S[i], second, second)
-        )
-        total += n[i] * (separate - _log_determinant(submatrix(S[i], both, both)))
+        separate = _log_determinant(S[i], first) + _log_determinant(S[i], second)
+        total += n[i] * (separate - _log_determinant(S[i], both))
     return total
 
 
@@ -266,9 +259,7 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     L = np.zeros((2 * m + 1, q, q))
     R = np.zeros((2 * m + 1, s, s))
     for i in range(m):
-        A = submatrix(S[i], first, first)
-        B = submatrix(S[i], second, second)
-        C = submatrix(S[i], first, second)
+        A, B, C = S[i][first][:, first], S[i][second][:, second], S[i][first][:, second]
         Ai, Bi = inverse(factor(A)), inverse(factor(B))
         G += n[i] * (product(C, Bi) - product(Ai, C))
         L[2 * i], L[2 * i + 1] = n[i] * A, n[i] * Ai
@@ -317,7 +308,7 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
-            trial[i] = submatrix(S[i], both, both)
+            trial[i] = S[i][both][:, both]
             _rotate(trial[i], every, Q, True)
         after = dependence(trial, n, head, tail)
         if after <= before:
@@ -438,11 +429,13 @@ def _gauss_jordan(A: Any) -> Any:
     both = np.hstack((A, np.eye(p)))
     for k in range(p):
         lead = k + np.argmax(np.abs(both[k:, k]))
-        upper, both[lead] = both[lead].copy(), both[k]
-        both[k] = upper / (upper[k] if upper[k] != 0.0 else TINY)
+        both[k], both[lead] = both[lead].copy(), both[k].copy()
+        both[k] /= both[k, k] if both[k, k] != 0.0 else TINY
         for i in range(p):
-            if i != k:
-                both[i] -= both[i, k] * both[k]
+            weight = both[i, k]
+            if i != k and weight != 0.0:
+                for j in range(2 * p):
+                    both[i, j] -= weight * both[k, j]
     return both[:, p:]
 
 
@@ -472,47 +465,39 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
     for _ in range(most):
         for a in range(p):
             for b in range(p):
-                for i in range(m):
-                    half[a, b, i] = 0.0
+                half[a, b] = 0.0
                 for k in range(p):
                     weight = U[k, a]
                     for i in range(m):
                         half[a, b, i] += weight * S[k, b, i]
         for a in range(p):
             for b in range(a + 1):
-                for i in range(m):
-                    R[a, b, i] = 0.0
+                R[a, b] = 0.0
                 for k in range(p):
                     weight = U[k, b]
                     for i in range(m):
                         R[a, b, i] += weight * half[a, k, i]
-                for i in range(m):
-                    R[b, a, i] = R[a, b, i]
-        for a in range(p):
-            for b in range(p):
-                diagonals, mixed = 0.0, 0.0
-                for i in range(m):
-                    diagonals += R[a, a, i] * R[b, b, i]
-                    mixed += R[b, b, i] * R[a, b, i]
-                D[a, b], K[a, b] = diagonals, mixed
-        for a in range(p):
-            for b in range(p):
-                determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
-                if determinant == 0.0:
-                    determinant = TINY
-                A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
+                R[b, a] = R[a, b]
+        for a, b in np.ndindex((p, p)):
+            diagonals, mixed = 0.0, 0.0
+            for i in range(m):
+                diagonals += R[a, a, i] * R[b, b, i]
+                mixed += R[b, b, i] * R[a, b, i]
+            D[a, b], K[a, b] = diagonals, mixed
+        for a, b in np.ndindex((p, p)):
+            determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
+            if determinant == 0.0:
+                determinant = TINY
+            A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
         make_orthogonal(A)
-        change = 0.0
         for k in range(p):
             for a in range(p):
                 total = 0.0
                 for b in range(p):
                     total += U[k, b] * A[b, a]
                 new[k, a] = total
-        for k in range(p):
-            for a in range(p):
-                change = max(change, abs(new[k, a] - U[k, a]))
-                U[k, a] = new[k, a]
+        change = np.abs(new - U).max()
+        U[:] = new
         if change < tolerance:
             return CONVERGED
     return STALLED
@@ -536,44 +521,32 @@ def adapted_explained_variance(
     afresh. A coordinate that those before it determine within the window gets no coefficient.
     """
     p, candidates = Z.shape[1], len(residual_dims)
-    G, C = np.zeros((p, p)), np.zeros((p, p))
-    cross, mean, row, w, y = np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p)
+    G, C, w, y = np.zeros((p, p)), np.zeros((p, p)), np.zeros(p), np.zeros(p)
     result = np.zeros((len(starts), candidates))
     tests = length - lag - 1
     for f in range(len(starts)):
         for first in range(starts[f], starts[f] + tests):
             test = first + lag
-            level, mean[:], cross[:], G[:] = 0.0, 0.0, 0.0, 0.0
+            level, mean, cross, G[:] = (r[first:test] / lag).sum(), np.zeros(p), np.zeros(p), 0.0
             for t in range(first, test):
-                level += r[t] / lag
                 mean += Z[t] / lag
             for t in range(first, test):
-                row[:] = Z[t] - mean
+                row = Z[t] - mean
                 cross += row * (r[t] - level)
                 for i in range(p):
                     G[i, : i + 1] += row[i] * row[: i + 1]
             for j in range(p):
-                pivot = G[j, j]
+                column, left, right = G[j:, j].copy(), Z[test, j], cross[j]
                 for k in range(j):
-                    pivot -= C[j, k] * C[j, k]
-                known = pivot > UNDETERMINED * G[j, j]
-                C[j, j] = np.sqrt(pivot) if known else 0.0
-                for i in range(j + 1, p):
-                    total = G[i, j]
-                    for k in range(j):
-                        total -= C[i, k] * C[j, k]
-                    C[i, j] = total / C[j, j] if known else 0.0
-                left, right = Z[test, j], cross[j]
-                for k in range(j):
+                    column -= C[j:, k] * C[j, k]
                     left -= C[j, k] * w[k]
                     right -= C[j, k] * y[k]
-                w[j] = left / C[j, j] if known else 0.0
-                y[j] = right / C[j, j] if known else 0.0
+                root = np.sqrt(column[0]) if column[0] > UNDETERMINED * G[j, j] else np.inf
+                C[j:, j] = column / root
+                w[j], y[j] = left / root, right / root
             for k in range(candidates):
                 q = residual_dims[k]
-                guess = 0.0
-                for j in range(q, p):
-                    guess += Z[test, j] * B[f, k, j]
+                guess = (Z[test, q:] * B[f, k, q:]).sum()
                 for i in range(q):
                     rest = y[i]
                     for j in range(q, p):
