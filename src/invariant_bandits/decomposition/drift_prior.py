@@ -75,20 +75,6 @@ LEAST_NOISE = 1e-200
 # -- the population of labelled arms --
 
 
-class ArmPrediction(NamedTuple):
-    """What the known arms say of a new one, by the best linear unbiased prediction.
-
-    weights (A,): its expectation is this mean of the arms, adding up to 1. rest: variance left, in units of
-    Ψ, that of the unknown mean included. relation (A,), own: covariances with the known arms, and its
-    variance, in the same units.
-    """
-
-    weights: Array
-    rest: float
-    relation: Array
-    own: float
-
-
 class Effect(NamedTuple):
     """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of
     none.
@@ -183,25 +169,14 @@ class ArmPopulation:
         """Every own coefficient of every arm that was played, and whether it drifts; Holm's rule over all of
         them.
         """
-        layout = self.layout
-        own = [j for j in range(layout.own_dim) if self.plays[j // layout.own] > 0]
-        tested = sorted(
-            (j for j in own if np.isfinite(self.p_values[j])), key=lambda j: float(self.p_values[j])
-        )
+        own = self.layout.own
+        played = [j for j in range(self.layout.own_dim) if self.plays[j // own] > 0]
+        tested = sorted((j for j in played if self.p_values[j] <= 1.0), key=self.p_values.__getitem__)
         limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
-        rejected = np.logical_and.accumulate(self.p_values[tested] <= limits)
-        drifting = {j for j, reject in zip(tested, rejected, strict=True) if reject}
-        return [
-            Effect(
-                *divmod(j, layout.own),
-                estimate=float(self.estimates[j]),
-                error=float(self.errors[j]),
-                drift=float(np.sqrt(self.drift_sizes[j])),
-                p_value=float(self.p_values[j]),
-                drifts=j in drifting,
-            )
-            for j in own
-        ]
+        drifting = set(tested[: np.logical_and.accumulate(self.p_values[tested] <= limits).sum()])
+        columns = (self.estimates, self.errors, np.sqrt(self.drift_sizes), self.p_values)
+        numbers = np.column_stack(columns).tolist()
+        return [Effect(*divmod(j, own), *numbers[j], drifts=j in drifting) for j in played]
 
     @property
     def common_drift(self) -> Array:
@@ -228,43 +203,40 @@ class ArmPopulation:
             Q[count : count + q, count : count + q] = slopes
         return Q
 
-    def predict_arm(self, features: Array | None) -> ArmPrediction:
-        """A new arm with standardised features (c,), or with unknown ones."""
-        c = max(self.catalogue.shape[1], 1)
-        known = np.zeros(self.catalogue.shape[1]) if features is None else features
-        relation = self.likeness * self.catalogue @ known / c
-        own = 1.0 if features is None else 1.0 - self.likeness + self.likeness * float(known @ known) / c
+    def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, Array, float]:
+        """The population with one arm more that was never played, and what the others say of that arm, by the
+        best linear unbiased prediction.
+
+        Its expectation is the mean of the arms with these weights (A,), which add up to 1. The last number is
+        the variance left, in units of Ψ, that of the unknown mean included.
+        """
+        c, likeness = self.catalogue.shape[1], self.likeness
+        row, own = np.zeros(c), 1.0
+        if features is not None:
+            if not c:
+                raise InputError("features of the new arm were given, but the arms of the logs have none")
+            row = (finite_array("features", features, (c,)) - self.catalogue_mean) / self.catalogue_scale
+            own = 1.0 - likeness + likeness * float(row @ row) / c
+        relation = likeness * self.catalogue @ row / max(c, 1)
         inverse = np.linalg.inv(self.relation)
         total = inverse.sum(axis=0)
         missing = (1.0 - float(total @ relation)) / float(total.sum())
         rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
-        return ArmPrediction(inverse @ relation + total * missing, rest, relation, own)
-
-    def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, ArmPrediction]:
-        """The population with one arm more that was never played, and what the others say of that arm."""
-        c = self.catalogue.shape[1]
-        if features is not None and not c:
-            raise InputError("features of the new arm were given, but the arms of the logs have none")
-        row = np.zeros(c)
-        if features is not None:
-            row = (finite_array("features", features, (c,)) - self.catalogue_mean) / self.catalogue_scale
-        new, place = self.predict_arm(None if features is None else row), self.layout.own_dim
+        weights = inverse @ relation + total * missing
         of_effects: dict[str, Any] = {
-            name: np.insert(getattr(self, name), place, np.full(self.layout.own, value))
+            name: np.insert(getattr(self, name), self.layout.own_dim, np.full(self.layout.own, value))
             for name, value in (("errors", 0.0), ("drift_sizes", 0.0), ("p_values", 1.0))
         }
         grown = replace(
             self,
             layout=replace(self.layout, arms=self.layout.arms + 1),
-            relation=np.block(
-                [[self.relation, new.relation[:, None]], [new.relation[None, :], np.array([[new.own]])]]
-            ),
+            relation=np.block([[self.relation, relation[:, None]], [relation[None, :], np.array([[own]])]]),
             catalogue=np.vstack([self.catalogue, row[None, :]]),
             plays=np.append(self.plays, 0.0),
-            estimates=self.layout.insertion(new.weights) @ self.estimates,
+            estimates=self.layout.insertion(weights) @ self.estimates,
             **of_effects,
         )
-        return grown, new
+        return grown, weights, rest
 
     def without_arm(self, arm: int) -> ArmPopulation:
         """The population of the other arms."""
@@ -982,13 +954,13 @@ class DriftPrior:
         features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the
         arms, their mean's own uncertainty is in the new arm's.
         """
-        population, new = self.arms.with_arm(features)
+        population, weights, rest = self.arms.with_arm(features)
         layout = population.layout
         own = layout.arm(self.layout.arms)
         more = np.zeros((3, layout.dim))
-        more[:, own] = new.rest * population.spread, population.typical_drift, population.spread
+        more[:, own] = rest * population.spread, population.typical_drift, population.spread
         others = np.delete(np.eye(layout.dim), own, axis=1)
-        return self._carry(population, self.layout.insertion(new.weights), others, more)
+        return self._carry(population, self.layout.insertion(weights), others, more)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""

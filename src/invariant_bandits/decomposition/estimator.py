@@ -176,18 +176,16 @@ class InvariantSubspaceDecomposition:
         return self
 
     def __repr__(self) -> str:
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if value is not getattr(type(self), name)
-        ]
+        given = self.get_params().items()
+        changed = (f"{name}={value!r}" for name, value in given if value is not getattr(type(self), name))
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def names(self, dim: int) -> list[str]:
-        """The feature names, or x0, x1, … where none were given."""
-        if self.feature_names is None:
-            return [f"x{index}" for index in range(dim)]
-        return [str(name) for name in self.feature_names]
+        """The feature names, or x0, x1, … where none were given; InputError if there are not `dim` of them."""
+        names = [f"x{index}" for index in range(dim)] if self.feature_names is None else self.feature_names
+        if len(names) != dim:
+            raise InputError(f"feature_names must have {dim} entries, got {len(names)}")
+        return [str(name) for name in names]
 
     def _check_windowed(self, moments: WindowedMoments) -> None:
         """Raise InputError unless the parameters fit each other and the moments."""
@@ -197,30 +195,22 @@ class InvariantSubspaceDecomposition:
         probability("alpha", self.alpha)
         probability("block_alpha", self.block_alpha)
         if self.covariances == "offered" and moments.offered is None:
-            raise InputError(
-                "covariances='offered' needs the offered actions, but the moments hold chosen ones only"
-            )
+            raise InputError("covariances='offered' needs the offered actions: the moments hold chosen ones")
         p = moments.dim
         if self.invariant_dim is not None and whole_number("invariant_dim", self.invariant_dim, 0) > p:
-            raise InputError(
-                f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}"
-            )
+            most = f"at most the number of features, {p}"
+            raise InputError(f"invariant_dim must be {most}, got {self.invariant_dim}")
         if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
             raise InputError("split fixes everything: give it without blocks and invariant_dim")
         if self.split is not None and getattr(self.split, "dim", None) != p:
             raise InputError(f"split must be a Split of dim {p}, got {self.split!r}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
             raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
-        self._check_names(p)
         if self.blocks is not None:
             block_bases(self.blocks, p)
         check_estimable(moments, self.names(p), use_offered=self.covariances != "chosen")
 
-    def _check_names(self, p: int) -> None:
-        if self.feature_names is not None and len(self.feature_names) != p:
-            raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
-
-    def _check_published(self, p: int) -> None:
+    def _check_published(self) -> None:
         """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in
         it.
         """
@@ -228,10 +218,7 @@ class InvariantSubspaceDecomposition:
         one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
         for name in ("invariant_dim", "blocks", "split"):
             if getattr(self, name) is not None:
-                raise InputError(
-                    f"{name} cannot be fixed with recipe='published', which finds it from the rows"
-                )
-        self._check_names(p)
+                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from rows")
 
     # -- fitting --
 
@@ -259,6 +246,7 @@ class InvariantSubspaceDecomposition:
         """
         fitted = type(self)(**self.get_params())
         others = {"windows": windows, "offered": offered, "times": times, "edges": edges}
+        others = {name: value for name, value in others.items() if value is not None}
         if one_of("recipe", self.recipe, RECIPES) == "published":
             fitted._fit_published(moments, rewards, others)
         else:
@@ -282,10 +270,8 @@ class InvariantSubspaceDecomposition:
         result = self._judge(blocks, paths, covariances, sizes)
         invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
         mean, covariance = component_along(invariant, turned, paths, self.component)
-        self.split_ = Split(invariant, residual)
-        if whitened:  # the parts are not orthogonal in the features as they are
-            spanned = Split.from_residual(change.T @ residual) if invariant.size else None
-            self.split_ = spanned or Split(invariant, np.eye(p))
+        spanned = change.T @ residual if invariant.size else np.eye(p)
+        self.split_ = Split.from_residual(spanned) if whitened else Split(invariant, residual)
         self.component_ = change.T @ invariant @ mean
         self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
         self.basis_ = change.T @ np.hstack([invariant, residual])
@@ -365,14 +351,14 @@ class InvariantSubspaceDecomposition:
                 "recipe='published' needs rows: fit takes features (n, p) and rewards (n,) in time order,"
                 f" got {type(features).__name__} alone"
             )
-        if any(value is not None for value in others.values()):
+        if others:
             raise InputError(
                 "recipe='published' has its own windows and uses chosen actions only:"
                 " give no windows, offered, times and edges"
             )
+        self._check_published()
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
-        self._check_published(p)
         result = published_decomposition(features, rewards, names=self.names(p))
         for name, value in vars(result).items():
             setattr(self, f"{name}_", value)
@@ -380,7 +366,7 @@ class InvariantSubspaceDecomposition:
         self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
         self.covariances_used_, self.recipe_used_ = "chosen", "published"
         self.n_features_in_, self.windows_ = p, result.moments.windows
-        self.findings_ = published_findings(self, result.moments)
+        self.findings_ = findings(self, result.moments)
 
     # -- using --
 
@@ -453,9 +439,6 @@ class InvariantSubspaceDecomposition:
         self._check_fitted()
         return summarize(self)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "split_")
-
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):
             raise InputError(f"this {type(self).__name__} is not fitted yet: call fit first")
@@ -463,15 +446,14 @@ class InvariantSubspaceDecomposition:
 
 def _moments_of(data: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
     """The moments, or those of the arrays."""
-    if not isinstance(data, WindowedMoments):
-        if rewards is None:
-            raise InputError(
-                f"fit takes WindowedMoments, or features and rewards, got {type(data).__name__} alone"
-            )
-        return WindowedMoments.from_arrays(data, rewards, **others)
-    if rewards is not None or any(value is not None for value in others.values()):
-        raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
-    return data
+    if isinstance(data, WindowedMoments):
+        if rewards is not None or others:
+            raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
+        return data
+    if rewards is None:
+        alone = type(data).__name__
+        raise InputError(f"fit takes WindowedMoments, or features and rewards, got {alone} alone")
+    return WindowedMoments.from_arrays(data, rewards, **others)
 
 
 def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
@@ -486,14 +468,11 @@ def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
         elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
             bases.append(np.eye(p)[:, array])
         else:
-            raise InputError(
-                f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}"
-            )
+            raise InputError(f"each of blocks must be feature indices below {p} or a basis, got {block!r}")
     joint = np.hstack(bases) if bases else np.zeros((p, 0))
     if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
-        raise InputError(
-            f"blocks must name each of the {p} features exactly once, or be orthonormal bases that fill R^{p}"
-        )
+        either = f"name each of the {p} features exactly once"
+        raise InputError(f"blocks must {either}, or be orthonormal bases that fill R^{p}")
     return bases
 
 
@@ -520,24 +499,32 @@ def _whitening(covariance: Array) -> Array:
 
 def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
     """Reasons for care, in words; empty when there are none."""
-    notes = []
-    p = moments.dim
-    if fit.covariances_used_ == "chosen":
-        notes = _selection_finding(moments)
-        if not notes and moments.offered is None:
+    notes = _selection_finding(moments) if fit.covariances_used_ == "chosen" else []
+    if fit.recipe_used_ == "windowed":
+        if fit.covariances_used_ == "chosen" and not notes and moments.offered is None:
             notes.append("the log has chosen actions only; offered actions would give a more accurate basis")
-    fewest = int(moments.counts.min())
-    if fewest < ROUNDS_PER_FEATURE * p:
+        notes += _windowed_findings(fit, moments)
+    elif fit.varies_.all():
+        notes.append("nothing counts as invariant: the result is an ordinary linear policy")
+    if not fit.converged_:
+        notes.append("the search for the basis has not converged; treat the blocks with care")
+    return notes
+
+
+def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
+    notes, tails = [], float(fit.tail_weights_.mean())
+    fewest, better = int(moments.counts.min()), ROUNDS_PER_FEATURE * moments.dim
+    if fewest < better:
         notes.append(
-            f"few rounds per window: {fewest} for {p} features; {ROUNDS_PER_FEATURE * p} or more are better"
+            f"few rounds per window: {fewest} for {moments.dim} features; {better} or more are better"
         )
-    if float(fit.tail_weights_.mean()) > HEAVY_TAILS:
+    if tails > HEAVY_TAILS:
         notes.append(
-            f"heavy-tailed features: the variance of correlations is inflated"
-            f" {fit.tail_weights_.mean():.1f}-fold; the tests allow for it, extreme rows still weigh much"
+            f"heavy-tailed features: the variance of correlations is inflated {tails:.1f}-fold;"
+            " the tests allow for it, extreme rows still weigh much"
         )
     notes += exactness_findings(fit.noise_scale_**2, moments)
-    notes += partial_findings(fit.paths_, fit.names(p), moments.counts)
+    notes += partial_findings(fit.paths_, fit.names(moments.dim), moments.counts)
     untested = np.flatnonzero(~fit.testable_)
     if len(untested):
         notes.append(
@@ -547,15 +534,14 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
     lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
     undecided = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
     if len(undecided):
-        notes.append(
-            f"weak evidence: block {_numbers(undecided)} is close to the line between stable and varying"
-        )
+        which = _numbers(undecided)
+        notes.append(f"weak evidence: block {which} is close to the line between stable and varying")
     if not fit.distinct_:
         notes.append(
             "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
             " them as well"
         )
-    return notes + _convergence_finding(fit)
+    return notes
 
 
 def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
@@ -609,16 +595,18 @@ def _numbers(places: Iterable[int]) -> str:
     return ", ".join(str(int(place) + 1) for place in places)
 
 
-def published_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
-    """Reasons for care after the published recipe, which has no tests to be in doubt about."""
-    notes = _selection_finding(moments)
-    if fit.varies_.all():
-        notes.append("nothing counts as invariant: the result is an ordinary linear policy")
-    return notes + _convergence_finding(fit)
-
-
 def _selection_finding(moments: WindowedMoments) -> list[str]:
-    shift = _selection_shift(moments)
+    """Whether the chosen features are far from centred, over the windows that vary in every direction.
+
+    By the mean of the squared Mahalanobis distances of their means from zero, less its noise.
+    """
+    singular = singular_roots(moments.chosen, moments.dim)
+    regular = [window for window in range(moments.windows) if window not in singular]
+    if not regular:
+        return []
+    mean, counts = moments.feature_mean[regular], moments.counts[regular]
+    solved = np.linalg.solve(moments.gram[regular] / counts[:, None, None], mean[:, :, None])[:, :, 0]
+    shift = float((np.einsum("mi,mi->m", mean, solved) - moments.dim / counts).mean())
     if shift <= SELECTIVE_SHIFT:
         return []
     return [
@@ -626,27 +614,6 @@ def _selection_finding(moments: WindowedMoments) -> list[str]:
         f" (mean shift {np.sqrt(shift):.1f} standard deviations): if the logging policy preferred"
         " some actions, the basis is distorted; log the offered actions"
     ]
-
-
-def _convergence_finding(fit: InvariantSubspaceDecomposition) -> list[str]:
-    return (
-        [] if fit.converged_ else ["the search for the basis has not converged; treat the blocks with care"]
-    )
-
-
-def _selection_shift(moments: WindowedMoments) -> float:
-    """Mean over windows of the squared Mahalanobis distance of the mean chosen features from zero, less its
-    noise.
-
-    Over the windows that vary in every direction.
-    """
-    singular = singular_roots(moments.chosen, moments.dim)
-    regular = [window for window in range(moments.windows) if window not in singular]
-    if not regular:
-        return 0.0
-    mean, counts = moments.feature_mean[regular], moments.counts[regular]
-    solved = np.linalg.solve(moments.gram[regular] / counts[:, None, None], mean[:, :, None])[:, :, 0]
-    return float((np.einsum("mi,mi->m", mean, solved) - moments.dim / counts).mean())
 
 
 def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float, float]:
@@ -709,23 +676,15 @@ def summarize(fit: InvariantSubspaceDecomposition) -> str:
         else:
             drift, error = block_spread(fit, index)
             evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
-        verdict = "varies" if fit.varies_[index] else "stable"
-        lines.append(
-            f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main_features(fit, index)}"
-        )
+        verdict, main = "varies" if fit.varies_[index] else "stable", main_features(fit, index)
+        lines.append(f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main}")
+    legend = f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"
     if published:
-        lines += [
-            "",
+        legend = (
             "  statistic: mean |correlation| of rest and prediction;"
-            f" stable below {fit.threshold_:.3g} (cross-validated)",
-            "  no p-values: this recipe does not test",
-        ]
-    else:
-        lines += [
-            "",
-            f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks",
-        ]
-    return "\n".join(lines + [f"  note: {finding}" for finding in fit.findings_])
+            f" stable below {fit.threshold_:.3g} (cross-validated)\n  no p-values: this recipe does not test"
+        )
+    return "\n".join([*lines, "", legend, *(f"  note: {finding}" for finding in fit.findings_)])
 
 
 def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
