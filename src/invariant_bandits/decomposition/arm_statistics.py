@@ -95,9 +95,8 @@ class ArmLayout:
         """
         n = len(contexts)
         result = np.zeros((n, self.dim))
-        each = np.arange(n)
-        for k in range(self.own):
-            result[each, arms * self.own + k] = contexts[:, k]
+        own = np.arange(self.own)
+        result[np.arange(n)[:, None], arms[:, None] * self.own + own] = contexts[:, own]
         if self.shared:
             slopes = contexts[:, 1:]
             crossed = self.own_dim + slopes.shape[1]
@@ -296,9 +295,8 @@ class ArmStatistics:
         if not (z[:, 0] == 1.0).all():
             raise InputError("contexts must have 1 in its first column")
         played = _whole("arms", arms, n)
-        total = (
-            int(played.max()) + 1 if count is None else whole_number("count", count, int(played.max()) + 1)
-        )
+        least = int(played.max()) + 1
+        total = least if count is None else whole_number("count", count, least)
         window = _window_of(windows, n)
         table = (
             np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
@@ -317,9 +315,7 @@ class ArmStatistics:
 
         if one_of("link", link, LINKS) == "logit":
             if (r < 0.0).any() or (r > 1.0).any():
-                raise InputError(
-                    f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}"
-                )
+                raise InputError(f"link='logit' needs rewards from 0 to 1, got {r.min():g} to {r.max():g}")
             sums = fit_logistic(lambda theta: sum_logit(chunks(), theta, len(rounds)), layout)
             scores = sums.information @ sums.theta + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
@@ -415,11 +411,6 @@ class ArmStatistics:
         noise = float(about["rounds"].sum()) / max(variance, 1e-300)
         return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about)
 
-    @property
-    def windows(self) -> int:
-        """m."""
-        return len(self.scores)
-
 
 def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
     """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
@@ -439,9 +430,8 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
     array = np.asarray(values)
     if array.shape != (n,) or array.dtype.kind not in "iu" or (len(array) and array.min() < 0):
-        raise InputError(
-            f"{name} must be {n} whole numbers of at least 0, got {array.dtype} of shape {array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {got}")
     return array.astype(np.int64)
 
 

@@ -543,22 +543,15 @@ def last_window(
         if i:
             state, spread = move * state, spread * np.outer(move, move) + news
         seen = spread[:, :p] + spread[:, p:]  # covariance of the state with μ + x
-        gain = _gain(seen, seen[:p] + seen[p:], H, roots.get(i))
+        P, L = seen[:p] + seen[p:], roots.get(i)
+        if L is None:
+            gain = np.linalg.solve(P + H, seen.T).T
+        else:  # (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window
+            gain = seen @ L @ np.linalg.solve(np.eye(L.shape[1]) + L.T @ P @ L, L.T)
         state, spread = state + gain @ (g - state[:p] - state[p:]), spread - gain @ seen.T
         spread = 0.5 * (spread + spread.T)
     total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
     return state[:p] + state[p:], 0.5 * (total + total.T)
-
-
-def _gain(seen: Array, spread: Array, error: Array, root: Array | None) -> Array:
-    """Kalman gain (2p, p) of ĝ_i, from its covariance with the state (2p, p), that of γ_i (p, p) and H_i or
-    its root L.
-
-    seen·(P + H)⁻¹, where (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window.
-    """
-    if root is None:
-        return np.linalg.solve(spread + error, seen.T).T
-    return np.asarray(seen @ root @ np.linalg.solve(np.eye(root.shape[1]) + root.T @ spread @ root, root.T))
 
 
 def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Array, Array]:
@@ -642,12 +635,9 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
         roots[paths.partial.windows] = np.sqrt(np.maximum(values, 0.0))
     apart = np.einsum("mji,mj->mi", vectors, paths.coefficients - mean) * roots
     standard = np.einsum("mij,mj->mi", vectors, apart)
-    informed = (
-        np.ones((m, p)) if paths.partial is None else np.isfinite(paths.marginals()[1]).astype(np.float64)
-    )
-    standard = standard * informed - informed * (
-        (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
-    )
+    informed = np.isfinite(paths.marginals()[1]).astype(np.float64)
+    center = (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
+    standard = standard * informed - informed * center
     length = np.sqrt((standard**2).sum(axis=0))
     standard = standard / np.where(length > 0.0, length, 1.0)
     pairs = np.triu_indices(p, 1)
@@ -878,7 +868,7 @@ class DriftPrior:
             last_means=last_mean[None],
             last_covariances=last_covariance[None],
             last_steps=_walk_steps(drift),
-            windows=statistics.windows,
+            windows=len(statistics.scores),
             population=population,
         )
 

@@ -181,7 +181,7 @@ class InvariantSubspaceDecomposition:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def names(self, dim: int) -> list[str]:
-        """The feature names, or x0, x1, … where none were given; InputError if there are not `dim` of them."""
+        """The feature names, or x0, x1, … where none were given; InputError if `dim` is not their number."""
         names = [f"x{index}" for index in range(dim)] if self.feature_names is None else self.feature_names
         if len(names) != dim:
             raise InputError(f"feature_names must have {dim} entries, got {len(names)}")
@@ -347,15 +347,10 @@ class InvariantSubspaceDecomposition:
 
     def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> None:
         if isinstance(features, WindowedMoments) or rewards is None:
-            raise InputError(
-                "recipe='published' needs rows: fit takes features (n, p) and rewards (n,) in time order,"
-                f" got {type(features).__name__} alone"
-            )
+            needed = "features and rewards in time order"
+            raise InputError(f"recipe='published' needs rows: {needed}, got {type(features).__name__} alone")
         if others:
-            raise InputError(
-                "recipe='published' has its own windows and uses chosen actions only:"
-                " give no windows, offered, times and edges"
-            )
+            raise InputError(f"recipe='published' has its own windows: give no {', '.join(others)}")
         self._check_published()
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
@@ -402,10 +397,9 @@ class InvariantSubspaceDecomposition:
         """
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
-        if residual is None:
-            return np.asarray(features @ self.component_)
-        residual = finite_array("residual", residual, (self.n_features_in_,))
-        return np.asarray(features @ (self.component_ + residual))
+        if residual is not None:
+            residual = finite_array("residual", residual, (self.n_features_in_,))
+        return np.asarray(features @ (self.component_ if residual is None else self.component_ + residual))
 
     def adapt(self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False) -> Array:
         """Residual part δ̂ (p,) of the reward model from a few recent rows, the invariant part held fixed.
@@ -512,36 +506,23 @@ def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> l
 
 
 def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
-    notes, tails = [], float(fit.tail_weights_.mean())
-    fewest, better = int(moments.counts.min()), ROUNDS_PER_FEATURE * moments.dim
-    if fewest < better:
-        notes.append(
-            f"few rounds per window: {fewest} for {moments.dim} features; {better} or more are better"
-        )
-    if tails > HEAVY_TAILS:
-        notes.append(
-            f"heavy-tailed features: the variance of correlations is inflated {tails:.1f}-fold;"
-            " the tests allow for it, extreme rows still weigh much"
-        )
-    notes += exactness_findings(fit.noise_scale_**2, moments)
-    notes += partial_findings(fit.paths_, fit.names(moments.dim), moments.counts)
-    untested = np.flatnonzero(~fit.testable_)
-    if len(untested):
-        notes.append(
-            f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some"
-            " direction of it; it counts as varying"
-        )
+    p, fewest, tails = moments.dim, int(moments.counts.min()), float(fit.tail_weights_.mean())
     lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
-    undecided = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
-    if len(undecided):
-        which = _numbers(undecided)
-        notes.append(f"weak evidence: block {which} is close to the line between stable and varying")
-    if not fit.distinct_:
-        notes.append(
-            "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
-            " them as well"
-        )
-    return notes
+    close = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
+    untested, better = np.flatnonzero(~fit.testable_), ROUNDS_PER_FEATURE * p
+    reasons = {
+        f"few rounds per window: {fewest} for {p} features; {better} or more are better": fewest < better,
+        f"heavy-tailed features: the variance of correlations is inflated {tails:.1f}-fold;"
+        " the tests allow for it, extreme rows still weigh much": tails > HEAVY_TAILS,
+        f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some"
+        " direction of it; it counts as varying": len(untested),
+        f"weak evidence: block {_numbers(close)} is close to the line between stable and varying": len(close),
+        "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
+        " them as well": not fit.distinct_,
+    }
+    uninformed = partial_findings(fit.paths_, fit.names(p), moments.counts)
+    notes = [sentence for sentence, holds in reasons.items() if holds]
+    return notes + exactness_findings(fit.noise_scale_**2, moments) + uninformed
 
 
 def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:

@@ -25,6 +25,10 @@ class ConvergenceWarning(UserWarning):
     """An iteration stopped before it had converged; the result is its last state."""
 
 
+def _warn(search: str, sweeps: int) -> None:
+    warnings.warn(f"{search} has not converged after {sweeps} sweeps", ConvergenceWarning, stacklevel=3)
+
+
 class JointDiagonalization(NamedTuple):
     """The result of `joint_diagonalize`.
 
@@ -86,11 +90,7 @@ def joint_diagonalize(
     noise = 0.0 if weights is None else NOISE_SHARE * (p * (p - 1) / 2) / counts.sum()
     basis, converged = _swept_basis(stack, counts, tolerance, max_sweeps, noise)
     if not converged:
-        warnings.warn(
-            f"joint diagonalisation has not converged after {max_sweeps} sweeps",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn("joint diagonalisation", max_sweeps)
     basis = in_fixed_order(basis, stack)
     turned = basis.T @ stack @ basis
     diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
@@ -122,11 +122,11 @@ def _swept_basis(
     traces = np.trace(stack, axis1=1, axis2=2)
     basis = np.eye(p)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
-    rotation = kernels.Rotation(work, basis, np.ones(m))
-    kernels.jacobi_sweeps(rotation, False, 1e-2, min(max_sweeps, NEIGHBOURHOOD_SWEEPS), 0.0)
+    few = min(max_sweeps, NEIGHBOURHOOD_SWEEPS)
+    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
-    rotation = kernels.Rotation(work, basis, counts / counts.sum())
-    return basis, kernels.jacobi_sweeps(rotation, True, tolerance, max_sweeps, noise) != kernels.STALLED
+    end = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise)
+    return basis, end != kernels.STALLED
 
 
 def in_fixed_order(basis: Array, stack: Array) -> Array:
@@ -221,15 +221,10 @@ def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, m
 
     lengths = np.array([len(block) for block in blocks])
     noise = NOISE_SHARE * (float(lengths.sum() ** 2 - (lengths**2).sum()) / 2.0)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    rotation = kernels.Rotation(stack, basis, sizes)
-    status = kernels.decouple(rotation, np.concatenate(blocks), starts, 1e-6, max_sweeps, noise)
+    order, starts = np.concatenate(blocks), np.concatenate([[0], np.cumsum(lengths)])
+    status = kernels.decouple(stack, basis, sizes, order, starts, 1e-6, max_sweeps, noise)
     if status == kernels.STALLED:
-        warnings.warn(
-            f"the refinement of the blocks has not converged after {max_sweeps} sweeps",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn("the refinement of the blocks", max_sweeps)
     return int(status)
 
 

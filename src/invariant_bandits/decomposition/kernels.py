@@ -4,7 +4,7 @@ letters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,14 +17,6 @@ PATIENT_SWEEPS, STEADY_GAIN = 30, 0.9
 """Joint diagonalisation is indistinct only after so many sweeps, with this share of the gain before."""
 STEADY_DECOUPLING = 0.5
 """The same share for the refinement of blocks, which converges at once where windows distinguish them."""
-
-
-class Rotation(NamedTuple):
-    """Covariances S in the basis U (p, p), both rotated in place, and the sizes n (m,) of the windows."""
-
-    S: Any
-    U: Any
-    n: Any
 
 
 @njit(cache=True, nogil=True)
@@ -47,8 +39,10 @@ def _turn(x: Any, y: Any, c: float, s: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
-    """Rotate the stack S (p, p, m) and the basis U towards joint diagonality; returns how the search ended.
+def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
+    """Rotate covariances S (p, p, m) and their basis U (p, p), in place, towards joint diagonality.
+
+    n (m,) are the sizes of the windows. Returns how the search ended.
 
     The window comes last, so that a rotation works on contiguous runs.
 
@@ -58,7 +52,6 @@ def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: 
     − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix. At most `most`
     sweeps, until no angle reaches `tolerance`, or until a sweep lowers the criterion by less than `noise`.
     """
-    S, U, n = rotation
     p, _, m = S.shape
     gain, value = 0.0, _log_variances(S, n)
     for sweep in range(most):
@@ -178,9 +171,7 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
         for a in range(q):
             for b in range(a + 1):
                 K[a * s : (a + 1) * s, b * s : (b + 1) * s] += L[k, a, b] * R[k]
-    for j in range(size):
-        K[j, j] += damping
-    C = factor(K)
+    C = factor(K + damping * np.eye(size))
     x = np.empty(size)
     for i in range(size):
         total = G[i // s, i % s]
@@ -202,18 +193,14 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
     scale = np.full((q, s), damping)
     for k, a in np.ndindex((len(L), q)):
         scale[a] += L[k, a, a] * np.diag(R[k])
-    E = np.zeros((q, s))
-    rest, direction = G.copy(), np.zeros((q, s))
-    old, goal = 0.0, 0.0
-    for iteration in range(100):
+    E, rest, direction = np.zeros((q, s)), G.copy(), np.zeros((q, s))
+    old, goal = np.inf, 1e-8 * (G * (G / scale)).sum()
+    for _ in range(100):
         z = rest / scale
         new = (rest * z).sum()
-        if iteration == 0:
-            goal = 1e-8 * new
-        elif new <= goal:
+        if new <= goal:
             break
-        keep = new / old if iteration > 0 else 0.0
-        direction = z + keep * direction
+        direction = z + new / old * direction
         image = damping * direction
         for k in range(len(L)):
             image += product(product(L[k], direction), R[k])
@@ -318,14 +305,15 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def decouple(rotation: Rotation, order: Any, starts: Any, tolerance: float, most: int, noise: float) -> int:
-    """Minimise the dependence between all pairs of blocks over rotations of S (m, p, p) and U.
+def decouple(
+    S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int, noise: float
+) -> int:
+    """Minimise the dependence between all pairs of blocks over rotations, in place, of S (m, p, p) and U.
 
     Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step
     each, halved until the criterion falls, at most `most` sweeps, until no step reaches `tolerance`, or the
     dependence hardly falls: by less than `noise` in a sweep. Returns how the search ended.
     """
-    S, U, n = rotation
     blocks = len(starts) - 1
     rows = n.sum()
     gain = np.inf

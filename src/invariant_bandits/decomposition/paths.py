@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -84,20 +85,6 @@ class PartialWindows(NamedTuple):
     mean: Array
     spread: Array
 
-    def estimate(self, total: Array) -> PartialEstimate:
-        """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all
-        windows.
-        """
-        factor = np.linalg.cholesky(total)
-        whitened = np.linalg.solve(factor, self.roots)
-        values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
-        informed = values > INFORMS
-        across = np.linalg.solve(factor.T, vectors)
-        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
-        unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
-        estimate = (own @ (self.roots @ self.seen[:, :, None]))[:, :, 0]
-        return PartialEstimate(estimate, own, unknown)
-
     def along(self, directions: Array, known: PartialEstimate) -> PartialWindows:
         """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
 
@@ -126,17 +113,6 @@ class PartialWindows(NamedTuple):
             np.einsum("kij,ki->kj", inverse, value),
             directions.T @ self.mean,
             directions.T @ self.spread @ directions,
-        )
-
-    def marginals(self, known: PartialEstimate) -> tuple[Array, Array]:
-        """Every coordinate by itself, as `along` has it: values and precisions (k, p)."""
-        others = known.unknown * (1.0 - np.eye(len(self.mean)))
-        own = 1.0 - np.einsum("kii->ki", known.unknown)
-        error = np.einsum("kii->ki", known.covariances + others @ self.spread @ others.swapaxes(1, 2))
-        informed = (np.abs(own) > INFORMS) & (error > 0.0)
-        value = (known.estimates + others @ self.mean) / np.where(informed, own, 1.0)
-        return np.where(informed, value, self.mean), np.where(
-            informed, own**2 / np.where(informed, error, 1.0), 0.0
         )
 
 
@@ -202,8 +178,17 @@ class CoefficientPaths:
 
     @cached_property
     def _partial_estimate(self) -> PartialEstimate:
+        """What each partial window estimates of the coefficients, and what it does not."""
         assert self.partial is not None
-        return self.partial.estimate(self.precisions().sum(axis=0))
+        roots, factor = self.partial.roots, np.linalg.cholesky(self.precisions().sum(axis=0))
+        whitened = np.linalg.solve(factor, roots)
+        values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
+        informed = values > INFORMS
+        across = np.linalg.solve(factor.T, vectors)
+        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
+        unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
+        estimate = (own @ (roots @ self.partial.seen[:, :, None]))[:, :, 0]
+        return PartialEstimate(estimate, own, unknown)
 
     def complete(self) -> CoefficientPaths:
         """The same, with what is expected where windows do not inform."""
@@ -244,9 +229,14 @@ class CoefficientPaths:
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
         if self.partial is None:
             return coefficients, variances
-        coefficients, known = coefficients.copy(), 1.0 / variances
-        windows = self.partial.windows
-        coefficients[windows], known[windows] = self.partial.marginals(self._partial_estimate)
+        coefficients, known, mean = coefficients.copy(), 1.0 / variances, self.partial.mean
+        estimates, errors, unknown = self._partial_estimate
+        others, own = unknown * (1.0 - np.eye(len(mean))), 1.0 - np.einsum("kii->ki", unknown)
+        error = np.einsum("kii->ki", errors + others @ self.partial.spread @ others.swapaxes(1, 2))
+        informed = (np.abs(own) > INFORMS) & (error > 0.0)
+        value = (estimates + others @ mean) / np.where(informed, own, 1.0)
+        coefficients[self.partial.windows] = np.where(informed, value, mean)
+        known[self.partial.windows] = np.where(informed, own**2 / np.where(informed, error, 1.0), 0.0)
         informed = known > INFORMS * known.sum(axis=0)
         return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
 
@@ -382,17 +372,15 @@ def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], what: 
     variance = np.diagonal(gram)
     constant = variance <= CONSTANT * (mean_square + variance)
     if constant.any():
-        raise InputError(f"{what} are constant{where}: {_listed(names, constant)}; leave them out")
+        raise InputError(
+            f"{what} are constant{where}: {', '.join(compress(names, constant))}; leave them out"
+        )
     root = np.sqrt(variance)
     values, vectors = np.linalg.eigh(gram / np.outer(root, root))
     null = vectors[:, values <= RELATIVE_NULL * len(root) * values[-1]]
     if null.shape[1]:
-        involved = np.abs(null).max(axis=1) > 1e-4
+        involved = ", ".join(compress(names, np.abs(null).max(axis=1) > 1e-4))
+        relations = f"{null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}"
         raise InputError(
-            f"{what} are collinear{where}: {_listed(names, involved)} satisfy {null.shape[1]} exact linear"
-            f" relation{'s' if null.shape[1] > 1 else ''}; leave out as many of them"
+            f"{what} are collinear{where}: {involved} satisfy {relations}; leave out as many of them"
         )
-
-
-def _listed(names: Sequence[str], chosen: Array) -> str:
-    return ", ".join(names[index] for index in np.flatnonzero(chosen))
