@@ -118,12 +118,9 @@ class ArmLayout:
         """The linear map (p', p) that puts the mean of the arms with these weights (A,) behind them as a new
         arm.
         """
-        count = self.own_dim
-        result = np.zeros((self.dim + self.own, self.dim))
-        result[:count, :count] = np.eye(count)
-        result[count : count + self.own, :count] = np.kron(weights[None, :], np.eye(self.own))
-        result[count + self.own :, count:] = np.eye(self.shared)
-        return result
+        new = np.zeros((self.own, self.dim))
+        new[:, : self.own_dim] = np.kron(weights[None, :], np.eye(self.own))
+        return np.insert(np.eye(self.dim), np.full(self.own, self.own_dim), new, axis=0)
 
 
 class LogitSums(NamedTuple):
@@ -333,21 +330,14 @@ class ArmStatistics:
         phi = finite_array("rows", rows, ("n", features.dim))
         layout, slopes = ArmLayout.of_features(features), features.width - 1
         levels = phi[:, : layout.own_dim : layout.own]
-        contexts = (
-            layout.by_arm(phi).sum(axis=1)
-            if features.coding == "own"
-            else np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
-        )
-        crossed = len(features.catalogue_names) if features.coding == "own" else features.crossed
-        return cls.from_rounds(
-            contexts,
-            levels.argmax(axis=1),
-            rewards,
-            windows=windows,
-            coding=features.coding,
-            count=layout.arms,
-            catalogue=features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None,
-        )
+        if features.coding == "own":
+            contexts, crossed = layout.by_arm(phi).sum(axis=1), len(features.catalogue_names)
+        else:
+            contexts = np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
+            crossed = features.crossed
+        table = features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None
+        about: dict[str, Any] = {"coding": features.coding, "count": layout.arms, "catalogue": table}
+        return cls.from_rounds(contexts, levels.argmax(axis=1), rewards, windows=windows, **about)
 
     @classmethod
     def from_moments(

@@ -19,11 +19,7 @@ from scipy import special
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
 from invariant_bandits.decomposition.arm_statistics import LINKS, ArmLayout, ArmStatistics
-from invariant_bandits.decomposition.paths import (
-    CoefficientPaths,
-    random_effects,
-    window_paths,
-)
+from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects, window_paths
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.storage import MOST_ROUNDS, ArraySpec, count, truth_value, variance
 
@@ -31,9 +27,8 @@ LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
 """Of coefficients in a stored state; squares of them are still numbers."""
 Coefficients: TypeAlias = Annotated[Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
 Variances: TypeAlias = Annotated[Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)]
-Covariance: TypeAlias = Annotated[
-    Array, ArraySpec(("p", "p"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
-]
+_spread = partial(ArraySpec, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
+Covariance: TypeAlias = Annotated[Array, _spread(("p", "p"))]
 OwnVariances: TypeAlias = Annotated[Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)]
 """Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,).
 """
@@ -92,12 +87,10 @@ class Effect(NamedTuple):
     drifts: bool
 
 
-def standardize_catalogue(catalogue: Array, arms: int) -> tuple[Array, Array, Array]:
+def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
     """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
     are 0.
     """
-    if not catalogue.size:
-        return np.zeros((arms, 0)), np.zeros(0), np.zeros(0)
     center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
     return (catalogue - center) / scale, center, scale
@@ -147,7 +140,7 @@ class ArmPopulation:
     common: OwnVariances
     spread: OwnVariances
     typical_drift: OwnVariances
-    relation: Annotated[Array, ArraySpec(("A", "A"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+    relation: Annotated[Array, _spread(("A", "A"))]
     catalogue: Annotated[Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
     catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
     catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
@@ -157,7 +150,7 @@ class ArmPopulation:
     drift_sizes: Variances
     p_values: Annotated[Array, ArraySpec(("p",), least=0.0, most=1.0, or_nan=True)]
     plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
-    context_square: Annotated[Array, ArraySpec(("d", "d"), least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)]
+    context_square: Annotated[Array, _spread(("d", "d"))]
 
     def __post_init__(self) -> None:
         sizes = (len(self.plays), len(self.spread), len(self.estimates))
@@ -176,7 +169,7 @@ class ArmPopulation:
         drifting = set(tested[: np.logical_and.accumulate(self.p_values[tested] <= limits).sum()])
         columns = (self.estimates, self.errors, np.sqrt(self.drift_sizes), self.p_values)
         numbers = np.column_stack(columns).tolist()
-        return [Effect(*divmod(j, own), *numbers[j], drifts=j in drifting) for j in played]
+        return [Effect._make((*divmod(j, own), *numbers[j], j in drifting)) for j in played]
 
     @property
     def common_drift(self) -> Array:
@@ -489,9 +482,8 @@ def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) ->
     still = np.linalg.inv(np.eye(len(Q)) - size * Q)
     Q, u = still @ Q, still @ (effects.pull @ direction)
     step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
-    return min(
-        1.0, 2.0 * min(_ratio_p_value(Q, u, size), _ratio_p_value(step.T @ Q @ step, step.T @ u, size))
-    )
+    walk = _ratio_p_value(step.T @ Q @ step, step.T @ u, size)
+    return min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), walk))
 
 
 def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
@@ -595,7 +587,11 @@ def drift_limit(paths: CoefficientPaths) -> Array:
     informing = np.isfinite(h).sum(axis=0)
     freedom = np.maximum(informing - 1, 1)
     quantile = 2.0 * special.gammaincinv(freedom / 2.0, HIDDEN_LEVEL)
-    low, high = np.zeros(g.shape[1]), _sample_squares(g, h) / quantile + 1e-300
+    squares = g.var(axis=0, ddof=1) * (len(g) - 1)
+    if not np.isfinite(h).all():
+        known = np.where(np.isfinite(h), g, np.nan)
+        squares = np.nansum((known - np.nanmean(known, axis=0)) ** 2, axis=0)
+    low, high = np.zeros(g.shape[1]), squares / quantile + 1e-300
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         weight = 1.0 / (middle + h)
@@ -603,16 +599,6 @@ def drift_limit(paths: CoefficientPaths) -> Array:
         above = (weight * (g - center) ** 2).sum(axis=0) > quantile
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.where(informing > 1, high, np.inf)
-
-
-def _sample_squares(g: Array, h: Array) -> Array:
-    """Sums of squares (p,) of the coefficients g (m, p) about their means over the windows with finite
-    variances h.
-    """
-    if np.isfinite(h).all():
-        return np.asarray(g.var(axis=0, ddof=1) * (len(g) - 1))
-    informed = np.where(np.isfinite(h), g, np.nan)
-    return np.asarray(np.nansum((informed - np.nanmean(informed, axis=0)) ** 2, axis=0))
 
 
 def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
@@ -768,9 +754,8 @@ class DriftPrior:
         mean, mean_covariance, drift = random_effects(paths, iterations)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         center = basis @ mean
-        square = max(
-            float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds
-        )
+        least = 1e-12 * float(moments.reward_square.sum()) / moments.rounds
+        square = max(float((center**2 * variance).mean()), least)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
@@ -825,14 +810,17 @@ class DriftPrior:
         if not statistics.rounds.sum():
             raise InputError("the statistics hold no rounds")
         layout = statistics.layout
-        catalogue, center, scale = standardize_catalogue(statistics.catalogue, layout.arms)
+        catalogue, center, scale = standardize_catalogue(statistics.catalogue.reshape(layout.arms, -1))
         fits = {
             likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
             for likeness in (LIKENESS if catalogue.shape[1] else LIKENESS[:1])
         }
         likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
         plain, fit = fits[likeness]
-        can_test = _enough_information(statistics)
+        tests = _drift_tests(plain, np.eye(layout.dim), plain.own)
+        if statistics.link == "logit":  # a test takes two windows with about five clicks of the rarer kind
+            enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
+            tests = np.where(enough, tests, np.nan)
         population = ArmPopulation(
             layout=layout,
             common=fit.sizes[: layout.own],
@@ -846,10 +834,12 @@ class DriftPrior:
             estimates=plain.windows.mean,
             errors=np.sqrt(np.diagonal(plain.windows.covariance)),
             drift_sizes=plain.own,
-            p_values=np.where(can_test, _drift_tests(plain, np.eye(layout.dim), plain.own), np.nan),
+            p_values=tests,
             plays=statistics.rounds.sum(axis=0),
             context_square=statistics.context_square,
         )
+        squares = (fit.windows.mean**2 + np.diagonal(fit.windows.covariance))[layout.own_dim :]
+        shared_unit = np.full(layout.shared, max(float(squares.mean()), 1e-12) if len(squares) else 0.0)
         common = population.common_drift
         still = condition_windows(statistics, common, fit.precision)
         last_mean, last_covariance = walk_end(statistics, fit.precision, fit.windows.drift)
@@ -861,7 +851,7 @@ class DriftPrior:
             drift_covariance=drift,
             pooled=still.mean,
             pooled_covariance=still.covariance,
-            unit=np.concatenate([np.tile(fit.spread, layout.arms), _shared_unit(fit, layout)]),
+            unit=np.concatenate([np.tile(fit.spread, layout.arms), shared_unit]),
             noise_variance=statistics.noise_variance,
             baseline_moves=bool(_drift_tests(plain, plain.along.T[:1], plain.sizes[:1])[0] < COMMON_LEVEL),
             link=statistics.link,
@@ -1023,23 +1013,6 @@ def _baseline(
 def _walk_steps(drift: Array) -> Array:
     """`last_steps` (1, s, p) of arms whose coefficients drift by Ω (p, p)."""
     return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
-
-
-def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:
-    """A typical square of the shared coefficients, for each of them."""
-    shared = fit.windows.mean[layout.own_dim :]
-    errors = np.diagonal(fit.windows.covariance)[layout.own_dim :]
-    typical = float((shared**2 + errors).mean()) if len(shared) else 0.0
-    return np.full(layout.shared, max(typical, 1e-12))
-
-
-def _enough_information(statistics: ArmStatistics) -> Array:
-    """Whether two windows inform each coefficient (p,) enough for a test: of clicks, about five of the rarer
-    kind.
-    """
-    if statistics.link == "identity":
-        return np.ones(statistics.layout.dim, dtype=bool)
-    return np.asarray((np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2)
 
 
 def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:

@@ -28,14 +28,7 @@ from invariant_bandits.decomposition.paths import (
     window_paths,
 )
 from invariant_bandits.decomposition.published import published_decomposition
-from invariant_bandits.decomposition.split import (
-    COMPONENTS,
-    InvarianceResult,
-    Split,
-    component_along,
-    constancy_test,
-    select_invariant,
-)
+from invariant_bandits.decomposition.split import COMPONENTS, Split, component_along, select_invariant
 from invariant_bandits.moments.windowed import WindowedMoments
 
 METRICS = ("euclidean", "whitened")
@@ -244,16 +237,21 @@ class InvariantSubspaceDecomposition:
         windows, offered, times, edges
             As in WindowedMoments.from_arrays, with features and rewards only. Not with recipe="published".
         """
-        fitted = type(self)(**self.get_params())
         others = {"windows": windows, "offered": offered, "times": times, "edges": edges}
-        others = {name: value for name, value in others.items() if value is not None}
-        if one_of("recipe", self.recipe, RECIPES) == "published":
-            fitted._fit_published(moments, rewards, others)
-        else:
-            fitted._fit_windowed(_moments_of(moments, rewards, others))
+        fitted = type(self)(**self.get_params())
+        fitted._fit(moments, rewards, {name: value for name, value in others.items() if value is not None})
         vars(self).clear()
         vars(self).update(vars(fitted))
         return self
+
+    def _fit(self, data: Any, rewards: Any, others: dict[str, Any]) -> None:
+        if one_of("recipe", self.recipe, RECIPES) == "published":
+            moments = self._fit_published(data, rewards, others)
+        else:
+            moments = _moments_of(data, rewards, others)
+            self._fit_windowed(moments)
+        self.recipe_used_, self.n_features_in_, self.windows_ = self.recipe, moments.dim, moments.windows
+        self.findings_ = findings(self, moments)
 
     def _fit_windowed(self, moments: WindowedMoments) -> None:
         self._check_windowed(moments)
@@ -267,8 +265,12 @@ class InvariantSubspaceDecomposition:
         turned = moments.transformed(change) if whitened else moments
         if whitened:
             paths = paths.along(np.linalg.inv(change)) if singular else window_paths(turned, singular={})[0]
-        result = self._judge(blocks, paths, covariances, sizes)
-        invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
+        if self.split is not None:
+            result = self.split.tested(paths)
+        else:
+            until: dict[str, Any] = {"alpha": self.alpha, "invariant_dim": self.invariant_dim}
+            result = select_invariant(blocks, paths, covariances, sizes, refine=self.blocks is None, **until)
+        invariant, residual = result.side(False), result.side(True)
         mean, covariance = component_along(invariant, turned, paths, self.component)
         spanned = change.T @ residual if invariant.size else np.eye(p)
         self.split_ = Split.from_residual(spanned) if whitened else Split(invariant, residual)
@@ -280,9 +282,7 @@ class InvariantSubspaceDecomposition:
         self.log_p_values_ = np.array([test.log_p for test in result.tests])
         self.testable_ = np.array([test.possible for test in result.tests], dtype=bool)
         self.min_eigenvalue_ = float(np.linalg.eigvalsh(moments.second_moment() / moments.rounds)[0])
-        self.recipe_used_, self.rounds_ = "windowed", moments.rounds
-        self.n_features_in_, self.windows_ = p, moments.windows
-        self.findings_ = findings(self, moments)
+        self.rounds_ = moments.rounds
 
     def _observe(
         self, moments: WindowedMoments, singular: dict[int, Array]
@@ -332,36 +332,24 @@ class InvariantSubspaceDecomposition:
         self.converged_, self.distinct_ = structure.converged, structure.distinct
         return [structure.basis[:, columns] for columns in structure.blocks]
 
-    def _judge(
-        self, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
-    ) -> InvarianceResult:
-        """The blocks with their verdicts; those of a given split are known, and its tests are only
-        reported.
-        """
-        if self.split is not None:
-            sides = [varies for varies in (False, True) if blocks[varies].shape[1]]
-            parts = [blocks[varies] for varies in sides]
-            return InvarianceResult(parts, sides, [constancy_test(paths.along(part)) for part in parts])
-        rules = {"alpha": self.alpha, "invariant_dim": self.invariant_dim, "refine": self.blocks is None}
-        return select_invariant(blocks, paths, covariances, sizes, **rules)
-
-    def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> None:
+    def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
         if isinstance(features, WindowedMoments) or rewards is None:
             needed = "features and rewards in time order"
             raise InputError(f"recipe='published' needs rows: {needed}, got {type(features).__name__} alone")
         if others:
-            raise InputError(f"recipe='published' has its own windows: give no {', '.join(others)}")
+            own = "has its own windows and uses chosen actions only"
+            raise InputError(f"recipe='published' {own}: give no {', '.join(others)}")
         self._check_published()
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
         result = published_decomposition(features, rewards, names=self.names(p))
+        moments: WindowedMoments = result.moments
         for name, value in vars(result).items():
             setattr(self, f"{name}_", value)
         self.statistics_, self.threshold_ = result.statistics, result.threshold
-        self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
-        self.covariances_used_, self.recipe_used_ = "chosen", "published"
-        self.n_features_in_, self.windows_ = p, result.moments.windows
-        self.findings_ = findings(self, result.moments)
+        self.window_covariances_ = moments.chosen.covariance()[:, :p, :p]
+        self.covariances_used_ = "chosen"
+        return moments
 
     # -- using --
 
@@ -431,7 +419,7 @@ class InvariantSubspaceDecomposition:
     def summary(self) -> str:
         """A table for people: blocks, verdicts, evidence, and what to be careful about."""
         self._check_fitted()
-        return summarize(self)
+        return _summary(self)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):
@@ -468,17 +456,6 @@ def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
         either = f"name each of the {p} features exactly once"
         raise InputError(f"blocks must {either}, or be orthonormal bases that fill R^{p}")
     return bases
-
-
-def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
-    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact
-    here.
-    """
-    blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
-    if not blocks:
-        return np.zeros((p, 0))
-    left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
-    return np.asarray(left @ right)
 
 
 def _whitening(covariance: Array) -> Array:
@@ -635,7 +612,7 @@ def p_value_words(log_p: float) -> str:
     return f"{leading}e{exponent}" if leading < 10 else f"1e{exponent + 1}"
 
 
-def summarize(fit: InvariantSubspaceDecomposition) -> str:
+def _summary(fit: InvariantSubspaceDecomposition) -> str:
     """The table behind `summary()`; the overlapping windows of recipe="published" give no p-values and no
     drift sd.
     """
@@ -673,5 +650,4 @@ def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
     columns = fit.blocks_[block]
     weight = (fit.basis_[:, columns] ** 2).sum(axis=1)
     main = np.argsort(-weight, kind="stable")[: max(len(columns), 3)]
-    names = fit.names(len(weight))
-    return ", ".join(names[j] for j in main[:5])
+    return ", ".join(fit.names(len(weight))[j] for j in main[:5])

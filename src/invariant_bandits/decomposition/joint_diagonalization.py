@@ -119,8 +119,7 @@ def _swept_basis(
     from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
-    traces = np.trace(stack, axis1=1, axis2=2)
-    basis = np.eye(p)
+    basis, traces = np.eye(p), np.trace(stack, axis1=1, axis2=2)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
     few = min(max_sweeps, NEIGHBOURHOOD_SWEEPS)
     kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0)

@@ -126,10 +126,7 @@ def factor(A: Any) -> Any:
             total = A[i, j]
             for k in range(j):
                 total -= C[i, k] * C[j, k]
-            if i == j:
-                C[i, i] = np.sqrt(max(total, 1e-15 * A[i, i]))
-            else:
-                C[i, j] = total / C[j, j]
+            C[i, j] = np.sqrt(max(total, 1e-15 * A[i, i])) if i == j else total / C[j, j]
     return C
 
 
@@ -215,7 +212,7 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _log_determinant(S: Any, group: Any) -> float:
+def _log_determinant(S: Any, group: Any) -> Any:
     """Of S (p, p) in the coordinates of a group."""
     return 2.0 * np.log(np.diag(factor(S[group][:, group]))).sum()
 

@@ -107,13 +107,9 @@ class PartialWindows(NamedTuple):
         inverse = (
             vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
         )
-        return PartialWindows(
-            self.windows,
-            (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
-            np.einsum("kij,ki->kj", inverse, value),
-            directions.T @ self.mean,
-            directions.T @ self.spread @ directions,
-        )
+        roots = (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse
+        seen, spread = np.einsum("kij,ki->kj", inverse, value), directions.T @ self.spread @ directions
+        return PartialWindows(self.windows, roots, seen, directions.T @ self.mean, spread)
 
 
 class PartialEstimate(NamedTuple):

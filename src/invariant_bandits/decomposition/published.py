@@ -16,11 +16,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.decomposition.joint_diagonalization import (
-    Columns,
-    connected_columns,
-    with_fixed_signs,
-)
+from invariant_bandits.decomposition.joint_diagonalization import Columns, connected_columns, with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -60,9 +56,7 @@ def published_decomposition(
     rewards = finite_array("rewards", rewards, (n,))
     least = 2 * FOLDS * (p + 1)
     if n < least:
-        raise InputError(
-            f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}"
-        )
+        raise InputError(f"recipe='published' needs at least 20(p + 1) = {least} rows of features, got {n}")
     moments = overlapping_moments(features, rewards)
     names = [f"x{index}" for index in range(p)] if names is None else names
     check_estimable(moments, names, use_offered=False, every=True)

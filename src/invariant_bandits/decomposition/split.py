@@ -110,6 +110,13 @@ class Split:
             return 0.0
         return float(np.linalg.norm(self.invariant.T @ other.residual, ord=2))
 
+    def tested(self, paths: CoefficientPaths) -> InvarianceResult:
+        """The parts that are not empty as blocks, with the tests of their constancy, which decide nothing."""
+        parts = {False: self.invariant, True: self.residual}
+        sides = [varies for varies, part in parts.items() if part.size]
+        blocks = [np.asarray(parts[varies]) for varies in sides]
+        return InvarianceResult(blocks, sides, [constancy_test(paths.along(block)) for block in blocks])
+
     def __repr__(self) -> str:
         return f"Split(invariant_dim={self.invariant_dim}, residual_dim={self.residual_dim})"
 
@@ -153,6 +160,16 @@ class InvarianceResult(NamedTuple):
     blocks: list[Array]
     varies: list[bool]
     tests: list[ConstancyTest]
+
+    def side(self, varies: bool) -> Array:
+        """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact
+        here.
+        """
+        blocks = [block for block, moves in zip(self.blocks, self.varies, strict=True) if moves == varies]
+        if not blocks:
+            return np.zeros((len(self.blocks[0]), 0))
+        left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
+        return np.asarray(left @ right)
 
 
 def constancy_test(paths: CoefficientPaths) -> ConstancyTest:
@@ -271,10 +288,8 @@ def select_invariant(
     while stay:
         worst = int(np.argmin([test.log_p if test.possible else -np.inf for test in tests]))
         left = sum(block.shape[1] for block in stay)
-        if invariant_dim is None:
-            if tests[worst].possible and tests[worst].log_p > limit:
-                break
-        elif left <= invariant_dim:
+        none_varies = tests[worst].possible and tests[worst].log_p > limit
+        if none_varies if invariant_dim is None else left <= invariant_dim:
             break
         block, evidence = stay.pop(worst), tests.pop(worst)
         if invariant_dim is not None and left - block.shape[1] < invariant_dim:
@@ -375,13 +390,10 @@ def component_along(
         return np.zeros(0), np.zeros((0, 0))
     if kind == "within-window":
         return paths.along(invariant).weighted_mean()
-    second = moments.second_moment()
     weights = moments.counts[:, None] * moments.feature_mean
-    cross = moments.cross.sum(axis=0) + weights.T @ moments.reward_mean
     square = float(moments.reward_square.sum() + moments.counts @ moments.reward_mean**2)
-    gram = invariant.T @ second @ invariant
-    inverse = np.linalg.inv(gram)
-    pull = invariant.T @ cross
+    inverse = np.linalg.inv(invariant.T @ moments.second_moment() @ invariant)
+    pull = invariant.T @ (moments.cross.sum(axis=0) + weights.T @ moments.reward_mean)
     mean = inverse @ pull
     variance = max(square - float(mean @ pull), 0.0) / (moments.rounds - invariant.shape[1])
     return mean, variance * 0.5 * (inverse + inverse.T)
