@@ -153,9 +153,9 @@ class ArmPopulation:
     context_square: Annotated[Array, _spread(("d", "d"))]
 
     def __post_init__(self) -> None:
-        sizes = (len(self.plays), len(self.spread), len(self.estimates))
-        if sizes != (self.layout.arms, self.layout.own, self.layout.dim):
-            raise InputError(f"layout {self.layout} does not fit {sizes} arms, own and all coefficients")
+        A, own = len(self.plays), len(self.spread)
+        if self.layout != ArmLayout(A, own, len(self.estimates) - A * own):
+            raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
 
     @property
     def effects(self) -> list[Effect]:
@@ -186,11 +186,10 @@ class ArmPopulation:
         """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
         often.
         """
-        layout, count = self.layout, self.layout.own_dim
-        own = np.linalg.pinv(self.context_square[: layout.own, : layout.own])
-        Q = np.zeros((layout.dim + intercept, layout.dim + intercept))
-        Q[:count, :count] = np.kron(layout.arms * np.eye(layout.arms), own)
-        if layout.shared:
+        A, d, size = len(self.plays), len(self.spread), len(self.estimates) + intercept
+        Q, count = np.zeros((size, size)), A * d
+        Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
+        if self.layout.shared:
             slopes = np.linalg.pinv(self.context_square[1:, 1:])
             q = len(slopes)
             Q[count : count + q, count : count + q] = slopes
