@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import invariant_bandits as ib
-from invariant_bandits.decomposition.blocks import floored
+from invariant_bandits.decomposition.joint_diagonalization import floored
 from invariant_bandits.simulation.paper import PaperWorld
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 import invariant_bandits as ib
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.invariance import constancy_test
 from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.decomposition.split import constancy_test
 
 WINDOWS, P, STABLE = 8, 6, 4
 SILENT = ((7, 2), (3, 5))
@@ -54,7 +54,7 @@ def level(logs: int) -> None:
                 basis = draw(rng)
                 features, rewards, _ = logged(rng, rounds, SILENT, basis)
                 moments = ib.WindowedMoments.from_arrays(features, rewards, windows=WINDOWS)
-                paths, _ = window_paths(moments, basis)
+                paths, *_ = window_paths(moments, basis)
                 tests = [constancy_test(paths.along(basis[:, [j]])) for j in range(STABLE)]
                 rejected += [test.log_p < np.log(0.05) for test in tests]
             share = 100 * rejected / logs

@@ -1,18 +1,15 @@
 """Blocks: planted ones are recovered, refinement pays, and the tests keep their level."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from invariant_bandits import ConvergenceWarning, joint_diagonalize
-from invariant_bandits.decomposition import blocks as blocks_module
+from invariant_bandits.decomposition import joint_diagonalization as blocks_module
 from invariant_bandits.decomposition import kernels
-from invariant_bandits.decomposition.blocks import (
+from invariant_bandits.decomposition.joint_diagonalization import (
     find_blocks,
     floored,
-    linked_columns,
     merge_dependent,
     refine,
 )
@@ -38,6 +35,12 @@ def sampled(rng, covariances, rounds):
     """Sample covariances (m, p, p) of Gaussian rows."""
     roots = np.linalg.cholesky(covariances)
     return np.stack([np.cov(root @ rng.standard_normal((len(root), rounds)), bias=True) for root in roots])
+
+
+def linked_columns(stack, sizes, alpha):
+    """Blocks by the tests of single columns, at a level that all pairs share."""
+    p = stack.shape[1]
+    return merge_dependent(stack, sizes, np.split(np.arange(p), p), alpha / (p * (p - 1) / 2))
 
 
 def subspace_error(found, truth):
@@ -298,7 +301,7 @@ def test_blocks_have_converged_only_if_every_search_for_them_has(monkeypatch):
     assert find_blocks(covariances, sizes).converged
 
     def rough(*arguments, **options):
-        return replace(joint_diagonalize(*arguments, **options), converged=False)
+        return joint_diagonalize(*arguments, **options)._replace(converged=False)
 
     with monkeypatch.context() as patched:
         patched.setattr(blocks_module, "joint_diagonalize", rough)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from invariant_bandits import WindowedMoments
-from invariant_bandits.decomposition.invariance import ConstancyTest, constancy_test, log_survival
 from invariant_bandits.decomposition.paths import CoefficientPaths, window_paths
+from invariant_bandits.decomposition.split import ConstancyTest, constancy_test, log_survival
 from worlds import drawn_paths, random_basis, random_spd, within
 
 M, D = 6, 3
@@ -62,7 +62,7 @@ def test_p_values_from_logs_are_uniform_when_coefficients_are_constant():
         rng = np.random.default_rng(seed)
         features = rng.standard_normal((6 * 60, 3)) + 5.0
         rewards = features @ [1.0, -1.0, 2.0] + rng.standard_normal(6 * 60)
-        paths, _ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=6))
+        paths, *_ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=6))
         values.append(np.exp(constancy_test(paths).log_wald))
     assert stats.kstest(values, "uniform").pvalue > 1e-3
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 import invariant_bandits as ib
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.random_effects import random_effects
+from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects
 from worlds import random_basis
 
 
@@ -57,7 +57,7 @@ def test_the_expectation_maximisation_never_lowers_the_likelihood():
     H = np.stack([np.diag(rng.uniform(0.01, 0.3, 3)) + 0.01 for _ in range(12)])
 
     def likelihood(iterations):
-        mean, _, drift = random_effects(g, H, iterations)
+        mean, _, drift = random_effects(CoefficientPaths(g, H), iterations)
         total = 0.0
         for one, error in zip(g, H, strict=True):
             covariance = error + np.diag(drift)

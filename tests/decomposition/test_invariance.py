@@ -5,9 +5,9 @@ import pytest
 
 from invariant_bandits import Split
 from invariant_bandits.decomposition import kernels
-from invariant_bandits.decomposition.blocks import find_blocks, floored
-from invariant_bandits.decomposition.invariance import refine_split, select_invariant
+from invariant_bandits.decomposition.joint_diagonalization import find_blocks, floored
 from invariant_bandits.decomposition.paths import window_paths
+from invariant_bandits.decomposition.split import refine_split, select_invariant
 from worlds import drawn_paths, piecewise_world, random_basis, slight_turn
 
 M = 6
@@ -34,7 +34,7 @@ def test_refining_a_disturbed_split_lowers_the_joint_criterion_and_the_error():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         world = piecewise_world(rng, rounds=500)
-        paths, _ = window_paths(world.moments)
+        paths, *_ = window_paths(world.moments)
         covariances = floored(world.moments.chosen.covariance()[:, :5, :5])
         sizes = world.moments.counts
         turn = slight_turn(5, rng)
@@ -117,7 +117,7 @@ def test_evidence_of_change_sharpens_a_split_that_covariances_alone_cannot_see()
 def selection(world, **options):
     moments = world.moments
     p = moments.dim
-    paths, _ = window_paths(moments)
+    paths, *_ = window_paths(moments)
     covariances = floored(moments.chosen.covariance()[:, :p, :p])
     found = find_blocks(covariances, moments.counts)
     blocks = [found.basis[:, columns] for columns in found.blocks]

@@ -93,7 +93,7 @@ def test_likelihood_sweeps_never_increase_the_criterion():
         work, basis = np.ascontiguousarray(stack.transpose(1, 2, 0)), np.eye(6)
         values = [criterion(stack, basis, weights)]
         for _ in range(12):
-            kernels.jacobi_sweeps(kernels.Rotation(work, basis, weights / weights.sum()), True, 1e-6, 1, 0.0)
+            kernels.jacobi_sweeps(work, basis, weights / weights.sum(), True, 1e-6, 1, 0.0)
             values.append(criterion(stack, basis, weights))
         assert (np.diff(values) <= 1e-12).all()
         assert values[-1] < 0.9 * values[0]

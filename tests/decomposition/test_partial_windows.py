@@ -5,14 +5,15 @@ import pytest
 
 import invariant_bandits as ib
 from invariant_bandits import InvariantSubspaceDecomposition, WindowedMoments
-from invariant_bandits.decomposition.invariance import constancy_test
+from invariant_bandits.decomposition.drift_prior import last_window
 from invariant_bandits.decomposition.paths import (
     CoefficientPaths,
     PartialWindows,
+    random_effects,
     singular_roots,
     window_paths,
 )
-from invariant_bandits.decomposition.random_effects import last_window, random_effects
+from invariant_bandits.decomposition.split import constancy_test
 from worlds import drawn_paths, random_basis, within
 
 WINDOWS, P, MOVING = 8, 6, (4, 5)
@@ -44,7 +45,7 @@ def silent_moments(seed, **options):
 
 def test_a_window_tells_what_least_squares_without_the_constant_feature_tells():
     features, rewards, _ = silent_world(np.random.default_rng(0))
-    paths, noise = window_paths(WindowedMoments.from_arrays(features, rewards, windows=WINDOWS))
+    paths, noise, _ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=WINDOWS))
     rows = slice(7 * 150, None)
     others = np.delete(np.arange(P), 2)
     design = np.column_stack([np.ones(150), features[rows][:, others]])
@@ -89,8 +90,8 @@ def test_the_precision_form_is_the_covariance_form_where_windows_are_regular():
     one, other = (constancy_test(each.along(directions)) for each in (paths, same))
     assert other.log_wald == pytest.approx(one.log_wald, rel=1e-6)
     assert other.log_trend == pytest.approx(one.log_trend, rel=1e-6)
-    one = random_effects(paths.coefficients, paths.covariances, 200)
-    other = random_effects(same.coefficients, same.covariances, 200, same.partial)
+    one = random_effects(paths, 200)
+    other = random_effects(same, 200)
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-8, atol=1e-12)
     mean, _, drift = one
@@ -148,7 +149,7 @@ def test_the_test_of_constancy_keeps_its_level():
     rejected, logs = 0, 100
     for seed in range(logs):
         moments, _ = silent_moments(seed)
-        paths, _ = window_paths(moments)
+        paths, *_ = window_paths(moments)
         rejected += sum(constancy_test(paths.along(np.eye(P)[:, [j]])).log_p < np.log(0.05) for j in range(4))
     assert within(rejected, 4 * logs, 0.045)
 

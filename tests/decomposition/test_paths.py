@@ -18,7 +18,7 @@ def test_squared_errors_in_units_of_their_covariance_have_mean_p_in_small_window
     rng = np.random.default_rng(0)
     features = rng.standard_normal((windows * rounds, 3))
     rewards = features @ truth + rng.standard_normal(windows * rounds)
-    paths, _ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=windows))
+    paths, *_ = window_paths(WindowedMoments.from_arrays(features, rewards, windows=windows))
     error = paths.coefficients - truth
     forms = np.einsum("mi,mij,mj->m", error, np.linalg.inv(paths.covariances), error)
     # Four standard errors: fails with probability below 1e-3 for fresh seeds; not widened, the mean is 3.5.
@@ -28,7 +28,7 @@ def test_squared_errors_in_units_of_their_covariance_have_mean_p_in_small_window
 def test_tiny_windows_share_one_noise_variance():
     rng = np.random.default_rng(1)
     moments = WindowedMoments.from_arrays(rng.standard_normal((60, 3)), rng.standard_normal(60), windows=5)
-    paths, noise = window_paths(moments)
+    paths, noise, _ = window_paths(moments)
     assert (moments.counts - 4 <= 8).all()
     np.testing.assert_allclose(noise, noise[0])
     np.testing.assert_allclose(
@@ -44,7 +44,7 @@ def test_a_window_estimates_its_own_noise_from_nine_degrees_of_freedom_on():
     features, rewards = rng.standard_normal((50, 3)), rng.standard_normal(50)
     place = np.repeat(np.arange(4), [12, 13, 12, 13])
     moments = WindowedMoments.empty(3, 4).update(features, rewards, window=place)
-    paths, noise = window_paths(moments)
+    paths, noise, _ = window_paths(moments)
     squares = []
     for window in range(4):
         design = np.column_stack([np.ones((place == window).sum()), features[place == window]])
@@ -63,7 +63,7 @@ def test_the_mean_along_directions_is_least_squares_with_the_rest_partialled_out
     """
     world = piecewise_world(np.random.default_rng(2))
     moments = world.moments
-    paths, noise = window_paths(moments)
+    paths, noise, _ = window_paths(moments)
     W, V = world.split.invariant, world.split.residual
     left, right = np.zeros((3, 3)), np.zeros(3)
     for gram, cross, count, variance in zip(moments.gram, moments.cross, moments.counts, noise, strict=True):

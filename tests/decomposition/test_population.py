@@ -13,12 +13,12 @@ from invariant_bandits.checks import InputError
 from invariant_bandits.decomposition.arm_statistics import (
     FAINT_RIDGE,
     RIDGE,
+    ArmLayout,
     ArmStatistics,
-    LogitSums,
     fit_logistic,
+    sum_logit,
 )
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.population import ArmLayout
 
 
 def statistics_of(log, **options):
@@ -66,13 +66,10 @@ def test_the_logistic_fit_is_the_penalised_likeliest_and_its_sums_add():
 
     def evaluate(theta):
         halves = (slice(0, 1111), slice(1111, None))
-        return sum(
-            (LogitSums.of(phi[s], log.rewards[s], log.windows[s], theta, 3) for s in halves[1:]),
-            start=LogitSums.of(phi[halves[0]], log.rewards[halves[0]], log.windows[halves[0]], theta, 3),
-        )
+        return sum_logit([(phi[s], log.rewards[s], log.windows[s]) for s in halves], theta, 3)
 
     found = fit_logistic(evaluate, layout)
-    whole = LogitSums.of(phi, log.rewards, log.windows, found.theta, 3)
+    whole = sum_logit([(phi, log.rewards, log.windows)], found.theta, 3)
     assert found.information == pytest.approx(whole.information)
     assert found.gradient == pytest.approx(whole.gradient, abs=1e-9)
 

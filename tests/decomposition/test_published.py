@@ -175,7 +175,7 @@ def test_the_statistic_is_the_mean_absolute_correlation_of_rest_and_prediction()
     features, rewards, _, _ = turning_world(2, rounds=800)
     features = features + 5.0
     moments = published.overlapping_moments(features, rewards)
-    paths, _ = published.window_paths(moments)
+    paths, *_ = published.window_paths(moments)
     directions = random_basis(5, np.random.default_rng(10))[:, :2]
     starts = np.linspace(0, 700, 25).astype(int)
     mean = np.mean([least_squares(features[s : s + 100], rewards[s : s + 100]) for s in starts], axis=0)

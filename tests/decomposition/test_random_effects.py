@@ -7,16 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.random_effects import (
+from invariant_bandits.decomposition.drift_prior import (
     VAGUE,
+    DriftPrior,
     condition_windows,
-    drift_change,
     last_window,
-    random_effects,
     walk_end,
 )
+from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects
 from invariant_bandits.simulation.stress import StressEpisodes
 
 
@@ -35,8 +33,9 @@ def test_where_all_windows_are_regular_both_forms_of_the_maximisation_agree(iter
     drift = ((g - g.mean(axis=0)) ** 2).mean(axis=0)
     for _ in range(iterations):
         given = condition_windows(windows, np.diag(drift), np.zeros((4, 4)))
-        drift = drift + drift**2 * drift_change(given, restricted=False) / len(g)
-    mean, covariance, fitted = random_effects(g, H, iterations)
+        change = (given.pull**2 - np.einsum("mpp->mp", given.weights)).sum(axis=0)
+        drift = drift + drift**2 * change / len(g)
+    mean, covariance, fitted = random_effects(CoefficientPaths(g, H), iterations)
     np.testing.assert_allclose(mean, given.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(covariance, given.covariance, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(fitted, drift, rtol=1e-12, atol=1e-12)

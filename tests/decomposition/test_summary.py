@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invariant_bandits import InvariantSubspaceDecomposition, Split, WindowedMoments
-from invariant_bandits.decomposition.summary import (
+from invariant_bandits.decomposition.estimator import (
     block_spread,
     direction_paths,
     findings,

@@ -140,7 +140,7 @@ CHANGED = [
     "checks.py",
     "moments/windowed.py",
     "moments/power_sums.py",
-    "decomposition/invariance.py",
+    "decomposition/split.py",
     "decomposition/drift_prior.py",
     "policies/kernels.py",
     "policies/auto.py",

@@ -1,19 +1,18 @@
-"""ArmStatistics: what a log of labelled arms says of their coefficients, window by window, in additive
+"""Labelled arms: where their coefficients stand, and what a log says of them, window by window, in additive
 sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.paths import EXACT
-from invariant_bandits.decomposition.population import ArmLayout
-from invariant_bandits.logs.features import ArmFeatures
+from invariant_bandits.logs.features import CODINGS, ArmFeatures
 from invariant_bandits.moments.windowed import WindowedMoments
 
 RIDGE, FAINT_RIDGE = 1.0, 1e-3
@@ -25,9 +24,107 @@ SMALLEST_STEP = 1e-5
 LARGEST_ODDS = 30.0
 
 
-@dataclass(frozen=True, eq=False)
-class LogitSums:
-    """One pass over the rounds at coefficients θ: π = σ(φᵀθ), h = π(1 − π). Sums of shards add.
+@dataclass(frozen=True)
+class ArmLayout:
+    """Coordinates of A arms: first `own` coefficients of every arm, arm by arm, then `shared` ones.
+
+    Parameters
+    ----------
+    arms : int
+        A.
+    own : int
+        Coefficients that every arm has of its own: all d of them ("own" coding), or its intercept ("shared").
+    shared : int
+        Coefficients that all arms have in common; 0 in the "own" coding.
+
+    >>> ArmLayout.of(arms=3, width=2, coding="own"), ArmLayout.of(arms=3, width=2, coding="shared").dim
+    (ArmLayout(arms=3, own=2, shared=0), 4)
+    """
+
+    arms: int
+    own: int
+    shared: int = 0
+
+    @classmethod
+    def of(cls, *, arms: int, width: int, coding: str = "own", catalogue: int = 0) -> ArmLayout:
+        """The layout of arms with contexts z of `width` numbers, 1 first, and `catalogue` features of every
+        arm.
+
+        own: φ = e_a ⊗ z. shared: φ = [e_a, x], z = [1, x]; with features f of the arms φ = [e_a, x, f(a) ⊗
+        x].
+        """
+        if one_of("coding", coding, CODINGS) == "own":
+            return cls(arms, width)
+        return cls(arms, 1, (width - 1) * (1 + catalogue))
+
+    @classmethod
+    def of_features(cls, features: ArmFeatures) -> ArmLayout:
+        """The layout of the features φ(x, a) that a log was read with."""
+        arms = len(features.labels)
+        return cls(arms, features.width) if features.coding == "own" else cls(arms, 1, features.dim - arms)
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients p."""
+        return self.own_dim + self.shared
+
+    @property
+    def own_dim(self) -> int:
+        """Number of coefficients that belong to an arm; the shared ones stand behind them."""
+        return self.arms * self.own
+
+    @property
+    def groups(self) -> Array:
+        """Common directions (p, own): column k is one for the k-th own coefficient of every arm."""
+        result = np.zeros((self.dim, self.own))
+        result[: self.own_dim] = np.tile(np.eye(self.own), (self.arms, 1))
+        return result
+
+    def arm(self, index: int) -> slice:
+        """The own coordinates of an arm."""
+        return slice(index * self.own, (index + 1) * self.own)
+
+    def by_arm(self, values: Array) -> Array:
+        """The own part of coefficients (..., p) as (..., A, own)."""
+        own = values[..., : self.own_dim]
+        return own.reshape(*own.shape[:-1], self.arms, self.own)
+
+    def features(self, contexts: Array, arms: np.ndarray[Any, Any], catalogue: Array | None = None) -> Array:
+        """φ (n, p) of rounds with contexts z (n, d), 1 first, and arms (n,); catalogue: features of the arms
+        (A, c).
+        """
+        n = len(contexts)
+        result = np.zeros((n, self.dim))
+        own = np.arange(self.own)
+        result[np.arange(n)[:, None], arms[:, None] * self.own + own] = contexts[:, own]
+        if self.shared:
+            slopes = contexts[:, 1:]
+            crossed = self.own_dim + slopes.shape[1]
+            result[:, self.own_dim : crossed] = slopes
+            if catalogue is not None and catalogue.size:
+                result[:, crossed:] = (catalogue[arms][:, :, None] * slopes[:, None, :]).reshape(n, -1)
+        return result
+
+    def coordinates_without(self, arm: int) -> np.ndarray[Any, Any]:
+        """Coordinates that are left without an arm."""
+        if not 0 <= arm < self.arms:
+            raise InputError(f"arm must be from 0 to {self.arms - 1}, got {arm!r}")
+        if self.arms < 2:
+            raise InputError("the last arm cannot be taken out")
+        every = np.arange(self.dim)
+        return np.delete(every, every[self.arm(arm)])
+
+    def insertion(self, weights: Array) -> Array:
+        """The linear map (p', p) that puts the mean of the arms with these weights (A,) behind them as a new
+        arm.
+        """
+        new = np.zeros((self.own, self.dim))
+        new[:, : self.own_dim] = np.kron(weights[None, :], np.eye(self.own))
+        return np.insert(np.eye(self.dim), np.full(self.own, self.own_dim), new, axis=0)
+
+
+class LogitSums(NamedTuple):
+    """One pass over the rounds at coefficients θ: π = σ(φᵀθ), h = π(1 − π).
 
     Attributes
     ----------
@@ -49,33 +146,23 @@ class LogitSums:
     log_likelihood: float
     variance: float
 
-    @classmethod
-    def of(cls, features: Array, rewards: Array, windows: Array, theta: Array, count: int) -> LogitSums:
-        """Sums of rounds with features (n, p), rewards from 0 to 1 (n,) and windows (n,); there are
-        `count`.
-        """
+
+def sum_logit(rounds: Iterable[tuple[Array, Array, Array]], theta: Array, windows: int) -> LogitSums:
+    """One pass over chunks of rounds: features (n, p), rewards from 0 to 1 (n,) and windows (n,)."""
+    p, log_likelihood, variance = len(theta), 0.0, 0.0
+    information, gradient = np.zeros((windows, p, p)), np.zeros((windows, p))
+    for features, rewards, window in rounds:
         odds = np.clip(features @ theta, -LARGEST_ODDS, LARGEST_ODDS)
         chance = 1.0 / (1.0 + np.exp(-odds))
         spread = chance * (1.0 - chance)
-        p = len(theta)
-        information, gradient = np.zeros((count, p, p)), np.zeros((count, p))
-        for i in np.unique(windows):
-            at = windows == i
+        for i in np.unique(window):
+            at = window == i
             rows = features[at]
-            information[i] = rows.T @ (rows * spread[at, None])
-            gradient[i] = rows.T @ (rewards - chance)[at]
-        likelihood = float(rewards @ odds - np.logaddexp(0.0, odds).sum())
-        return cls(theta, information, gradient, likelihood, float(spread.sum()))
-
-    def __add__(self, other: LogitSums) -> LogitSums:
-        sums = ("information", "gradient", "log_likelihood", "variance")
-        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in sums})
-
-
-def sum_logit(rounds: Iterator[tuple[Array, Array, Array]], theta: Array, windows: int) -> LogitSums:
-    """One pass over chunks of rounds: features (n, p), rewards (n,) and windows (n,)."""
-    total, *others = (LogitSums.of(*chunk, theta=theta, count=windows) for chunk in rounds)
-    return sum(others, start=total)
+            information[i] += rows.T @ (rows * spread[at, None])
+            gradient[i] += rows.T @ (rewards - chance)[at]
+        log_likelihood += float(rewards @ odds - np.logaddexp(0.0, odds).sum())
+        variance += float(spread.sum())
+    return LogitSums(theta, information, gradient, log_likelihood, variance)
 
 
 def fit_logistic(evaluate: Callable[[Array], LogitSums], layout: ArmLayout) -> LogitSums:
@@ -205,9 +292,8 @@ class ArmStatistics:
         if not (z[:, 0] == 1.0).all():
             raise InputError("contexts must have 1 in its first column")
         played = _whole("arms", arms, n)
-        total = (
-            int(played.max()) + 1 if count is None else whole_number("count", count, int(played.max()) + 1)
-        )
+        least = int(played.max()) + 1
+        total = least if count is None else whole_number("count", count, least)
         window = _window_of(windows, n)
         table = (
             np.zeros((total, 0)) if catalogue is None else finite_array("catalogue", catalogue, (total, "c"))
@@ -226,9 +312,7 @@ class ArmStatistics:
 
         if one_of("link", link, LINKS) == "logit":
             if (r < 0.0).any() or (r > 1.0).any():
-                raise InputError(
-                    f"rewards must be from 0 to 1 for link='logit', got {r.min():g} to {r.max():g}"
-                )
+                raise InputError(f"link='logit' needs rewards from 0 to 1, got {r.min():g} to {r.max():g}")
             sums = fit_logistic(lambda theta: sum_logit(chunks(), theta, len(rounds)), layout)
             scores = sums.information @ sums.theta + sums.gradient
             return cls._of_clicks(sums.information, scores, sums.variance, about)
@@ -246,21 +330,14 @@ class ArmStatistics:
         phi = finite_array("rows", rows, ("n", features.dim))
         layout, slopes = ArmLayout.of_features(features), features.width - 1
         levels = phi[:, : layout.own_dim : layout.own]
-        contexts = (
-            layout.by_arm(phi).sum(axis=1)
-            if features.coding == "own"
-            else np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
-        )
-        crossed = len(features.catalogue_names) if features.coding == "own" else features.crossed
-        return cls.from_rounds(
-            contexts,
-            levels.argmax(axis=1),
-            rewards,
-            windows=windows,
-            coding=features.coding,
-            count=layout.arms,
-            catalogue=features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None,
-        )
+        if features.coding == "own":
+            contexts, crossed = layout.by_arm(phi).sum(axis=1), len(features.catalogue_names)
+        else:
+            contexts = np.column_stack([np.ones(len(phi)), phi[:, layout.arms : layout.arms + slopes]])
+            crossed = features.crossed
+        table = features.catalogue[:, :crossed] if features.catalogue is not None and crossed else None
+        about: dict[str, Any] = {"coding": features.coding, "count": layout.arms, "catalogue": table}
+        return cls.from_rounds(contexts, levels.argmax(axis=1), rewards, windows=windows, **about)
 
     @classmethod
     def from_moments(
@@ -324,11 +401,6 @@ class ArmStatistics:
         noise = float(about["rounds"].sum()) / max(variance, 1e-300)
         return cls(information=information, scores=scores, noise_variance=noise, link="logit", **about)
 
-    @property
-    def windows(self) -> int:
-        """m."""
-        return len(self.scores)
-
 
 def _sums_of(moments: WindowedMoments) -> tuple[Array, Array, float]:
     """Σφφᵀ (m, p, p) and Σφr (m, p) of every window, and Σr² of the whole log."""
@@ -348,9 +420,8 @@ def _least_squares(gram: Array, cross: Array) -> tuple[Array, int]:
 def _whole(name: str, values: Any, n: int) -> np.ndarray[Any, Any]:
     array = np.asarray(values)
     if array.shape != (n,) or array.dtype.kind not in "iu" or (len(array) and array.min() < 0):
-        raise InputError(
-            f"{name} must be {n} whole numbers of at least 0, got {array.dtype} of shape {array.shape}"
-        )
+        got = f"{array.dtype} of shape {array.shape}"
+        raise InputError(f"{name} must be {n} whole numbers of at least 0, got {got}")
     return array.astype(np.int64)
 
 

@@ -1,7 +1,10 @@
 """DriftPrior: what the logs teach about the coefficients and how far they move (empirical Bayes).
 
-One prior for rows, whose directions come from a decomposition, and for labelled arms, which belong to a
-population.
+Random effects over windows: θ_i ~ N(μ, Ω), and window i has the log-likelihood η_iᵀθ_i − ½θ_iᵀΛ_iθ_i. One
+prior for rows, whose directions come from a decomposition, and for labelled arms, which are drawn from a
+population and share drift. For arms expectation–maximisation is written in precision form, in which Λ_i may
+be singular (`condition_windows`, `drift_change`). For rows it has a diagonal Ω and no population, and is
+compiled (`paths.random_effects`): the same numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -9,44 +12,565 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import special
 
-from invariant_bandits.checks import Array, InputError, number_between, one_of
-from invariant_bandits.decomposition.arm_statistics import LINKS, ArmStatistics
-from invariant_bandits.decomposition.paths import (
-    CoefficientPaths,
-    singular_roots,
-    window_freedom,
-    window_paths,
-)
-from invariant_bandits.decomposition.population import (
-    LARGEST_VARIANCE,
-    ArmLayout,
-    ArmPopulation,
-    Coefficients,
-    Covariance,
-    Effect,
-    Variances,
-    relate_arms,
-    standardize_catalogue,
-)
-from invariant_bandits.decomposition.random_effects import (
-    ArmEffects,
-    condition_windows,
-    drift_p_value,
-    fit_effects,
-    last_window,
-    random_effects,
-    walk_end,
-)
+from invariant_bandits.checks import Array, InputError, finite_array, number_between, one_of
+from invariant_bandits.decomposition.arm_statistics import LINKS, ArmLayout, ArmStatistics
+from invariant_bandits.decomposition.paths import CoefficientPaths, random_effects, window_paths
 from invariant_bandits.moments.windowed import WindowedMoments
-from invariant_bandits.storage import ArraySpec, count, truth_value, variance
+from invariant_bandits.storage import MOST_ROUNDS, ArraySpec, count, truth_value, variance
 
+LARGEST_MEAN, LARGEST_VARIANCE = 1e100, 1e200
+"""Of coefficients in a stored state; squares of them are still numbers."""
+Coefficients: TypeAlias = Annotated[Array, ArraySpec(("p",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+Variances: TypeAlias = Annotated[Array, ArraySpec(("p",), least=0.0, most=LARGEST_VARIANCE)]
+_spread = partial(ArraySpec, least=-LARGEST_VARIANCE, most=LARGEST_VARIANCE)
+Covariance: TypeAlias = Annotated[Array, _spread(("p", "p"))]
+OwnVariances: TypeAlias = Annotated[Array, ArraySpec(("o",), least=0.0, most=LARGEST_VARIANCE)]
+"""Coefficients of all arms (p,), variances and covariance of them, and variances of an arm's own ones (o,).
+"""
+DRIFT_LEVEL = 0.05
+"""Level of the tests of drift, for all effects of a log together (Holm 1979)."""
+UNINFORMED = 1e-9
+"""Information, relative to the largest of any arm and window, that counts as none."""
+FIRST_ITERATIONS, ITERATIONS = 30, 50
+START = 3.0
+"""Drift at the start, in units of what the windows could just detect."""
+WIDE_START = 10.0
+SHRINKAGE = 4.0
+"""Windows that the median drift of all arms counts for, in the drift of one."""
+SPREAD_COUNT = 2.0
+VAGUE_ARMS = 100.0
+ALTERNATIONS = 20
+LARGEST_FACTOR, STEPS = 1e4, 200
+SMALLEST = 1e-12
+VAGUE = 100.0
+WALK_VARIANCE = 6.0
+"""A walk of m steps of variance s² varies by m·s²/6 about its mean."""
 HIDDEN_LEVEL = 0.08
 HALVINGS = 60
+BASELINE_ALPHA = 0.01
+UNLIMITED = 1e4
+"""Limit of a drift of which nothing is known, in typical squared coefficients."""
+PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
+"""(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
+WALK_RATES = (0.0, 1e-4, 1e-3, 1e-2)
+"""Steps per round, in units of the logs' drift, of labelled arms that go on from where the logs ended."""
+LIKENESS = (0.0, 0.3, 0.6, 0.9)
+"""Parts of the arms' variance that their features may explain."""
+COMMON_LEVEL = 0.01
+ENOUGH_CLICKS = 5.0
+LEAST_NOISE = 1e-200
+"""Variance of the noise in a stored state."""
+
+
+# -- the population of labelled arms --
+
+
+class Effect(NamedTuple):
+    """One coefficient of an arm: estimate and standard error, drift from window to window, and a test of
+    none.
+
+    drifts: whether the test rejects at 5 % for all effects of the log together. The p-value is NaN where
+    there were too few clicks for a test.
+    """
+
+    arm: int
+    coefficient: int
+    estimate: float
+    error: float
+    drift: float
+    p_value: float
+    drifts: bool
+
+
+def standardize_catalogue(catalogue: Array) -> tuple[Array, Array, Array]:
+    """Features of the arms with mean 0 and variance 1, their means and scales; columns that are all the same
+    are 0.
+    """
+    center, scale = catalogue.mean(axis=0), catalogue.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    return (catalogue - center) / scale, center, scale
+
+
+def relate_arms(catalogue: Array, likeness: float) -> Array:
+    """M (A, A) of arms whose standardised features (A, c) explain this part of their variance."""
+    A, c = catalogue.shape
+    return np.asarray((1.0 - likeness) * np.eye(A) + likeness * catalogue @ catalogue.T / max(c, 1))
+
+
+def contrast_precision(relation: Array) -> Array:
+    """Precision (A, A) of arms with covariance M = `relation` about an unknown mean: flat along (1, …, 1)."""
+    inverse = np.linalg.inv(relation)
+    total = inverse.sum(axis=0)
+    return np.asarray(inverse - np.outer(total, total) / total.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class ArmPopulation:
+    """The labelled arms of a log, and the population they are drawn from: their coefficients are N(θ̄,
+    Ψ·relation).
+
+    Attributes
+    ----------
+    layout : ArmLayout
+        Which coefficient is whose.
+    common : array, shape (own,)
+        Drift that all arms have in common, of every own coefficient.
+    spread, typical_drift : arrays, shapes (own,)
+        Ψ, and the mean drift of an arm's coefficient.
+    relation : array, shape (A, A)
+        Covariance of the arms' coefficients in units of Ψ; the identity if nothing is known of them.
+    catalogue, catalogue_mean, catalogue_scale : arrays, shapes (A, c), (c,), (c,)
+        Standardised features of the arms, and how they were standardised.
+    likeness : float
+        Part of the arms' variance that these explain.
+    estimates, errors, drift_sizes, p_values : arrays, shapes (p,)
+        Of every effect: mean over the log, standard error, variance over windows, and the test of no drift.
+    plays : array, shape (A,)
+        Rounds of every arm.
+    context_square : array, shape (d, d)
+        Mean of zzᵀ over the log.
+    """
+
+    layout: ArmLayout
+    common: OwnVariances
+    spread: OwnVariances
+    typical_drift: OwnVariances
+    relation: Annotated[Array, _spread(("A", "A"))]
+    catalogue: Annotated[Array, ArraySpec(("A", "c"), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+    catalogue_mean: Annotated[Array, ArraySpec(("c",), least=-LARGEST_MEAN, most=LARGEST_MEAN)]
+    catalogue_scale: Annotated[Array, ArraySpec(("c",), least=1.0 / LARGEST_MEAN, most=LARGEST_MEAN)]
+    likeness: Annotated[float, partial(number_between, low=-1e-9, high=1.0)]
+    estimates: Coefficients
+    errors: Variances
+    drift_sizes: Variances
+    p_values: Annotated[Array, ArraySpec(("p",), least=0.0, most=1.0, or_nan=True)]
+    plays: Annotated[Array, ArraySpec(("A",), least=0.0, most=MOST_ROUNDS)]
+    context_square: Annotated[Array, _spread(("d", "d"))]
+
+    def __post_init__(self) -> None:
+        A, own = len(self.plays), len(self.spread)
+        if self.layout != ArmLayout(A, own, len(self.estimates) - A * own):
+            raise InputError(f"{self.layout} does not fit {own} coefficients of each of {A} arms")
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Every own coefficient of every arm that was played, and whether it drifts; Holm's rule over all of
+        them.
+        """
+        own = self.layout.own
+        played = [j for j in range(self.layout.own_dim) if self.plays[j // own] > 0]
+        tested = sorted((j for j in played if self.p_values[j] <= 1.0), key=self.p_values.__getitem__)
+        limits = DRIFT_LEVEL / np.arange(len(tested), 0, -1)
+        drifting = set(tested[: np.logical_and.accumulate(self.p_values[tested] <= limits).sum()])
+        columns = (self.estimates, self.errors, np.sqrt(self.drift_sizes), self.p_values)
+        numbers = np.column_stack(columns).tolist()
+        return [Effect._make((*divmod(j, own), *numbers[j], j in drifting)) for j in played]
+
+    @property
+    def common_drift(self) -> Array:
+        """Covariance (p, p) of the drift that all arms have in common."""
+        groups = self.layout.groups
+        return np.asarray((groups * self.common) @ groups.T)
+
+    def typical_arm(self, mean: Array) -> Array:
+        """θ̄ (own,), the coefficients of an arm of which nothing is known, from those of all arms (p,)."""
+        inverse = np.linalg.inv(self.relation).sum(axis=0)
+        return np.asarray(inverse @ self.layout.by_arm(mean) / inverse.sum())
+
+    def feature_precision(self, intercept: bool) -> Array:
+        """Q: zᵀQz is the number of coordinates, on average over contexts, if all arms were played equally
+        often.
+        """
+        A, d, size = len(self.plays), len(self.spread), len(self.estimates) + intercept
+        Q, count = np.zeros((size, size)), A * d
+        Q[:count, :count] = np.kron(A * np.eye(A), np.linalg.pinv(self.context_square[:d, :d]))
+        if self.layout.shared:
+            slopes = np.linalg.pinv(self.context_square[1:, 1:])
+            q = len(slopes)
+            Q[count : count + q, count : count + q] = slopes
+        return Q
+
+    def with_arm(self, features: Sequence[float] | None) -> tuple[ArmPopulation, Array, float]:
+        """The population with one arm more that was never played, and what the others say of that arm, by the
+        best linear unbiased prediction.
+
+        Its expectation is the mean of the arms with these weights (A,), which add up to 1. The last number is
+        the variance left, in units of Ψ, that of the unknown mean included.
+        """
+        c, likeness = self.catalogue.shape[1], self.likeness
+        row, own = np.zeros(c), 1.0
+        if features is not None:
+            if not c:
+                raise InputError("features of the new arm were given, but the arms of the logs have none")
+            row = (finite_array("features", features, (c,)) - self.catalogue_mean) / self.catalogue_scale
+            own = 1.0 - likeness + likeness * float(row @ row) / c
+        relation = likeness * self.catalogue @ row / max(c, 1)
+        inverse = np.linalg.inv(self.relation)
+        total = inverse.sum(axis=0)
+        missing = (1.0 - float(total @ relation)) / float(total.sum())
+        rest = own - float(relation @ inverse @ relation) + missing**2 * float(total.sum())
+        weights = inverse @ relation + total * missing
+        of_effects: dict[str, Any] = {
+            name: np.insert(getattr(self, name), self.layout.own_dim, np.full(self.layout.own, value))
+            for name, value in (("errors", 0.0), ("drift_sizes", 0.0), ("p_values", 1.0))
+        }
+        grown = replace(
+            self,
+            layout=replace(self.layout, arms=self.layout.arms + 1),
+            relation=np.block([[self.relation, relation[:, None]], [relation[None, :], np.array([[own]])]]),
+            catalogue=np.vstack([self.catalogue, row[None, :]]),
+            plays=np.append(self.plays, 0.0),
+            estimates=self.layout.insertion(weights) @ self.estimates,
+            **of_effects,
+        )
+        return grown, weights, rest
+
+    def without_arm(self, arm: int) -> ArmPopulation:
+        """The population of the other arms."""
+        at, others = self.layout.coordinates_without(arm), np.delete(np.arange(self.layout.arms), arm)
+        of_effects: dict[str, Any] = {
+            name: getattr(self, name)[at] for name in ("estimates", "errors", "drift_sizes", "p_values")
+        }
+        return replace(
+            self,
+            layout=replace(self.layout, arms=len(others)),
+            relation=self.relation[np.ix_(others, others)],
+            catalogue=self.catalogue[others],
+            plays=self.plays[others],
+            **of_effects,
+        )
+
+
+# -- random effects of labelled arms --
+
+
+class ConditionedWindows(NamedTuple):
+    """What the windows say given Ω: W (m, p, p), pull_i = w_i − W_iμ (m, p), μ (p,), C_μ (p, p), Ω (p, p)."""
+
+    weights: Array
+    pull: Array
+    mean: Array
+    covariance: Array
+    drift: Array
+
+
+def condition_windows(windows: ArmStatistics, drift: Array, precision: Array) -> ConditionedWindows:
+    """E step. W_i = (I + Λ_iΩ)⁻¹Λ_i, w_i = (I + Λ_iΩ)⁻¹η_i, C_μ = (Π + ΣW_i)⁻¹, μ = C_μΣw_i.
+
+    Parameters
+    ----------
+    windows : ArmStatistics, or another object with the same two fields
+        Its `information` (m, p, p) is Λ, its `scores` (m, p) are η.
+    drift : array, shape (p, p)
+        Ω.
+    precision : array, shape (p, p)
+        Π, the prior precision of μ; zero if there is no population.
+    """
+    p = len(drift)
+    joined = np.concatenate([windows.information, windows.scores[:, :, None]], axis=2)
+    solved = np.linalg.solve(np.eye(p) + windows.information @ drift, joined)
+    W, w = solved[:, :, :p], solved[:, :, p]
+    W = 0.5 * (W + W.swapaxes(1, 2))
+    covariance = np.linalg.inv(precision + W.sum(axis=0))
+    covariance = 0.5 * (covariance + covariance.T)
+    mean = covariance @ w.sum(axis=0)
+    return ConditionedWindows(W, w - W @ mean, mean, covariance, drift)
+
+
+def drift_change(effects: ConditionedWindows) -> Array:
+    """M step: Σ_i[pull_ij² − W_i,jj + (W_iC_μW_i)_jj] (p,); ω_j grows by ω_j²/m_j times this.
+
+    The last term is there because μ is not known either (restricted maximum likelihood).
+    """
+    W = effects.weights
+    change = effects.pull**2 - np.einsum("mpp->mp", W)
+    return np.asarray((change + np.einsum("mpq,mpq->mp", W @ effects.covariance, W)).sum(axis=0))
+
+
+def _change_along(effects: ConditionedWindows, directions: Array) -> Array:
+    """`drift_change` along other directions (p, e): (e,)."""
+    WE = effects.weights @ directions
+    change = (effects.pull @ directions) ** 2 - np.einsum("pe,mpe->me", directions, WE)
+    return np.asarray((change + np.einsum("mpe,mpe->me", WE, effects.covariance @ WE)).sum(axis=0))
+
+
+class ArmEffects(NamedTuple):
+    """The fitted random effects of labelled arms.
+
+    Attributes
+    ----------
+    own : array, shape (p,)
+        ω of every coefficient by itself.
+    along, sizes : arrays, shapes (p, e), (e,)
+        Extra directions, the common ones first, and their ω.
+    spread : array, shape (own,)
+        Ψ, the variance of the arms' coefficients in the population.
+    typical : array, shape (own,)
+        ω̄, the mean drift of the arms that were seen.
+    precision : array, shape (p, p)
+        Π, the prior precision of μ that follows from the population.
+    windows : ConditionedWindows
+        At these values.
+    evidence : float
+        Log-likelihood of the log, μ integrated out.
+    """
+
+    own: Array
+    along: Array
+    sizes: Array
+    spread: Array
+    typical: Array
+    precision: Array
+    windows: ConditionedWindows
+    evidence: float
+
+
+class _Population:
+    """The hyperparameters of the arms' population: Ψ, and the prior precision of μ that follows from it."""
+
+    def __init__(self, statistics: ArmStatistics, relation: Array) -> None:
+        self.layout = statistics.layout
+        self.seen = statistics.rounds.sum(axis=0) > 0.0
+        self.contrast = contrast_precision(relation)
+        self.contrast_of_seen = contrast_precision(relation[np.ix_(self.seen, self.seen)])
+        self.faint = 1.0 / (VAGUE_ARMS * statistics.scale)
+
+    def precision(self, spread: Array, shared: float) -> Array:
+        """Π (p, p): arms differ by N(0, Ψ·relation), their common part is nearly flat; shared ones are N(0,
+        shared).
+        """
+        result, own = self.faint * np.eye(self.layout.dim), self.layout.own_dim
+        result[:own, :own] += np.kron(self.contrast, np.diag(1.0 / spread))
+        result[own:, own:] += np.eye(self.layout.shared) / shared
+        return np.asarray(result)
+
+    def shared(self, mean: Array, covariance: Array) -> float:
+        """Variance of the shared coefficients about 0, given what is known of them; any number if there are
+        none.
+        """
+        squares = (mean**2 + np.diagonal(covariance))[self.layout.own_dim :]
+        return max(float(squares.mean()), 1e-8 / self.faint) if len(squares) else 1.0
+
+    def spread(self, mean: Array, covariance: Array, least: Array) -> Array:
+        """Ψ (own,) given the arms' coefficients, each drawn to the mean of the other slopes'."""
+        P, arms, own = self.contrast_of_seen, int(self.seen.sum()), self.layout.own_dim
+        if arms < 2:
+            return np.asarray(np.maximum(float((mean**2).mean()), least))
+        theta = self.layout.by_arm(mean)[self.seen]
+        C = covariance[:own, :own].reshape((self.layout.arms, self.layout.own) * 2)
+        C = np.einsum("akbk->kab", C)[:, self.seen][:, :, self.seen]
+        squares = np.einsum("ak,ab,bk->k", theta, P, theta) + np.einsum("ab,kab->k", P, C)
+        each = squares / (arms - 1)
+        usual = np.full(len(each), each[1:].mean() if len(each) > 1 else each.mean())
+        usual[0] = each.mean()
+        return np.asarray(np.maximum((SPREAD_COUNT * usual + squares) / (arms - 1 + SPREAD_COUNT), least))
+
+
+def fit_effects(statistics: ArmStatistics, relation: Array) -> tuple[ArmEffects, ArmEffects]:
+    """Random effects with common directions alone, and with two more that the windows ask for (own
+    coding).
+    """
+    population = _Population(statistics, relation)
+    layout, groups = statistics.layout, statistics.layout.groups
+    own = _start(np.einsum("mpp->mp", statistics.information))
+    sizes = _start(np.einsum("pe,mpq,qe->me", groups, statistics.information, groups))
+    spread = WIDE_START * np.maximum(layout.by_arm(own).mean(axis=0), 1e-300)
+    plain = _iterate(statistics, population, (own, groups, sizes, spread), FIRST_ITERATIONS)
+    extra = _joint_directions(plain, layout)
+    if not extra.shape[1]:
+        return plain, plain
+    start = np.concatenate([plain.sizes, np.full(extra.shape[1], plain.own.mean())])
+    wide = np.hstack([groups, extra])
+    return plain, _iterate(statistics, population, (plain.own, wide, start, plain.spread), ITERATIONS)
+
+
+def _informed(information: Array) -> Any:
+    """Which windows inform each direction, from information along directions (m, J)."""
+    return information > UNINFORMED * max(float(information.max()), 1e-300)
+
+
+def _start(information: Array) -> Array:
+    """Drift that the windows could just detect, 3/(mean information), from information along directions (m,
+    J).
+    """
+    informed = _informed(information)
+    mean = np.where(informed, information, 0.0).sum(axis=0) / np.maximum(informed.sum(axis=0), 1)
+    usual = mean[mean > 0.0].mean() if (mean > 0.0).any() else 1.0
+    return np.asarray(START / np.where(mean > 0.0, mean, usual))
+
+
+def _iterate(
+    statistics: ArmStatistics,
+    population: _Population,
+    start: tuple[Array, Array, Array, Array],
+    iterations: int,
+) -> ArmEffects:
+    own, along, sizes, spread = start
+    seen, layout = population.seen, statistics.layout
+    across = np.einsum("pe,mpq,qe->me", along, statistics.information, along)
+    informing = _informed(np.einsum("mpp->mp", statistics.information)).sum(axis=0).astype(np.float64)
+    informing_along = np.maximum(_informed(across).sum(axis=0).astype(np.float64), 1.0)
+    of_arm, shared = layout.by_arm(informing), 1.0 / population.faint
+    least, floor = 1e-8 * spread, 1e-12 * own
+    for step in range(iterations + 1):
+        drift, precision = np.diag(own) + (along * sizes) @ along.T, population.precision(spread, shared)
+        effects = condition_windows(statistics, drift, precision)
+        if step == iterations:
+            break
+        own = np.maximum(own + own**2 * drift_change(effects) / np.maximum(informing, 1.0), floor)
+        sizes = np.maximum(sizes + sizes**2 * _change_along(effects, along) / informing_along, 1e-300)
+        by_arm = layout.by_arm(own)
+        typical = by_arm[seen].mean(axis=0)
+        by_arm = (SHRINKAGE * np.median(by_arm[seen], axis=0) + of_arm * by_arm) / (SHRINKAGE + of_arm)
+        by_arm[~seen] = typical
+        own = np.concatenate([by_arm.ravel(), own[layout.own_dim :]])
+        spread = population.spread(effects.mean, effects.covariance, least)
+        shared = population.shared(effects.mean, effects.covariance)
+    typical = layout.by_arm(own)[seen].mean(axis=0)
+    evidence = _evidence(statistics, effects, precision)
+    return ArmEffects(own, along, sizes, spread, typical, precision, effects, evidence)
+
+
+def _evidence(windows: ArmStatistics, effects: ConditionedWindows, precision: Array) -> float:
+    """Log-likelihood of the windows up to a constant, μ integrated out under its prior precision (p, p)."""
+    _, sizes = np.linalg.slogdet(np.eye(len(effects.mean)) + windows.information @ effects.drift)
+    w = effects.pull + effects.weights @ effects.mean
+    explained = np.einsum("mp,pq,mq->", windows.scores, effects.drift, w)
+    of_prior, of_mean = np.linalg.slogdet(precision)[1], np.linalg.slogdet(effects.covariance)[1]
+    total = w.sum(axis=0)
+    return float(0.5 * (explained - sizes.sum() + total @ effects.mean + of_mean + of_prior))
+
+
+def _joint_directions(fit: ArmEffects, layout: ArmLayout) -> Array:
+    """Two directions (p, 2) in which arms drift together, each a pattern over arms times the same one over
+    contexts.
+    """
+    if layout.shared or layout.arms < 2:
+        return np.zeros((layout.dim, 0))
+    W, pull, C = fit.windows.weights, fit.windows.pull, fit.windows.covariance
+    excess = np.einsum("mp,mq->pq", pull, pull) - W.sum(axis=0) + np.einsum("mpq,mqr->pr", W @ C, W)
+    size = np.sqrt(np.diagonal(W.sum(axis=0)))
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > UNINFORMED * size.max())
+    A, d = layout.arms, layout.own
+    tensor = (excess * np.outer(scale, scale)).reshape(A, d, A, d)
+    x = np.linalg.eigh(np.einsum("akal->kl", tensor))[1][:, -1]
+    for _ in range(ALTERNATIONS):
+        a = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))[1][:, -1]
+        x = np.linalg.eigh(np.einsum("akbl,a,b->kl", tensor, a, a))[1][:, -1]
+    sizes, arms = np.linalg.eigh(np.einsum("akbl,k,l->ab", tensor, x, x))
+    drifting = [i for i in (A - 1, A - 2) if sizes[i] > UNINFORMED * np.abs(sizes).max()]
+    result = np.array([np.outer(arms[:, i], x).ravel() * scale for i in drifting]).reshape(-1, layout.dim)
+    return np.asarray((result / np.linalg.norm(result, axis=1, keepdims=True)).T)
+
+
+def drift_p_value(effects: ConditionedWindows, direction: Array, size: float) -> float:
+    """p-value of no drift along a direction (p,), whose drift is `size` in the fit; the others' stay as
+    fitted.
+
+    Against two kinds of drift: drawn afresh in every window, and a walk over the windows; the smaller
+    p-value, times 2.
+    """
+    rows = effects.weights @ direction
+    Q = np.diag(rows @ direction) - rows @ effects.covariance @ rows.T
+    # As they would be without drift along the direction.
+    still = np.linalg.inv(np.eye(len(Q)) - size * Q)
+    Q, u = still @ Q, still @ (effects.pull @ direction)
+    step = np.tril(np.ones_like(Q)) / np.sqrt(len(Q))
+    walk = _ratio_p_value(step.T @ Q @ step, step.T @ u, size)
+    return min(1.0, 2.0 * min(_ratio_p_value(Q, u, size), walk))
+
+
+def _ratio_p_value(Q: Array, u: Array, size: float) -> float:
+    """p-value of δ = 0, where drift δ changes the log-likelihood by −½log|I + δQ| + ½δuᵀ(I + δQ)⁻¹u.
+
+    Q (m, m) is the joint precision of the effect in all windows, μ integrated out, and u (m,) its score:
+    exact. The best δ is searched on a grid about `size`; twice the logarithm of the ratio to δ = 0 is ½χ²₀ +
+    ½χ²₁ if there is no drift (Self and Liang 1987).
+    """
+    values, vectors = np.linalg.eigh(0.5 * (Q + Q.T))
+    squares = (vectors.T @ u) ** 2
+    drifts = size * np.geomspace(1.0 / LARGEST_FACTOR, LARGEST_FACTOR, STEPS)
+    grown = np.maximum(1.0 + np.outer(drifts, np.maximum(values, 0.0)), SMALLEST)
+    likelihood = 0.5 * (drifts[:, None] * squares / grown - np.log(grown)).sum(axis=1)
+    ratio = 2.0 * float(likelihood.max())
+    return 0.5 * float(special.erfc(np.sqrt(ratio / 2.0))) if ratio > 0.0 else 0.5
+
+
+# -- the windows in their order: where the coefficients stood when the logs ended --
+
+
+def last_window(
+    paths: CoefficientPaths, mean: Array, drift: Array, vague: Array, factor: float, lasting: float
+) -> tuple[Array, Array]:
+    """Mean (p,) and covariance (p, p) of the coefficients of the last window, all windows considered.
+
+    State space: γ_i = μ + x_i, x_i = a·x_{i−1} + noise along every direction, of stationary variance `factor`
+    · ω and time constant `lasting` log lengths, a = exp(−1/(m·lasting)); ĝ_i | γ_i ~ N(γ_i, H_i). A window
+    that does not inform a direction says nothing of it.
+
+    Parameters
+    ----------
+    paths : CoefficientPaths
+        ĝ (m, p) and H (m, p, p), along the directions.
+    mean, drift : array, shape (p,)
+        μ, where the filter starts, and ω.
+    vague : array, shape (p, p)
+        What μ may be off by, a hundredth of its prior covariance.
+    """
+    partial = paths.partial
+    roots = {} if partial is None else dict(zip(partial.windows.tolist(), partial.roots, strict=True))
+    m, p = paths.coefficients.shape
+    decay = np.exp(-1.0 / (m * lasting))
+    state, spread = np.concatenate([mean, np.zeros(p)]), np.zeros((2 * p, 2 * p))
+    spread[:p, :p], spread[p:, p:] = VAGUE * vague, np.diag(factor * drift)
+    move = np.concatenate([np.ones(p), np.full(p, decay)])
+    news = np.diag(np.concatenate([np.zeros(p), factor * drift * (1.0 - decay**2)]))
+    for i, (g, H) in enumerate(zip(paths.coefficients, paths.covariances, strict=True)):
+        if i:
+            state, spread = move * state, spread * np.outer(move, move) + news
+        seen = spread[:, :p] + spread[:, p:]  # covariance of the state with μ + x
+        P, L = seen[:p] + seen[p:], roots.get(i)
+        if L is None:
+            gain = np.linalg.solve(P + H, seen.T).T
+        else:  # (P + H)⁻¹ = L(I + LᵀPL)⁻¹Lᵀ in a partial window
+            gain = seen @ L @ np.linalg.solve(np.eye(L.shape[1]) + L.T @ P @ L, L.T)
+        state, spread = state + gain @ (g - state[:p] - state[p:]), spread - gain @ seen.T
+        spread = 0.5 * (spread + spread.T)
+    total = spread[:p, :p] + spread[p:, p:] + spread[:p, p:] + spread[p:, :p]
+    return state[:p] + state[p:], 0.5 * (total + total.T)
+
+
+def walk_end(windows: ArmStatistics, precision: Array, drift: Array) -> tuple[Array, Array]:
+    """Mean (p,) and covariance (p, p) of the coefficients when the logs end, if their drift is a walk.
+
+    θ_1 ~ N(0, Π⁻¹ + Ω), θ_i = θ_{i−1} + N(0, 6Ω/m): a walk that varies as much over the m windows as Ω says.
+    The filter in precision form: P ← P − P(I + ΛP)⁻¹ΛP, θ ← θ + P(I + ΛP)⁻¹(η − Λθ). The last window speaks
+    of its middle: after it the walk went on for half a window.
+
+    Parameters
+    ----------
+    precision : array, shape (p, p)
+        Π, the prior precision of the coefficients.
+    drift : array, shape (p, p)
+        Ω.
+    """
+    step, p = WALK_VARIANCE / len(windows.scores) * drift, len(drift)
+    state, P = np.zeros(p), np.linalg.inv(precision) + drift
+    for i, (information, scores) in enumerate(zip(windows.information, windows.scores, strict=True)):
+        P = P + step if i else P
+        joined = np.column_stack([information @ P, scores - information @ state])
+        gain = np.linalg.solve(np.eye(p) + information @ P, joined)
+        state, P = state + P @ gain[:, p], P - P @ gain[:, :p]
+        P = 0.5 * (P + P.T)
+    return state, P + 0.5 * step
+
+
+# -- drift along given directions --
 
 
 def drift_limit(paths: CoefficientPaths) -> Array:
@@ -62,7 +586,11 @@ def drift_limit(paths: CoefficientPaths) -> Array:
     informing = np.isfinite(h).sum(axis=0)
     freedom = np.maximum(informing - 1, 1)
     quantile = 2.0 * special.gammaincinv(freedom / 2.0, HIDDEN_LEVEL)
-    low, high = np.zeros(g.shape[1]), _sample_squares(g, h) / quantile + 1e-300
+    squares = g.var(axis=0, ddof=1) * (len(g) - 1)
+    if not np.isfinite(h).all():
+        known = np.where(np.isfinite(h), g, np.nan)
+        squares = np.nansum((known - np.nanmean(known, axis=0)) ** 2, axis=0)
+    low, high = np.zeros(g.shape[1]), squares / quantile + 1e-300
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         weight = 1.0 / (middle + h)
@@ -70,16 +598,6 @@ def drift_limit(paths: CoefficientPaths) -> Array:
         above = (weight * (g - center) ** 2).sum(axis=0) > quantile
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.where(informing > 1, high, np.inf)
-
-
-def _sample_squares(g: Array, h: Array) -> Array:
-    """Sums of squares (p,) of the coefficients g (m, p) about their means over the windows with finite
-    variances h.
-    """
-    if np.isfinite(h).all():
-        return np.asarray(g.var(axis=0, ddof=1) * (len(g) - 1))
-    informed = np.where(np.isfinite(h), g, np.nan)
-    return np.asarray(np.nansum((informed - np.nanmean(informed, axis=0)) ** 2, axis=0))
 
 
 def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
@@ -102,12 +620,9 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
         roots[paths.partial.windows] = np.sqrt(np.maximum(values, 0.0))
     apart = np.einsum("mji,mj->mi", vectors, paths.coefficients - mean) * roots
     standard = np.einsum("mij,mj->mi", vectors, apart)
-    informed = (
-        np.ones((m, p)) if paths.partial is None else np.isfinite(paths.marginals()[1]).astype(np.float64)
-    )
-    standard = standard * informed - informed * (
-        (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
-    )
+    informed = np.isfinite(paths.marginals()[1]).astype(np.float64)
+    center = (standard * informed).sum(axis=0) / np.maximum(informed.sum(axis=0), 1.0)
+    standard = standard * informed - informed * center
     length = np.sqrt((standard**2).sum(axis=0))
     standard = standard / np.where(length > 0.0, length, 1.0)
     pairs = np.triu_indices(p, 1)
@@ -119,31 +634,12 @@ def drift_misfit(paths: CoefficientPaths, mean: Array, drift: Array) -> float:
     return float((squares.sum() - (1.0 / n).sum()) / np.sqrt((2.0 * (n - 1.0) / (n**2 * (n + 2.0))).sum()))
 
 
-BASELINE_ALPHA = 0.01
-UNLIMITED = 1e4
-"""Limit of a drift of which nothing is known, in typical squared coefficients."""
-PERSISTENT = ((1.0, 0.5), (4.0, 0.5), (4.0, 2.0))
-"""(factor on the drift, time constant in log lengths) of drift that goes on from where the logs ended."""
-WALK_RATES = (0.0, 1e-4, 1e-3, 1e-2)
-"""Steps per round, in units of the logs' drift, of labelled arms that go on from where the logs ended."""
-LIKENESS = (0.0, 0.3, 0.6, 0.9)
-"""Parts of the arms' variance that their features may explain."""
-COMMON_LEVEL = 0.01
-ENOUGH_CLICKS = 5.0
-LEAST_NOISE = 1e-200
-"""Variance of the noise in a stored state."""
-
-
 def _optional(*shape: str, least: float = -LARGEST_VARIANCE) -> ArraySpec:
     """An array that is empty where nothing is known."""
     return ArraySpec(shape, least=least, most=LARGEST_VARIANCE, or_empty=True)
 
 
 _no_vector, _no_matrix, _no_stack = (partial(np.zeros, (0,) * axes) for axes in (1, 2, 3))
-
-
-def _variance_if_known(name: str, value: Any) -> float | None:
-    return None if value is None else variance(name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +717,7 @@ class DriftPrior:
     baseline_error: Annotated[float, variance] = 0.0
     baseline_moves: Annotated[bool, truth_value] = False
     link: Annotated[str, partial(one_of, allowed=LINKS)] = "identity"
-    signal_variance: Annotated[float | None, _variance_if_known] = None
+    signal_variance: Annotated[float, variance] | None = None
     last_means: Annotated[Array, _optional("h", "p")] = field(default_factory=_no_matrix)
     last_covariances: Annotated[Array, _optional("h", "p", "p")] = field(default_factory=_no_stack)
     last_steps: Annotated[Array, _optional("h", "s", "p", least=0.0)] = field(default_factory=_no_stack)
@@ -251,19 +747,14 @@ class DriftPrior:
         DriftPrior
             In the coordinates of `basis`.
         """
-        singular = singular_roots(moments.chosen, moments.dim)
-        own, noise = window_paths(moments, basis, singular=singular)
+        own, noise, noise_variance = window_paths(moments, basis)
         paths = own.along(basis)
         pooled, pooled_covariance = paths.weighted_mean()
-        mean, mean_covariance, drift = random_effects(
-            paths.coefficients, paths.covariances, iterations, paths.partial
-        )
-        freedom = window_freedom(moments, singular)
+        mean, mean_covariance, drift = random_effects(paths, iterations)
         variance = moments.gram.sum(axis=0).diagonal() / moments.rounds
         center = basis @ mean
-        square = max(
-            float((center**2 * variance).mean()), 1e-12 * float(moments.reward_square.sum()) / moments.rounds
-        )
+        least = 1e-12 * float(moments.reward_square.sum()) / moments.rounds
+        square = max(float((center**2 * variance).mean()), least)
         unit = (basis**2 * (square / variance)[:, None]).sum(axis=0)
         vague = np.diag(unit + drift) + mean_covariance
         last = [last_window(paths, mean, drift, vague, factor, lasting) for factor, lasting in PERSISTENT]
@@ -279,7 +770,7 @@ class DriftPrior:
             pooled=pooled,
             pooled_covariance=pooled_covariance,
             unit=unit,
-            noise_variance=float(freedom @ noise / freedom.sum()),
+            noise_variance=noise_variance,
             baseline=level,
             baseline_variance=between,
             baseline_error=error,
@@ -318,14 +809,17 @@ class DriftPrior:
         if not statistics.rounds.sum():
             raise InputError("the statistics hold no rounds")
         layout = statistics.layout
-        catalogue, center, scale = standardize_catalogue(statistics.catalogue, layout.arms)
+        catalogue, center, scale = standardize_catalogue(statistics.catalogue.reshape(layout.arms, -1))
         fits = {
             likeness: fit_effects(statistics, relate_arms(catalogue, likeness))
             for likeness in (LIKENESS if catalogue.shape[1] else LIKENESS[:1])
         }
         likeness = max(fits, key=lambda likeness: fits[likeness][1].evidence)
         plain, fit = fits[likeness]
-        can_test = _enough_information(statistics)
+        tests = _drift_tests(plain, np.eye(layout.dim), plain.own)
+        if statistics.link == "logit":  # a test takes two windows with about five clicks of the rarer kind
+            enough = (np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2
+            tests = np.where(enough, tests, np.nan)
         population = ArmPopulation(
             layout=layout,
             common=fit.sizes[: layout.own],
@@ -339,10 +833,12 @@ class DriftPrior:
             estimates=plain.windows.mean,
             errors=np.sqrt(np.diagonal(plain.windows.covariance)),
             drift_sizes=plain.own,
-            p_values=np.where(can_test, _drift_tests(plain, np.eye(layout.dim), plain.own), np.nan),
+            p_values=tests,
             plays=statistics.rounds.sum(axis=0),
             context_square=statistics.context_square,
         )
+        squares = (fit.windows.mean**2 + np.diagonal(fit.windows.covariance))[layout.own_dim :]
+        shared_unit = np.full(layout.shared, max(float(squares.mean()), 1e-12) if len(squares) else 0.0)
         common = population.common_drift
         still = condition_windows(statistics, common, fit.precision)
         last_mean, last_covariance = walk_end(statistics, fit.precision, fit.windows.drift)
@@ -354,14 +850,14 @@ class DriftPrior:
             drift_covariance=drift,
             pooled=still.mean,
             pooled_covariance=still.covariance,
-            unit=np.concatenate([np.tile(fit.spread, layout.arms), _shared_unit(fit, layout)]),
+            unit=np.concatenate([np.tile(fit.spread, layout.arms), shared_unit]),
             noise_variance=statistics.noise_variance,
             baseline_moves=bool(_drift_tests(plain, plain.along.T[:1], plain.sizes[:1])[0] < COMMON_LEVEL),
             link=statistics.link,
             last_means=last_mean[None],
             last_covariances=last_covariance[None],
             last_steps=_walk_steps(drift),
-            windows=statistics.windows,
+            windows=len(statistics.scores),
             population=population,
         )
 
@@ -437,13 +933,13 @@ class DriftPrior:
         features: its features (c,), where the other arms have some. Nothing else changes: with C_μ of the
         arms, their mean's own uncertainty is in the new arm's.
         """
-        population, new = self.arms.with_arm(features)
+        population, weights, rest = self.arms.with_arm(features)
         layout = population.layout
         own = layout.arm(self.layout.arms)
         more = np.zeros((3, layout.dim))
-        more[:, own] = new.rest * population.spread, population.typical_drift, population.spread
+        more[:, own] = rest * population.spread, population.typical_drift, population.spread
         others = np.delete(np.eye(layout.dim), own, axis=1)
-        return self._carry(population, self.layout.insertion(new.weights), others, more)
+        return self._carry(population, self.layout.insertion(weights), others, more)
 
     def without_arm(self, arm: int) -> DriftPrior:
         """The prior of the other arms."""
@@ -516,23 +1012,6 @@ def _baseline(
 def _walk_steps(drift: Array) -> Array:
     """`last_steps` (1, s, p) of arms whose coefficients drift by Ω (p, p)."""
     return np.asarray(np.array(WALK_RATES)[:, None] * np.maximum(np.diagonal(drift), 0.0))[None]
-
-
-def _shared_unit(fit: ArmEffects, layout: ArmLayout) -> Array:
-    """A typical square of the shared coefficients, for each of them."""
-    shared = fit.windows.mean[layout.own_dim :]
-    errors = np.diagonal(fit.windows.covariance)[layout.own_dim :]
-    typical = float((shared**2 + errors).mean()) if len(shared) else 0.0
-    return np.full(layout.shared, max(typical, 1e-12))
-
-
-def _enough_information(statistics: ArmStatistics) -> Array:
-    """Whether two windows inform each coefficient (p,) enough for a test: of clicks, about five of the rarer
-    kind.
-    """
-    if statistics.link == "identity":
-        return np.ones(statistics.layout.dim, dtype=bool)
-    return np.asarray((np.einsum("mpp->mp", statistics.information) >= ENOUGH_CLICKS).sum(axis=0) >= 2)
 
 
 def _drift_tests(fit: ArmEffects, directions: Array, sizes: Array) -> Array:

@@ -1,10 +1,9 @@
-"""InvariantSubspaceDecomposition: from windowed moments to the split, the component and a report."""
+"""InvariantSubspaceDecomposition: from windowed moments to the split, the component and a report in words."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -18,30 +17,32 @@ from invariant_bandits.checks import (
     probability,
     whole_number,
 )
-from invariant_bandits.decomposition.blocks import find_blocks, floored
-from invariant_bandits.decomposition.invariance import (
-    COMPONENTS,
-    InvarianceResult,
-    component_along,
-    constancy_test,
-    select_invariant,
-)
+from invariant_bandits.decomposition.joint_diagonalization import find_blocks, floored
 from invariant_bandits.decomposition.paths import (
+    EXACT,
     CoefficientPaths,
     check_estimable,
+    informed_directions,
     singular_roots,
     unseen_directions,
-    window_freedom,
     window_paths,
 )
 from invariant_bandits.decomposition.published import published_decomposition
-from invariant_bandits.decomposition.split import Split
-from invariant_bandits.decomposition.summary import findings, published_findings, summarize
+from invariant_bandits.decomposition.split import COMPONENTS, Split, component_along, select_invariant
 from invariant_bandits.moments.windowed import WindowedMoments
 
 METRICS = ("euclidean", "whitened")
 COVARIANCES = ("auto", "offered", "chosen")
 RECIPES = ("windowed", "published")
+SELECTIVE_SHIFT = 0.1
+HEAVY_TAILS = 1.5
+ROUNDS_PER_FEATURE = 5
+LEAST_LEVERAGE = 1e-9
+MOST_NAMED = 4
+SEEN, INVOLVED = 1e-6, 1e-4
+"""Of features scaled to one size: directions that a window sees, and features that are part of one it does
+not see.
+"""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -154,58 +155,30 @@ class InvariantSubspaceDecomposition:
     feature_names: Sequence[str] | None = None
     recipe: str = "windowed"
 
-    split_: Split = field(init=False)
-    component_: Array = field(init=False)
-    component_covariance_: Array = field(init=False)
-    noise_scale_: float = field(init=False)
-    basis_: Array = field(init=False)
-    blocks_: list[np.ndarray[Any, Any]] = field(init=False)
-    varies_: np.ndarray[Any, Any] = field(init=False)
-    log_p_values_: Array = field(init=False)
-    testable_: np.ndarray[Any, Any] = field(init=False)
-    statistics_: Array = field(init=False)
-    threshold_: float = field(init=False)
-    paths_: CoefficientPaths = field(init=False)
-    window_noise_: Array = field(init=False)
-    window_covariances_: Array = field(init=False)
-    tail_weights_: Array = field(init=False)
-    min_eigenvalue_: float = field(init=False)
-    converged_: bool = field(init=False)
-    distinct_: bool = field(init=False)
-    findings_: list[str] = field(init=False)
-    covariances_used_: str = field(init=False)
-    recipe_used_: str = field(init=False)
-    rounds_: int = field(init=False)
-    windows_: int = field(init=False)
-    n_features_in_: int = field(init=False)
-
     # -- parameters --
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's parameters by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
         """Set constructor parameters by name."""
-        allowed = list(self.get_params())
         for name in params:
-            one_of("parameter", name, allowed)
-        for name, value in params.items():
-            setattr(self, name, value)
+            one_of("parameter", name, list(self.get_params()))
+        vars(self).update(params)
         return self
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = {
-            name: value for name, value in self.get_params().items() if value is not defaults[name].default
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        given = self.get_params().items()
+        changed = (f"{name}={value!r}" for name, value in given if value is not getattr(type(self), name))
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def names(self, dim: int) -> list[str]:
-        """The feature names, or x0, x1, … where none were given."""
-        if self.feature_names is None:
-            return [f"x{index}" for index in range(dim)]
-        return [str(name) for name in self.feature_names]
+        """The feature names, or x0, x1, … where none were given; InputError if `dim` is not their number."""
+        names = [f"x{index}" for index in range(dim)] if self.feature_names is None else self.feature_names
+        if len(names) != dim:
+            raise InputError(f"feature_names must have {dim} entries, got {len(names)}")
+        return [str(name) for name in names]
 
     def _check_windowed(self, moments: WindowedMoments) -> None:
         """Raise InputError unless the parameters fit each other and the moments."""
@@ -215,30 +188,22 @@ class InvariantSubspaceDecomposition:
         probability("alpha", self.alpha)
         probability("block_alpha", self.block_alpha)
         if self.covariances == "offered" and moments.offered is None:
-            raise InputError(
-                "covariances='offered' needs the offered actions, but the moments hold chosen ones only"
-            )
+            raise InputError("covariances='offered' needs the offered actions: the moments hold chosen ones")
         p = moments.dim
         if self.invariant_dim is not None and whole_number("invariant_dim", self.invariant_dim, 0) > p:
-            raise InputError(
-                f"invariant_dim must be at most the number of features, {p}, got {self.invariant_dim}"
-            )
+            most = f"at most the number of features, {p}"
+            raise InputError(f"invariant_dim must be {most}, got {self.invariant_dim}")
         if self.split is not None and (self.blocks is not None or self.invariant_dim is not None):
             raise InputError("split fixes everything: give it without blocks and invariant_dim")
         if self.split is not None and getattr(self.split, "dim", None) != p:
             raise InputError(f"split must be a Split of dim {p}, got {self.split!r}")
         if (self.split is not None or self.blocks is not None) and self.metric != "euclidean":
             raise InputError("metric='whitened' finds its own subspaces: give no split and no blocks with it")
-        self._check_names(p)
         if self.blocks is not None:
             block_bases(self.blocks, p)
         check_estimable(moments, self.names(p), use_offered=self.covariances != "chosen")
 
-    def _check_names(self, p: int) -> None:
-        if self.feature_names is not None and len(self.feature_names) != p:
-            raise InputError(f"feature_names must have {p} entries, got {len(self.feature_names)}")
-
-    def _check_published(self, p: int) -> None:
+    def _check_published(self) -> None:
         """Refuse what contradicts the published recipe; alpha, block_alpha and component play no part in
         it.
         """
@@ -246,10 +211,7 @@ class InvariantSubspaceDecomposition:
         one_of("covariances with recipe='published'", self.covariances, ("auto", "chosen"))
         for name in ("invariant_dim", "blocks", "split"):
             if getattr(self, name) is not None:
-                raise InputError(
-                    f"{name} cannot be fixed with recipe='published', which finds it from the rows"
-                )
-        self._check_names(p)
+                raise InputError(f"{name} cannot be fixed with recipe='published', which finds it from rows")
 
     # -- fitting --
 
@@ -275,34 +237,43 @@ class InvariantSubspaceDecomposition:
         windows, offered, times, edges
             As in WindowedMoments.from_arrays, with features and rewards only. Not with recipe="published".
         """
-        fitted = type(self)(**self.get_params())
         others = {"windows": windows, "offered": offered, "times": times, "edges": edges}
-        if one_of("recipe", self.recipe, RECIPES) == "published":
-            fitted._fit_published(moments, rewards, others)
-        else:
-            fitted._fit_windowed(_moments_of(moments, rewards, others))
+        fitted = type(self)(**self.get_params())
+        fitted._fit(moments, rewards, {name: value for name, value in others.items() if value is not None})
         vars(self).clear()
         vars(self).update(vars(fitted))
         return self
 
+    def _fit(self, data: Any, rewards: Any, others: dict[str, Any]) -> None:
+        if one_of("recipe", self.recipe, RECIPES) == "published":
+            moments = self._fit_published(data, rewards, others)
+        else:
+            moments = _moments_of(data, rewards, others)
+            self._fit_windowed(moments)
+        self.recipe_used_, self.n_features_in_, self.windows_ = self.recipe, moments.dim, moments.windows
+        self.findings_ = findings(self, moments)
+
     def _fit_windowed(self, moments: WindowedMoments) -> None:
         self._check_windowed(moments)
-        p, singular = moments.dim, singular_roots(moments.chosen, moments.dim)
-        observed = FeatureCovariances.of(moments, self.covariances, singular)
-        whitened = self.metric == "whitened"
-        change = _whitening(observed.stack.mean(axis=0)) if whitened else np.eye(p)
-        turned = moments.transformed(change) if whitened else moments
-        covariances, sizes, unseen = observed.transform(change, moments.counts)
+        p, whitened = moments.dim, self.metric == "whitened"
+        singular = singular_roots(moments.chosen, p)
+        change, covariances, sizes, unseen = self._observe(moments, singular)
         blocks = self._blocks(covariances, sizes, unseen)
         directions = np.linalg.solve(change, np.hstack(blocks)) if singular else None
-        paths, noise = window_paths(moments, directions, singular=singular)
-        self.paths_, self.window_noise_ = paths, noise
+        paths, noise, noise_variance = window_paths(moments, directions, singular=singular)
+        self.paths_, self.window_noise_, self.noise_scale_ = paths, noise, float(np.sqrt(noise_variance))
+        turned = moments.transformed(change) if whitened else moments
         if whitened:
             paths = paths.along(np.linalg.inv(change)) if singular else window_paths(turned, singular={})[0]
-        result = self._judge(blocks, paths, covariances, sizes)
-        invariant, residual = (_side_by_side(result, varies, p) for varies in (False, True))
+        if self.split is not None:
+            result = self.split.tested(paths)
+        else:
+            until: dict[str, Any] = {"alpha": self.alpha, "invariant_dim": self.invariant_dim}
+            result = select_invariant(blocks, paths, covariances, sizes, refine=self.blocks is None, **until)
+        invariant, residual = result.side(False), result.side(True)
         mean, covariance = component_along(invariant, turned, paths, self.component)
-        self.split_ = _oblique_split(change.T @ residual) if whitened else Split(invariant, residual)
+        spanned = change.T @ residual if invariant.size else np.eye(p)
+        self.split_ = Split.from_residual(spanned) if whitened else Split(invariant, residual)
         self.component_ = change.T @ invariant @ mean
         self.component_covariance_ = change.T @ invariant @ covariance @ invariant.T @ change
         self.basis_ = change.T @ np.hstack([invariant, residual])
@@ -310,13 +281,45 @@ class InvariantSubspaceDecomposition:
         self.varies_ = np.array(result.varies, dtype=bool)
         self.log_p_values_ = np.array([test.log_p for test in result.tests])
         self.testable_ = np.array([test.possible for test in result.tests], dtype=bool)
-        freedom = window_freedom(moments, singular)
-        self.noise_scale_ = float(np.sqrt(freedom @ noise / freedom.sum()))
-        self.window_covariances_, self.tail_weights_ = observed.stack, observed.tails
         self.min_eigenvalue_ = float(np.linalg.eigvalsh(moments.second_moment() / moments.rounds)[0])
-        self.covariances_used_, self.recipe_used_, self.rounds_ = observed.used, "windowed", moments.rounds
-        self.n_features_in_, self.windows_ = p, moments.windows
-        self.findings_ = findings(self, moments)
+        self.rounds_ = moments.rounds
+
+    def _observe(
+        self, moments: WindowedMoments, singular: dict[int, Array]
+    ) -> tuple[Array, Array, Array, Array | None]:
+        """What finds the blocks: covariances in the windows with enough rounds for one of full rank.
+
+        Those of the offered actions where there are any and not only chosen ones are asked for.
+
+        Parameters
+        ----------
+        singular : mapping of int to array
+            The `singular_roots` of the chosen actions.
+
+        Returns
+        -------
+        change : array, shape (p, p)
+            Whitens the features; the identity if they are taken as they are.
+        covariances : array, shape (w, p, p)
+            Of change @ φ, floored.
+        sizes : array, shape (w,)
+            How many independent Gaussian rows each is worth.
+        unseen : array, shape (w, p, p), or None
+            Projections on the directions in which each does not vary; None if there are none.
+        """
+        p, source, rows = moments.dim, moments.chosen, moments.counts
+        if moments.offered is not None and self.covariances != "chosen":
+            source, rows = moments.offered, moments.offered.independent_rows(moments.counts)
+            singular = singular_roots(source, p)
+        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
+        self.covariances_used_ = "chosen" if source is moments.chosen else "offered"
+        self.window_covariances_, self.tail_weights_ = stack, source.tail_weight(p)
+        change = _whitening(stack.mean(axis=0)) if self.metric == "whitened" else np.eye(p)
+        enough = moments.counts >= p + 2
+        turned = {window: change @ root for window, root in singular.items() if enough[window]}
+        unseen = unseen_directions(turned, moments.windows, p)[enough] if turned else None
+        sizes = rows / np.maximum(1.0, self.tail_weights_)
+        return change, floored(change @ stack[enough] @ change.T), sizes[enough], unseen
 
     def _blocks(self, covariances: Array, sizes: Array, unseen: Array | None) -> list[Array]:
         """Bases (p, d) of the blocks: the given ones, or what the covariances show."""
@@ -329,47 +332,24 @@ class InvariantSubspaceDecomposition:
         self.converged_, self.distinct_ = structure.converged, structure.distinct
         return [structure.basis[:, columns] for columns in structure.blocks]
 
-    def _judge(
-        self, blocks: list[Array], paths: CoefficientPaths, covariances: Array, sizes: Array
-    ) -> InvarianceResult:
-        """The blocks with their verdicts; those of a given split are known, and its tests are only
-        reported.
-        """
-        if self.split is not None:
-            sides = [varies for varies in (False, True) if blocks[varies].shape[1]]
-            parts = [blocks[varies] for varies in sides]
-            return InvarianceResult(parts, sides, [constancy_test(paths.along(part)) for part in parts])
-        return select_invariant(
-            blocks,
-            paths,
-            covariances,
-            sizes,
-            alpha=self.alpha,
-            invariant_dim=self.invariant_dim,
-            refine=self.blocks is None,
-        )
-
-    def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> None:
+    def _fit_published(self, features: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
         if isinstance(features, WindowedMoments) or rewards is None:
-            raise InputError(
-                "recipe='published' needs rows: fit takes features (n, p) and rewards (n,) in time order,"
-                f" got {type(features).__name__} alone"
-            )
-        if any(value is not None for value in others.values()):
-            raise InputError(
-                "recipe='published' has its own windows and uses chosen actions only:"
-                " give no windows, offered, times and edges"
-            )
+            needed = "features and rewards in time order"
+            raise InputError(f"recipe='published' needs rows: {needed}, got {type(features).__name__} alone")
+        if others:
+            own = "has its own windows and uses chosen actions only"
+            raise InputError(f"recipe='published' {own}: give no {', '.join(others)}")
+        self._check_published()
         features = finite_array("features", features, ("n", "p"))
         p = features.shape[1]
-        self._check_published(p)
         result = published_decomposition(features, rewards, names=self.names(p))
+        moments: WindowedMoments = result.moments
         for name, value in vars(result).items():
             setattr(self, f"{name}_", value)
-        self.window_covariances_ = result.moments.chosen.covariance()[:, :p, :p]
-        self.covariances_used_, self.recipe_used_ = "chosen", "published"
-        self.n_features_in_, self.windows_ = p, result.moments.windows
-        self.findings_ = published_findings(self, result.moments)
+        self.statistics_, self.threshold_ = result.statistics, result.threshold
+        self.window_covariances_ = moments.chosen.covariance()[:, :p, :p]
+        self.covariances_used_ = "chosen"
+        return moments
 
     # -- using --
 
@@ -405,10 +385,9 @@ class InvariantSubspaceDecomposition:
         """
         self._check_fitted()
         features = finite_array("features", features, ("n", self.n_features_in_))
-        if residual is None:
-            return np.asarray(features @ self.component_)
-        residual = finite_array("residual", residual, (self.n_features_in_,))
-        return np.asarray(features @ (self.component_ + residual))
+        if residual is not None:
+            residual = finite_array("residual", residual, (self.n_features_in_,))
+        return np.asarray(features @ (self.component_ if residual is None else self.component_ + residual))
 
     def adapt(self, features: Any, rewards: Any, *, ridge: float = 0.1, baseline: bool = False) -> Array:
         """Residual part δ̂ (p,) of the reward model from a few recent rows, the invariant part held fixed.
@@ -440,10 +419,7 @@ class InvariantSubspaceDecomposition:
     def summary(self) -> str:
         """A table for people: blocks, verdicts, evidence, and what to be careful about."""
         self._check_fitted()
-        return summarize(self)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "split_")
+        return _summary(self)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "split_"):
@@ -452,15 +428,14 @@ class InvariantSubspaceDecomposition:
 
 def _moments_of(data: Any, rewards: Any, others: dict[str, Any]) -> WindowedMoments:
     """The moments, or those of the arrays."""
-    if not isinstance(data, WindowedMoments):
-        if rewards is None:
-            raise InputError(
-                f"fit takes WindowedMoments, or features and rewards, got {type(data).__name__} alone"
-            )
-        return WindowedMoments.from_arrays(data, rewards, **others)
-    if rewards is not None or any(value is not None for value in others.values()):
-        raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
-    return data
+    if isinstance(data, WindowedMoments):
+        if rewards is not None or others:
+            raise InputError("rewards, windows, offered, times and edges go with arrays, not with moments")
+        return data
+    if rewards is None:
+        alone = type(data).__name__
+        raise InputError(f"fit takes WindowedMoments, or features and rewards, got {alone} alone")
+    return WindowedMoments.from_arrays(data, rewards, **others)
 
 
 def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
@@ -475,81 +450,12 @@ def block_bases(blocks: Sequence[Any], p: int) -> list[Array]:
         elif array.ndim == 1 and array.dtype.kind in "iu" and ((array >= 0) & (array < p)).all():
             bases.append(np.eye(p)[:, array])
         else:
-            raise InputError(
-                f"each of blocks must be feature indices below {p} or a (p, d) basis, got {block!r}"
-            )
+            raise InputError(f"each of blocks must be feature indices below {p} or a basis, got {block!r}")
     joint = np.hstack(bases) if bases else np.zeros((p, 0))
     if joint.shape != (p, p) or np.abs(joint.T @ joint - np.eye(p)).max() > 1e-8:
-        raise InputError(
-            f"blocks must name each of the {p} features exactly once, or be orthonormal bases that fill R^{p}"
-        )
+        either = f"name each of the {p} features exactly once"
+        raise InputError(f"blocks must {either}, or be orthonormal bases that fill R^{p}")
     return bases
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureCovariances:
-    """Whose covariances reveal the basis, and how much they may be trusted.
-
-    Attributes
-    ----------
-    used : "offered" or "chosen"
-        Whose features they are of.
-    stack : array, shape (m, p, p)
-        One covariance per window.
-    sizes : array, shape (m,)
-        How many independent Gaussian rows each is worth.
-    tails : array, shape (m,)
-        Mean kurtosis of the features over 3, by window: 1 for Gaussian ones.
-    singular : mapping of int to array, shape (p, r)
-        Roots of the singular ones among them, by window (`singular_roots`).
-    """
-
-    used: str
-    stack: Array
-    sizes: Array
-    tails: Array
-    singular: dict[int, Array]
-
-    @classmethod
-    def of(cls, moments: WindowedMoments, asked: str, singular: dict[int, Array]) -> FeatureCovariances:
-        """Those of the offered actions where there are any and not only chosen ones are `asked` for.
-
-        singular: the `singular_roots` of the chosen actions.
-        """
-        p = moments.dim
-        if moments.offered is None or asked == "chosen":
-            source, used, rows = moments.chosen, "chosen", moments.chosen.count
-        else:
-            source, used, rows = moments.offered, "offered", moments.offered.independent_rows(moments.counts)
-            singular = singular_roots(source, p)
-        tails = source.tail_weight(p)
-        stack = source.scatter[:, :p, :p] / np.maximum(source.count, 1.0)[:, None, None]
-        return cls(used, stack, rows / np.maximum(1.0, tails), tails, singular)
-
-    def transform(self, change: Array, counts: Array) -> tuple[Array, Array, Array | None]:
-        """Of the windows whose rounds, `counts` (m,), are enough for a covariance of full rank: what finds
-        the blocks.
-
-        Covariances of change @ φ, (w, p, p), floored; their sizes (w,); and the projections (w, p, p) on the
-        directions in which each does not vary, None if there are none.
-        """
-        p = self.stack.shape[1]
-        enough = counts >= p + 2
-        covariances = floored(change @ self.stack[enough] @ change.T)
-        turned = {window: change @ root for window, root in self.singular.items() if enough[window]}
-        unseen = unseen_directions(turned, len(counts), p)[enough] if turned else None
-        return covariances, self.sizes[enough], unseen
-
-
-def _side_by_side(result: InvarianceResult, varies: bool, p: int) -> Array:
-    """The blocks of one side as one basis; rotations have left it orthonormal up to rounding, made exact
-    here.
-    """
-    blocks = [block for block, moves in zip(result.blocks, result.varies, strict=True) if moves == varies]
-    if not blocks:
-        return np.zeros((p, 0))
-    left, _, right = np.linalg.svd(np.hstack(blocks), full_matrices=False)
-    return np.asarray(left @ right)
 
 
 def _whitening(covariance: Array) -> Array:
@@ -559,9 +465,189 @@ def _whitening(covariance: Array) -> Array:
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T / scale)
 
 
-def _oblique_split(residual: Array) -> Split:
-    """The orthogonal split whose residual part is spanned by columns (p, p_res) that need not be
-    orthogonal.
+# -- in words --
+
+
+def findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
+    """Reasons for care, in words; empty when there are none."""
+    notes = _selection_finding(moments) if fit.covariances_used_ == "chosen" else []
+    if fit.recipe_used_ == "windowed":
+        if fit.covariances_used_ == "chosen" and not notes and moments.offered is None:
+            notes.append("the log has chosen actions only; offered actions would give a more accurate basis")
+        notes += _windowed_findings(fit, moments)
+    elif fit.varies_.all():
+        notes.append("nothing counts as invariant: the result is an ordinary linear policy")
+    if not fit.converged_:
+        notes.append("the search for the basis has not converged; treat the blocks with care")
+    return notes
+
+
+def _windowed_findings(fit: InvariantSubspaceDecomposition, moments: WindowedMoments) -> list[str]:
+    p, fewest, tails = moments.dim, int(moments.counts.min()), float(fit.tail_weights_.mean())
+    lower, upper = np.log(0.01 * fit.alpha / len(fit.blocks_)), np.log(0.05)
+    close = np.flatnonzero(fit.testable_ & (fit.log_p_values_ > lower) & (fit.log_p_values_ < upper))
+    untested, better = np.flatnonzero(~fit.testable_), ROUNDS_PER_FEATURE * p
+    reasons = {
+        f"few rounds per window: {fewest} for {p} features; {better} or more are better": fewest < better,
+        f"heavy-tailed features: the variance of correlations is inflated {tails:.1f}-fold;"
+        " the tests allow for it, extreme rows still weigh much": tails > HEAVY_TAILS,
+        f"block {_numbers(untested)} cannot be tested, because fewer than two windows inform some"
+        " direction of it; it counts as varying": len(untested),
+        f"weak evidence: block {_numbers(close)} is close to the line between stable and varying": len(close),
+        "the windows do not distinguish directions: their covariances are alike, so that other blocks fit"
+        " them as well": not fit.distinct_,
+    }
+    uninformed = partial_findings(fit.paths_, fit.names(p), moments.counts)
+    notes = [sentence for sentence, holds in reasons.items() if holds]
+    return notes + exactness_findings(fit.noise_scale_**2, moments) + uninformed
+
+
+def exactness_findings(noise_variance: float, moments: WindowedMoments, *, levels: bool = False) -> list[str]:
+    """Whether the rewards leave no noise at all; levels: their mean was to be explained, too."""
+    varied = float(moments.reward_square.sum()) / moments.rounds
+    level = float(moments.counts @ moments.reward_mean**2) / moments.rounds
+    if varied <= EXACT * level:
+        return ["rewards hardly vary within any window: there is nothing to learn from them"]
+    if noise_variance > 4.0 * EXACT * (varied + levels * level):
+        return []
+    return [
+        "rewards are an exact function of the features, no noise is left: were they computed from them, or"
+        " does a feature give the reward away?"
+    ]
+
+
+def partial_findings(paths: CoefficientPaths, names: Sequence[str], counts: Array) -> list[str]:
+    """Which coefficients windows do not inform, in words; counts (m,): how many rounds each has."""
+    p, uninformed, notes = len(names), uninformed_features(paths), []
+    short = int((counts < p + 2).sum())
+    if short:
+        notes.append(f"{short} of {len(counts)} windows have fewer than {p + 2} rounds: they tell little")
+    by_features: dict[tuple[int, ...], list[int]] = {}
+    for window in np.flatnonzero(uninformed.any(axis=1) & (counts >= p + 2)).tolist():
+        by_features.setdefault(tuple(np.flatnonzero(uninformed[window])), []).append(window)
+    for features, windows in by_features.items():
+        named = ", ".join(names[j] for j in features[:MOST_NAMED])
+        more = f" and {len(features) - MOST_NAMED} more" if len(features) > MOST_NAMED else ""
+        named = "single features" if len(features) == p else f"{named}{more}"
+        which = f"window {_numbers(windows)} does" if len(windows) == 1 else f"windows {_numbers(windows)} do"
+        notes.append(f"{which} not tell the coefficients of {named}; the others do")
+    return notes
+
+
+def uninformed_features(paths: CoefficientPaths) -> np.ndarray[Any, Any]:
+    """Which coefficients each window does not inform, because its features do not vary by themselves: (m,
+    p).
     """
-    p, dim = residual.shape
-    return Split.from_residual(residual) if dim < p else Split(np.zeros((p, 0)), np.eye(p))
+    result = np.zeros(paths.coefficients.shape, dtype=bool)
+    if paths.partial is not None:
+        for window, root in zip(paths.partial.windows, paths.partial.roots, strict=True):
+            size = np.sqrt((root**2).sum(axis=1))
+            scaled = root / np.where(size > 0.0, size, 1.0)[:, None]
+            left, values, _ = np.linalg.svd(scaled, full_matrices=True)
+            rank = int((values > SEEN).sum())
+            result[window] = np.abs(left[:, rank:]).max(axis=1, initial=0.0) > INVOLVED
+    return result
+
+
+def _numbers(places: Iterable[int]) -> str:
+    return ", ".join(str(int(place) + 1) for place in places)
+
+
+def _selection_finding(moments: WindowedMoments) -> list[str]:
+    """Whether the chosen features are far from centred, over the windows that vary in every direction.
+
+    By the mean of the squared Mahalanobis distances of their means from zero, less its noise.
+    """
+    singular = singular_roots(moments.chosen, moments.dim)
+    regular = [window for window in range(moments.windows) if window not in singular]
+    if not regular:
+        return []
+    mean, counts = moments.feature_mean[regular], moments.counts[regular]
+    solved = np.linalg.solve(moments.gram[regular] / counts[:, None, None], mean[:, :, None])[:, :, 0]
+    shift = float((np.einsum("mi,mi->m", mean, solved) - moments.dim / counts).mean())
+    if shift <= SELECTIVE_SHIFT:
+        return []
+    return [
+        "only chosen actions were used, and their features are far from centred"
+        f" (mean shift {np.sqrt(shift):.1f} standard deviations): if the logging policy preferred"
+        " some actions, the basis is distorted; log the offered actions"
+    ]
+
+
+def block_spread(fit: InvariantSubspaceDecomposition, block: int) -> tuple[float, float]:
+    """How far the coefficients of a block move from window to window, and their sampling error, per
+    direction.
+
+    The first is the standard deviation τ over windows beyond sampling noise, by moments: the Wald statistic
+    exceeds its degrees of freedom by τ²·(Σ tr P_i − tr((ΣP_i)⁻¹ΣP_i²)), P_i the precisions (DerSimonian &
+    Laird 1986). The second is the standard error in one window of a direction of average precision.
+    """
+    inside = direction_paths(fit, fit.blocks_[block])
+    precisions = inside.precisions()
+    m, d = inside.coefficients.shape
+    known = m * d if inside.partial is None else informed_directions(precisions)
+    error = inside.coefficients - inside.weighted_mean()[0]
+    excess = np.einsum("mi,mij,mj->", error, precisions, error) - (known - d)
+    total = precisions.sum(axis=0)
+    leverage = np.trace(total) - np.trace(np.linalg.solve(total, (precisions @ precisions).sum(axis=0)))
+    moved = excess / leverage if leverage > LEAST_LEVERAGE * np.trace(total) else 0.0
+    return float(np.sqrt(max(moved, 0.0))), float(np.sqrt(known / np.trace(total)))
+
+
+def direction_paths(fit: InvariantSubspaceDecomposition, columns: Array) -> CoefficientPaths:
+    """Paths of the coordinates of γ along the given columns of the basis: γ_t = basis · coordinates.
+
+    The basis of a whitened fit is not orthogonal, hence its inverse.
+    """
+    dual = np.linalg.inv(fit.basis_).T
+    return fit.paths_.along(dual[:, columns])
+
+
+def p_value_words(log_p: float) -> str:
+    """A p-value for people, also far below what a float can hold."""
+    if log_p > np.log(1e-4):
+        return f"{np.exp(log_p):.3g}"
+    exponent = int(np.floor(log_p / np.log(10.0)))
+    leading = round(float(np.exp(log_p - exponent * np.log(10.0))))
+    return f"{leading}e{exponent}" if leading < 10 else f"1e{exponent + 1}"
+
+
+def _summary(fit: InvariantSubspaceDecomposition) -> str:
+    """The table behind `summary()`; the overlapping windows of recipe="published" give no p-values and no
+    drift sd.
+    """
+    published, split = fit.recipe_used_ == "published", fit.split_
+    columns = "statistic" if published else "p-value   drift sd   error sd"
+    lines = [
+        "Invariant subspace decomposition" + (", published recipe" if published else ""),
+        f"  rounds {fit.rounds_:,} in {fit.windows_} {'overlapping ' * published}windows, {split.dim}"
+        f" features, basis from {fit.covariances_used_} actions",
+        f"  stable: {split.invariant_dim} of {split.dim} dimensions"
+        f"   drifting: {split.residual_dim}   noise sd {fit.noise_scale_:.3g}"
+        f"   λ0 {fit.min_eigenvalue_:.3g}",
+        "",
+        f"  block  dim  verdict   {columns}   main features",
+    ]
+    for index, block in enumerate(fit.blocks_):
+        if published:
+            evidence = f"{fit.statistics_[index]:>9.3g}"
+        else:
+            drift, error = block_spread(fit, index)
+            evidence = f"{p_value_words(fit.log_p_values_[index]):>7}   {drift:>8.3g}   {error:>8.3g}"
+        verdict, main = "varies" if fit.varies_[index] else "stable", main_features(fit, index)
+        lines.append(f"  {index + 1:>5}  {len(block):>3}  {verdict:<8}  {evidence}   {main}")
+    legend = f"  p-values: equal coefficients in all windows; level {fit.alpha:g} shared by the blocks"
+    if published:
+        legend = (
+            "  statistic: mean |correlation| of rest and prediction;"
+            f" stable below {fit.threshold_:.3g} (cross-validated)\n  no p-values: this recipe does not test"
+        )
+    return "\n".join([*lines, "", legend, *(f"  note: {finding}" for finding in fit.findings_)])
+
+
+def main_features(fit: InvariantSubspaceDecomposition, block: int) -> str:
+    """Names of the features that weigh most in a block, at most five."""
+    columns = fit.blocks_[block]
+    weight = (fit.basis_[:, columns] ** 2).sum(axis=1)
+    main = np.argsort(-weight, kind="stable")[: max(len(columns), 3)]
+    return ", ".join(fit.names(len(weight))[j] for j in main[:5])

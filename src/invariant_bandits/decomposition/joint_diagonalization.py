@@ -1,35 +1,35 @@
-"""One orthogonal basis in which a stack of symmetric matrices is as diagonal as it can be."""
+"""One orthogonal basis in which a stack of covariances is as diagonal, or as block diagonal, as it can be."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import special
 
 from invariant_bandits.checks import Array, InputError, finite_array, number_between, whole_number
+
+Columns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 NEIGHBOURHOOD_SWEEPS = 50
 """At most so many on the Frobenius criterion, which only finds the neighbourhood."""
 NOISE_SHARE = 0.01
-
-
-def sampling_noise(angles: float) -> float:
-    """Gain of a sweep over so many angles, in twice the log-likelihood, below which it may well be chance.
-
-    A hundredth of the mean of its χ² distribution, if the basis is right already: one degree of freedom per
-    angle.
-    """
-    return NOISE_SHARE * angles
+"""Gain of a sweep, in twice the log-likelihood and per angle, below which it may well be chance: a hundredth
+of the mean of its χ² distribution, if the basis is right already, of one degree of freedom per angle.
+"""
+FLOOR = 0.05
 
 
 class ConvergenceWarning(UserWarning):
     """An iteration stopped before it had converged; the result is its last state."""
 
 
-@dataclass(frozen=True)
-class JointDiagonalization:
+def _warn(search: str, sweeps: int) -> None:
+    warnings.warn(f"{search} has not converged after {sweeps} sweeps", ConvergenceWarning, stacklevel=3)
+
+
+class JointDiagonalization(NamedTuple):
     """The result of `joint_diagonalize`.
 
     Attributes
@@ -87,14 +87,10 @@ def joint_diagonalize(
     except np.linalg.LinAlgError:
         raise InputError("matrices must be positive definite") from None
     p = stack.shape[1]
-    noise = 0.0 if weights is None else sampling_noise(p * (p - 1) / 2) / counts.sum()
+    noise = 0.0 if weights is None else NOISE_SHARE * (p * (p - 1) / 2) / counts.sum()
     basis, converged = _swept_basis(stack, counts, tolerance, max_sweeps, noise)
     if not converged:
-        warnings.warn(
-            f"joint diagonalisation has not converged after {max_sweeps} sweeps",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        _warn("joint diagonalisation", max_sweeps)
     basis = in_fixed_order(basis, stack)
     turned = basis.T @ stack @ basis
     diagonal = np.log(np.diagonal(turned, axis1=1, axis2=2)).sum(axis=1)
@@ -123,14 +119,13 @@ def _swept_basis(
     from invariant_bandits.decomposition import kernels
 
     m, p, _ = stack.shape
-    traces = np.trace(stack, axis1=1, axis2=2)
-    basis = np.eye(p)
+    basis, traces = np.eye(p), np.trace(stack, axis1=1, axis2=2)
     work = np.ascontiguousarray((stack / traces[:, None, None]).transpose(1, 2, 0))
-    rotation = kernels.Rotation(work, basis, np.ones(m))
-    kernels.jacobi_sweeps(rotation, False, 1e-2, min(max_sweeps, NEIGHBOURHOOD_SWEEPS), 0.0)
+    few = min(max_sweeps, NEIGHBOURHOOD_SWEEPS)
+    kernels.jacobi_sweeps(work, basis, np.ones(m), False, 1e-2, few, 0.0)
     work = np.ascontiguousarray((basis.T @ stack @ basis).transpose(1, 2, 0))
-    rotation = kernels.Rotation(work, basis, counts / counts.sum())
-    return basis, kernels.jacobi_sweeps(rotation, True, tolerance, max_sweeps, noise) != kernels.STALLED
+    end = kernels.jacobi_sweeps(work, basis, counts / counts.sum(), True, tolerance, max_sweeps, noise)
+    return basis, end != kernels.STALLED
 
 
 def in_fixed_order(basis: Array, stack: Array) -> Array:
@@ -150,3 +145,116 @@ def with_fixed_signs(basis: Array) -> Array:
         return basis
     lead = basis[np.argmax(np.abs(basis), axis=0), np.arange(basis.shape[1])]
     return np.asarray(basis * np.where(lead < 0, -1.0, 1.0))
+
+
+class BlockStructure(NamedTuple):
+    """A basis whose columns fall into blocks that are uncorrelated with each other in every window.
+
+    Attributes
+    ----------
+    basis : array, shape (p, p)
+        Columns are basis vectors.
+    blocks : list of arrays of int, shape (d,)
+        For each block its columns of the basis.
+    converged : bool
+        Whether every search on the way came to an end before its limit.
+    distinct : bool
+        Whether the windows distinguish the blocks. If not, other directions fit them as well.
+    """
+
+    basis: Array
+    blocks: list[Columns]
+    converged: bool
+    distinct: bool
+
+
+def floored(covariances: Array) -> Array:
+    """S_i + 0.05·mean(S): a window that straddles two regimes no longer looks like a sharp one of its own."""
+    return np.asarray(covariances + FLOOR * covariances.mean(axis=0))
+
+
+def find_blocks(
+    covariances: Array, sizes: Array, *, alpha: float = 0.002, unseen: Array | None = None
+) -> BlockStructure:
+    """Joint diagonalisation, then blocks by pairwise tests, refinement, and re-tests until nothing merges.
+
+    Parameters
+    ----------
+    covariances : array, shape (m, p, p)
+        One per window, floored.
+    sizes : array, shape (m,)
+        Effective numbers of rows behind each.
+    alpha : float
+        Level of the tests that link two columns, shared over the pairs.
+    unseen : array, shape (m, p, p), optional
+        Projections on the directions in which a window does not vary: it says nothing of their correlations.
+    """
+    from invariant_bandits.decomposition import kernels
+
+    diagonal = joint_diagonalize(covariances, sizes, tolerance=1e-4)
+    basis, stack = diagonal.basis.copy(), np.ascontiguousarray(diagonal.stack)
+    p, converged, distinct = len(basis), diagonal.converged, True
+    level = alpha / max(p * (p - 1) / 2, 1)
+    blocks = merge_dependent(stack, sizes, np.split(np.arange(p), p), level, _varied(basis, unseen))
+    while len(blocks) > 1:
+        status = refine(stack, basis, sizes, blocks)
+        converged, distinct = converged and status != kernels.STALLED, status != kernels.INDISTINCT
+        merged = merge_dependent(stack, sizes, blocks, level, _varied(basis, unseen))
+        if len(merged) == len(blocks):
+            break
+        blocks = merged
+    return BlockStructure(basis, blocks, converged, distinct)
+
+
+def _varied(basis: Array, unseen: Array | None) -> Array | None:
+    """How much of each column a window sees vary, from 0 to 1: (m, p); None if all of every column."""
+    return None if unseen is None else 1.0 - np.einsum("ja,mjk,ka->ma", basis, unseen, basis)
+
+
+def refine(stack: Array, basis: Array, sizes: Array, blocks: list[Columns], *, max_sweeps: int = 50) -> int:
+    """Rotate `stack` (m, p, p) and `basis`, in place, to the likelihood optimum of this block structure.
+
+    Returns how the search ended: CONVERGED, INDISTINCT or STALLED of the kernels.
+    """
+    from invariant_bandits.decomposition import kernels
+
+    lengths = np.array([len(block) for block in blocks])
+    noise = NOISE_SHARE * (float(lengths.sum() ** 2 - (lengths**2).sum()) / 2.0)
+    order, starts = np.concatenate(blocks), np.concatenate([[0], np.cumsum(lengths)])
+    status = kernels.decouple(stack, basis, sizes, order, starts, 1e-6, max_sweeps, noise)
+    if status == kernels.STALLED:
+        _warn("the refinement of the blocks", max_sweeps)
+    return int(status)
+
+
+def merge_dependent(
+    stack: Array, sizes: Array, blocks: list[Columns], alpha: float, varied: Array | None = None
+) -> list[Columns]:
+    """Join the blocks whose dependence, Σ n[logdet A + logdet B − logdet S] ~ χ²((m − 1)|a||b|), is
+    significant.
+
+    varied: (m, p), how much of each column every window sees vary; m counts the windows that see both blocks
+    vary.
+    """
+    from invariant_bandits.decomposition import kernels
+
+    statistic = np.zeros((len(blocks), len(blocks)))
+    for k, block in enumerate(blocks):
+        for j, other in enumerate(blocks[:k]):
+            statistic[k, j] = statistic[j, k] = kernels.dependence(stack, sizes, block, other)
+    lengths = np.array([len(block) for block in blocks])
+    freedom = max(len(stack) - 1, 1) * np.outer(lengths, lengths)
+    if varied is not None:
+        seen = np.stack([varied[:, block].sum(axis=1) for block in blocks], axis=1)
+        freedom = np.maximum(seen.T @ seen - np.outer(lengths, lengths), np.outer(lengths, lengths))
+    linked = statistic > special.chdtri(freedom, alpha)
+    return [np.sort(np.concatenate([blocks[k] for k in group])) for group in connected_columns(linked)]
+
+
+def connected_columns(linked: Array) -> list[Columns]:
+    """Groups of columns that chains of links join; linked (p, p) is symmetric and boolean."""
+    from scipy.sparse import csr_array  # here: a tenth of a second that a service which starts does not have
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(csr_array(linked), directed=False)
+    return [np.flatnonzero(label == group) for group in range(count)]

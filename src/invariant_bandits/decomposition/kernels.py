@@ -4,7 +4,7 @@ letters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -19,27 +19,30 @@ STEADY_DECOUPLING = 0.5
 """The same share for the refinement of blocks, which converges at once where windows distinguish them."""
 
 
-class Rotation(NamedTuple):
-    """Covariances S in the basis U (p, p), both rotated in place, and the sizes n (m,) of the windows."""
-
-    S: Any
-    U: Any
-    n: Any
-
-
 @njit(cache=True, nogil=True)
 def _log_variances(S: Any, n: Any) -> float:
     """Σ n_i Σ_a log s_aa,i of a stack (p, p, m)."""
     total = 0.0
-    for a in range(len(S)):
-        for i in range(len(n)):
-            total += n[i] * np.log(S[a, a, i])
+    for a, i in np.ndindex((len(S), len(n))):
+        total += n[i] * np.log(S[a, a, i])
     return total
 
 
 @njit(cache=True, nogil=True)
-def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
-    """Rotate the stack S (p, p, m) and the basis U towards joint diagonality; returns how the search ended.
+def _turn(x: Any, y: Any, c: float, s: float) -> None:
+    """Turn two matrices in their plane, in place, by the angle whose cosine and sine are c and s."""
+    rows, columns = x.shape
+    for k in range(rows):
+        for i in range(columns):
+            u, v = x[k, i], y[k, i]
+            x[k, i], y[k, i] = c * u + s * v, c * v - s * u
+
+
+@njit(cache=True, nogil=True)
+def jacobi_sweeps(S: Any, U: Any, n: Any, likelihood: bool, tolerance: float, most: int, noise: float) -> int:
+    """Rotate covariances S (p, p, m) and their basis U (p, p), in place, towards joint diagonality.
+
+    n (m,) are the sizes of the windows. Returns how the search ended.
 
     The window comes last, so that a rotation works on contiguous runs.
 
@@ -49,7 +52,6 @@ def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: 
     − u²)·u², which never increases it. Both are the leading eigenvector of one 2×2 matrix. At most `most`
     sweeps, until no angle reaches `tolerance`, or until a sweep lowers the criterion by less than `noise`.
     """
-    S, U, n = rotation
     p, _, m = S.shape
     gain, value = 0.0, _log_variances(S, n)
     for sweep in range(most):
@@ -80,20 +82,9 @@ def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: 
                     continue
                 largest = max(largest, abs(theta))
                 c, s = np.cos(theta), np.sin(theta)
-                for k in range(p):
-                    for i in range(m):
-                        x, y = S[a, k, i], S[b, k, i]
-                        S[a, k, i] = c * x + s * y
-                        S[b, k, i] = c * y - s * x
-                for k in range(p):
-                    for i in range(m):
-                        x, y = S[k, a, i], S[k, b, i]
-                        S[k, a, i] = c * x + s * y
-                        S[k, b, i] = c * y - s * x
-                for k in range(p):
-                    x, y = U[k, a], U[k, b]
-                    U[k, a] = c * x + s * y
-                    U[k, b] = c * y - s * x
+                _turn(S[a], S[b], c, s)
+                _turn(S[:, a], S[:, b], c, s)
+                _turn(U[:, a : a + 1], U[:, b : b + 1], c, s)
         if largest < tolerance:
             return CONVERGED
         before, earlier = value, gain
@@ -102,20 +93,6 @@ def jacobi_sweeps(rotation: Rotation, likelihood: bool, tolerance: float, most: 
         if sweep >= PATIENT_SWEEPS and STEADY_GAIN * earlier <= gain < noise:
             return INDISTINCT
     return STALLED
-
-
-@njit(cache=True, nogil=True)
-def pair_statistics(S: Any, n: Any) -> Any:
-    """T_ab = −Σ_i n_i log(1 − r²_{i,ab}) for every pair of columns; S is (p, p, m), the result (p, p)."""
-    p, _, m = S.shape
-    T = np.zeros((p, p))
-    for a in range(p):
-        for b in range(a):
-            for i in range(m):
-                square = S[a, b, i] * S[a, b, i] / (S[a, a, i] * S[b, b, i])
-                T[a, b] -= n[i] * np.log(max(1.0 - square, 1e-300))
-            T[b, a] = T[a, b]
-    return T
 
 
 DIRECT_SOLVE_UNKNOWNS = 300
@@ -149,18 +126,14 @@ def factor(A: Any) -> Any:
             total = A[i, j]
             for k in range(j):
                 total -= C[i, k] * C[j, k]
-            if i == j:
-                C[i, i] = np.sqrt(max(total, 1e-15 * A[i, i]))
-            else:
-                C[i, j] = total / C[j, j]
+            C[i, j] = np.sqrt(max(total, 1e-15 * A[i, i])) if i == j else total / C[j, j]
     return C
 
 
 @njit(cache=True, nogil=True)
-def inverse(A: Any) -> Any:
-    """Inverse of a symmetric positive definite matrix, symmetric by construction."""
-    size = len(A)
-    C = factor(A)
+def inverse(C: Any) -> Any:
+    """Inverse of CCᵀ, symmetric by construction; C is lower triangular."""
+    size = len(C)
     T = np.zeros((size, size))
     for j in range(size):
         T[j, j] = 1.0 / C[j, j]
@@ -195,9 +168,7 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
         for a in range(q):
             for b in range(a + 1):
                 K[a * s : (a + 1) * s, b * s : (b + 1) * s] += L[k, a, b] * R[k]
-    for j in range(size):
-        K[j, j] += damping
-    C = factor(K)
+    C = factor(K + damping * np.eye(size))
     x = np.empty(size)
     for i in range(size):
         total = G[i // s, i % s]
@@ -213,38 +184,24 @@ def solve_rotation(L: Any, R: Any, G: Any, damping: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _inner(A: Any, B: Any) -> float:
-    total = 0.0
-    for a, b in np.ndindex(A.shape):
-        total += A[a, b] * B[a, b]
-    return total
-
-
-@njit(cache=True, nogil=True)
 def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
     """`solve_rotation` by conjugate gradients, scaled by the diagonal of Σ L_k ⊗ R_k."""
     q, s = G.shape
     scale = np.full((q, s), damping)
-    for k in range(len(L)):
-        for a in range(q):
-            for c in range(s):
-                scale[a, c] += L[k, a, a] * R[k, c, c]
-    E = np.zeros((q, s))
-    rest, direction = G.copy(), np.zeros((q, s))
-    old, goal = 0.0, 0.0
-    for iteration in range(100):
+    for k, a in np.ndindex((len(L), q)):
+        scale[a] += L[k, a, a] * np.diag(R[k])
+    E, rest, direction = np.zeros((q, s)), G.copy(), np.zeros((q, s))
+    old, goal = np.inf, 1e-8 * (G * (G / scale)).sum()
+    for _ in range(100):
         z = rest / scale
-        new = _inner(rest, z)
-        if iteration == 0:
-            goal = 1e-8 * new
-        elif new <= goal:
+        new = (rest * z).sum()
+        if new <= goal:
             break
-        keep = new / old if iteration > 0 else 0.0
-        direction = z + keep * direction
+        direction = z + new / old * direction
         image = damping * direction
         for k in range(len(L)):
             image += product(product(L[k], direction), R[k])
-        curvature = _inner(direction, image)
+        curvature = (direction * image).sum()
         if curvature <= 0.0:
             break
         step = new / curvature
@@ -255,18 +212,9 @@ def _conjugate_gradients(L: Any, R: Any, G: Any, damping: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def submatrix(M: Any, rows: Any, columns: Any) -> Any:
-    """The entries of M in these rows and columns, as a new array."""
-    return M[rows][:, columns]
-
-
-@njit(cache=True, nogil=True)
-def _log_determinant(A: Any) -> float:
-    C = factor(A)
-    total = 0.0
-    for j in range(len(A)):
-        total += 2.0 * np.log(C[j, j])
-    return total
+def _log_determinant(S: Any, group: Any) -> Any:
+    """Of S (p, p) in the coordinates of a group."""
+    return 2.0 * np.log(np.diag(factor(S[group][:, group]))).sum()
 
 
 @njit(cache=True, nogil=True)
@@ -278,10 +226,8 @@ def dependence(S: Any, n: Any, first: Any, second: Any) -> float:
     both = np.concatenate((first, second))
     total = 0.0
     for i in range(len(S)):
-        separate = _log_determinant(submatrix(S[i], first, first)) + _log_determinant(
-            submatrix(S[i], second, second)
-        )
-        total += n[i] * (separate - _log_determinant(submatrix(S[i], both, both)))
+        separate = _log_determinant(S[i], first) + _log_determinant(S[i], second)
+        total += n[i] * (separate - _log_determinant(S[i], both))
     return total
 
 
@@ -297,10 +243,8 @@ def decoupling_step(S: Any, n: Any, first: Any, second: Any) -> Any:
     L = np.zeros((2 * m + 1, q, q))
     R = np.zeros((2 * m + 1, s, s))
     for i in range(m):
-        A = submatrix(S[i], first, first)
-        B = submatrix(S[i], second, second)
-        C = submatrix(S[i], first, second)
-        Ai, Bi = inverse(A), inverse(B)
+        A, B, C = S[i][first][:, first], S[i][second][:, second], S[i][first][:, second]
+        Ai, Bi = inverse(factor(A)), inverse(factor(B))
         G += n[i] * (product(C, Bi) - product(Ai, C))
         L[2 * i], L[2 * i + 1] = n[i] * A, n[i] * Ai
         R[2 * i], R[2 * i + 1] = Bi, B
@@ -318,7 +262,7 @@ def cayley(E: Any) -> Any:
     q, s = E.shape
     F = 0.5 * E
     Ft = np.ascontiguousarray(F.T)
-    M, N = inverse(product(F, Ft) + np.eye(q)), inverse(product(Ft, F) + np.eye(s))
+    M, N = inverse(factor(product(F, Ft) + np.eye(q))), inverse(factor(product(Ft, F) + np.eye(s)))
     corner = product(M, F)
     Q = np.empty((q + s, q + s))
     Q[:q, :q], Q[q:, q:] = 2.0 * M, 2.0 * N
@@ -348,24 +292,25 @@ def _improving_rotation(S: Any, n: Any, first: Any, second: Any, E: Any) -> Any:
     for _ in range(8):
         Q = cayley(E)
         for i in range(len(S)):
-            trial[i] = submatrix(S[i], both, both)
+            trial[i] = S[i][both][:, both]
             _rotate(trial[i], every, Q, True)
         after = dependence(trial, n, head, tail)
         if after <= before:
-            return Q, np.sqrt(_inner(E, E)), before - after
+            return Q, np.sqrt((E * E).sum()), before - after
         E *= 0.5
     return cayley(E), 0.0, 0.0
 
 
 @njit(cache=True, nogil=True)
-def decouple(rotation: Rotation, order: Any, starts: Any, tolerance: float, most: int, noise: float) -> int:
-    """Minimise the dependence between all pairs of blocks over rotations of S (m, p, p) and U.
+def decouple(
+    S: Any, U: Any, n: Any, order: Any, starts: Any, tolerance: float, most: int, noise: float
+) -> int:
+    """Minimise the dependence between all pairs of blocks over rotations, in place, of S (m, p, p) and U.
 
     Block k holds the columns order[starts[k]:starts[k+1]]. Sweeps over pairs, one damped Gauss–Newton step
     each, halved until the criterion falls, at most `most` sweeps, until no step reaches `tolerance`, or the
     dependence hardly falls: by less than `noise` in a sweep. Returns how the search ended.
     """
-    S, U, n = rotation
     blocks = len(starts) - 1
     rows = n.sum()
     gain = np.inf
@@ -377,7 +322,7 @@ def decouple(rotation: Rotation, order: Any, starts: Any, tolerance: float, most
                 second = order[starts[j] : starts[j + 1]]
                 G, L, R = decoupling_step(S, n, first, second)
                 E = solve_rotation(L, R, G, 1e-6 * rows)
-                size = np.sqrt(_inner(E, E))
+                size = np.sqrt((E * E).sum())
                 if size < 0.1 * tolerance:
                     continue
                 E *= -min(1.0, 0.5 / size)
@@ -397,163 +342,95 @@ def decouple(rotation: Rotation, order: Any, starts: Any, tolerance: float, most
 
 
 @njit(cache=True)
-def _invert(A: Any) -> None:
-    """Replace a symmetric positive definite matrix (p, p) by its inverse, through Cholesky."""
-    p = len(A)
-    for j in range(p):
+def _invert(A: Any) -> Any:
+    """Inverse of a symmetric positive definite matrix, through its Cholesky factor, which replaces it."""
+    for j in range(len(A)):
         for k in range(j):
             A[j:, j] -= A[j:, k] * A[j, k]
         A[j:, j] /= np.sqrt(A[j, j])
-    for j in range(p):
-        A[j, j] = 1.0 / A[j, j]
-        for i in range(j + 1, p):
-            total = 0.0
-            for k in range(j, i):
-                total += A[i, k] * A[k, j]
-            A[i, j] = -total / A[i, i]
-    for j in range(p):
-        for i in range(j, p):
-            total = 0.0
-            for k in range(i, p):
-                total += A[k, i] * A[k, j]
-            A[i, j] = total
-            A[j, i] = total
+    return inverse(A)
 
 
 @njit(cache=True)
-def _information(L: Any, drift: Any, out: Any) -> None:
-    """What a partial window knows of the mean: out (p, p) ← L(I + LᵀΩL)⁻¹Lᵀ, L (p, r), Ω = diag(drift)."""
+def _information(L: Any, drift: Any) -> Any:
+    """What a partial window knows of the mean: L(I + LᵀΩL)⁻¹Lᵀ (p, p), L (p, r), Ω = diag(drift)."""
     p, r = L.shape
-    inner, half = np.eye(r), np.zeros((p, r))
+    inner, half, out = np.eye(r), np.zeros((p, r)), np.empty((p, p))
     for k, a in np.ndindex((r, p)):
         inner[k] += L[a, k] * drift[a] * L[a]
-    _invert(inner)
+    inner = _invert(inner)
     for a, k in np.ndindex((p, r)):
         half[a] += L[a, k] * inner[k]
-    for a in range(p):
-        for b in range(p):
-            total = 0.0
-            for j in range(r):
-                total += half[a, j] * L[b, j]
-            out[a, b] = total
-
-
-class WindowCoefficients(NamedTuple):
-    """Coefficients by window: ĝ (m, p), H (m, p, p), and which windows are regular (m,).
-
-    For the others, in their order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each
-    direction.
-    """
-
-    coefficients: Any
-    covariances: Any
-    regular: Any
-    roots: Any
-    informing: Any
-
-
-class MutableEffects(NamedTuple):
-    """μ (p,), C_μ (p, p) and ω (p,), changed in place."""
-
-    mean: Any
-    covariance: Any
-    drift: Any
+    for a, b in np.ndindex((p, p)):
+        out[a, b] = (half[a] * L[b]).sum()
+    return out
 
 
 @njit(cache=True)
-def random_effects(windows: WindowCoefficients, effects: MutableEffects, iterations: int) -> None:
-    """Iterate EM in place, starting from the drift ω.
+def random_effects(
+    g: Any, H: Any, regular: Any, roots: Any, informing: Any, drift: Any, iterations: int
+) -> Any:
+    """μ (p,) and C_μ (p, p) after so many steps of EM, which change the drift ω (p,) in place.
 
     E: K_i = Ω(Ω + H_i)⁻¹, e_i = K_i(ĝ_i − μ); M: ω_j = mean_i[e_ij² + (Ω − K_iΩ)_jj].
+
+    From coefficients by window ĝ (m, p) and H (m, p, p). For the windows that are not regular (m,), in their
+    order, roots (k, p, r) stand in for H_i; informing (p,) windows inform each direction.
     """
-    g, H, regular, roots, informing = windows
-    mean, covariance, drift = effects
     m, p = g.shape
-    precision = np.empty((m, p, p))
-    weighted = np.empty(p)
+    precision, mean, covariance = np.empty((m, p, p)), np.empty(p), np.empty((p, p))
     for _ in range(iterations):
-        covariance[:] = 0.0
-        weighted[:] = 0.0
-        partial = 0
+        total, weighted, partial = np.zeros((p, p)), np.zeros(p), 0
         for i in range(m):
-            A = precision[i]
             if regular[i]:
-                A[:] = H[i] + np.diag(drift)
-                _invert(A)
+                precision[i] = _invert(H[i] + np.diag(drift))
             else:
-                _information(roots[partial], drift, A)
+                precision[i] = _information(roots[partial], drift)
                 partial += 1
-            covariance += A
-            for a, b in np.ndindex(A.shape):
-                weighted[a] += A[a, b] * g[i, b]
-        _invert(covariance)
+            total += precision[i]
+            for a, b in np.ndindex((p, p)):
+                weighted[a] += precision[i, a, b] * g[i, b]
+        covariance = _invert(total)
         for a in range(p):
-            mean[a] = 0.0
-            for b in range(p):
-                mean[a] += covariance[a, b] * weighted[b]
+            mean[a] = (covariance[a] * weighted).sum()
         for a in range(p):
             change = 0.0
             for i in range(m):
-                pull = 0.0
-                for b in range(p):
-                    pull += precision[i, a, b] * (g[i, b] - mean[b])
+                pull = (precision[i, a] * (g[i] - mean)).sum()
                 change += pull * pull - precision[i, a, a]
             drift[a] = max(drift[a] + drift[a] * drift[a] * change / informing[a], 1e-300)
+    return mean, covariance
 
 
-UNDETERMINED = (
-    1e-13  # share of a variance that is left of it when the coordinates before have explained the rest
-)
+UNDETERMINED = 1e-13
+"""Share of a variance that is left when the coordinates before have explained the rest."""
 TINY = 2.0**-52
 
 
 @njit(cache=True, nogil=True)
-def _gauss_jordan(A: Any, inverse: Any) -> None:
-    """inverse ← A⁻¹ by Gauss–Jordan elimination with row pivoting; A (p, p) is used up, a zero pivot becomes
-    tiny.
-    """
+def _gauss_jordan(A: Any) -> Any:
+    """A⁻¹ (p, p) by Gauss–Jordan elimination with row pivoting; a zero pivot becomes tiny."""
     p = len(A)
-    for i in range(p):
-        for j in range(p):
-            inverse[i, j] = 1.0 if i == j else 0.0
+    both = np.hstack((A, np.eye(p)))
     for k in range(p):
-        lead = k
-        for i in range(k + 1, p):
-            if abs(A[i, k]) > abs(A[lead, k]):
-                lead = i
-        if lead != k:
-            for j in range(p):
-                A[k, j], A[lead, j] = A[lead, j], A[k, j]
-                inverse[k, j], inverse[lead, j] = inverse[lead, j], inverse[k, j]
-        pivot = A[k, k] if A[k, k] != 0.0 else TINY
-        for j in range(p):
-            A[k, j] /= pivot
-            inverse[k, j] /= pivot
+        lead = k + np.argmax(np.abs(both[k:, k]))
+        both[k], both[lead] = both[lead].copy(), both[k].copy()
+        both[k] /= both[k, k] if both[k, k] != 0.0 else TINY
         for i in range(p):
-            weight = A[i, k]
+            weight = both[i, k]
             if i != k and weight != 0.0:
-                for j in range(p):
-                    A[i, j] -= weight * A[k, j]
-                    inverse[i, j] -= weight * inverse[k, j]
+                for j in range(2 * p):
+                    both[i, j] -= weight * both[k, j]
+    return both[:, p:]
 
 
 @njit(cache=True, nogil=True)
 def make_orthogonal(X: Any) -> None:
     """X (p, p) ← the orthogonal matrix nearest to it, by Newton's iteration X ← (X + X⁻ᵀ)/2 (Higham 1986)."""
-    p = len(X)
-    work, inverse = np.empty((p, p)), np.empty((p, p))
     for _ in range(100):
-        for i in range(p):
-            for j in range(p):
-                work[i, j] = X[i, j]
-        _gauss_jordan(work, inverse)
-        change = 0.0
-        for i in range(p):
-            for j in range(p):
-                step = 0.5 * (inverse[j, i] - X[i, j])
-                X[i, j] += step
-                change = max(change, abs(step))
-        if change < 1e-14:
+        step = 0.5 * (_gauss_jordan(X).T - X)
+        X += step
+        if np.abs(step).max() < 1e-14:
             return
 
 
@@ -573,47 +450,39 @@ def diagonalize_by_least_squares(S: Any, U: Any, tolerance: float, most: int) ->
     for _ in range(most):
         for a in range(p):
             for b in range(p):
-                for i in range(m):
-                    half[a, b, i] = 0.0
+                half[a, b] = 0.0
                 for k in range(p):
                     weight = U[k, a]
                     for i in range(m):
                         half[a, b, i] += weight * S[k, b, i]
         for a in range(p):
             for b in range(a + 1):
-                for i in range(m):
-                    R[a, b, i] = 0.0
+                R[a, b] = 0.0
                 for k in range(p):
                     weight = U[k, b]
                     for i in range(m):
                         R[a, b, i] += weight * half[a, k, i]
-                for i in range(m):
-                    R[b, a, i] = R[a, b, i]
-        for a in range(p):
-            for b in range(p):
-                diagonals, mixed = 0.0, 0.0
-                for i in range(m):
-                    diagonals += R[a, a, i] * R[b, b, i]
-                    mixed += R[b, b, i] * R[a, b, i]
-                D[a, b], K[a, b] = diagonals, mixed
-        for a in range(p):
-            for b in range(p):
-                determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
-                if determinant == 0.0:
-                    determinant = TINY
-                A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
+                R[b, a] = R[a, b]
+        for a, b in np.ndindex((p, p)):
+            diagonals, mixed = 0.0, 0.0
+            for i in range(m):
+                diagonals += R[a, a, i] * R[b, b, i]
+                mixed += R[b, b, i] * R[a, b, i]
+            D[a, b], K[a, b] = diagonals, mixed
+        for a, b in np.ndindex((p, p)):
+            determinant = D[a, a] * D[b, b] - D[a, b] * D[a, b]
+            if determinant == 0.0:
+                determinant = TINY
+            A[a, b] = 1.0 if a == b else (D[a, a] * K[a, b] - D[a, b] * K[b, a]) / determinant
         make_orthogonal(A)
-        change = 0.0
         for k in range(p):
             for a in range(p):
                 total = 0.0
                 for b in range(p):
                     total += U[k, b] * A[b, a]
                 new[k, a] = total
-        for k in range(p):
-            for a in range(p):
-                change = max(change, abs(new[k, a] - U[k, a]))
-                U[k, a] = new[k, a]
+        change = np.abs(new - U).max()
+        U[:] = new
         if change < tolerance:
             return CONVERGED
     return STALLED
@@ -637,44 +506,32 @@ def adapted_explained_variance(
     afresh. A coordinate that those before it determine within the window gets no coefficient.
     """
     p, candidates = Z.shape[1], len(residual_dims)
-    G, C = np.zeros((p, p)), np.zeros((p, p))
-    cross, mean, row, w, y = np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p), np.zeros(p)
+    G, C, w, y = np.zeros((p, p)), np.zeros((p, p)), np.zeros(p), np.zeros(p)
     result = np.zeros((len(starts), candidates))
     tests = length - lag - 1
     for f in range(len(starts)):
         for first in range(starts[f], starts[f] + tests):
             test = first + lag
-            level, mean[:], cross[:], G[:] = 0.0, 0.0, 0.0, 0.0
+            level, mean, cross, G[:] = (r[first:test] / lag).sum(), np.zeros(p), np.zeros(p), 0.0
             for t in range(first, test):
-                level += r[t] / lag
                 mean += Z[t] / lag
             for t in range(first, test):
-                row[:] = Z[t] - mean
+                row = Z[t] - mean
                 cross += row * (r[t] - level)
                 for i in range(p):
                     G[i, : i + 1] += row[i] * row[: i + 1]
             for j in range(p):
-                pivot = G[j, j]
+                column, left, right = G[j:, j].copy(), Z[test, j], cross[j]
                 for k in range(j):
-                    pivot -= C[j, k] * C[j, k]
-                known = pivot > UNDETERMINED * G[j, j]
-                C[j, j] = np.sqrt(pivot) if known else 0.0
-                for i in range(j + 1, p):
-                    total = G[i, j]
-                    for k in range(j):
-                        total -= C[i, k] * C[j, k]
-                    C[i, j] = total / C[j, j] if known else 0.0
-                left, right = Z[test, j], cross[j]
-                for k in range(j):
+                    column -= C[j:, k] * C[j, k]
                     left -= C[j, k] * w[k]
                     right -= C[j, k] * y[k]
-                w[j] = left / C[j, j] if known else 0.0
-                y[j] = right / C[j, j] if known else 0.0
+                root = np.sqrt(column[0]) if column[0] > UNDETERMINED * G[j, j] else np.inf
+                C[j:, j] = column / root
+                w[j], y[j] = left / root, right / root
             for k in range(candidates):
                 q = residual_dims[k]
-                guess = 0.0
-                for j in range(q, p):
-                    guess += Z[test, j] * B[f, k, j]
+                guess = (Z[test, q:] * B[f, k, q:]).sum()
                 for i in range(q):
                     rest = y[i]
                     for j in range(q, p):

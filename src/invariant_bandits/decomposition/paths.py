@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.random_effects import INFORMS, random_effects
 from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments
 
+INFORMS = 1e-6
+"""Share of what all windows know of a direction below which a window does not inform it."""
+LEAST_DRIFT = 1e-300
 RELATIVE_NULL = 100.0 * float(np.finfo(np.float64).eps)
 CONSTANT = 1e-20
 """Variance in units of the mean square below which a feature is constant up to rounding."""
@@ -35,21 +39,15 @@ def singular_roots(sums: PowerSums, p: int) -> dict[int, Array]:
     grams = sums.scatter[:, :p, :p]
     variances = np.einsum("mii->mi", grams)
     squares = sums.count[:, None] * sums.mean[:, :p] ** 2
-    constant = variances <= CONSTANT * (squares + variances)
-    alive = ~constant
+    alive = variances > CONSTANT * (squares + variances)
     size = np.sqrt(np.where(alive, variances, 1.0))
     correlations = np.where(
         alive[:, :, None] & alive[:, None, :], grams / (size[:, :, None] * size[:, None, :]), 0.0
     )
     values, vectors = np.linalg.eigh(correlations)
     seen = values > RELATIVE_NULL * p * values[:, -1:]
-    size = np.where(alive, size, 0.0)
-    return {
-        int(window): size[window][:, None]
-        * vectors[window][:, seen[window]]
-        * np.sqrt(values[window][seen[window]])
-        for window in np.flatnonzero(~seen.all(axis=1))
-    }
+    roots = np.where(alive, size, 0.0)[:, :, None] * vectors * np.sqrt(np.where(seen, values, 0.0))[:, None]
+    return {int(window): roots[window][:, seen[window]] for window in np.flatnonzero(~seen.all(axis=1))}
 
 
 def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
@@ -64,8 +62,7 @@ def unseen_directions(roots: dict[int, Array], windows: int, p: int) -> Array:
     return result
 
 
-@dataclass(frozen=True, eq=False)
-class PartialWindows:
+class PartialWindows(NamedTuple):
     """What partial windows know, and what the others expect of the coefficients in any window.
 
     Attributes
@@ -87,25 +84,6 @@ class PartialWindows:
     seen: Array
     mean: Array
     spread: Array
-
-    @property
-    def precisions(self) -> Array:
-        """LLᵀ (k, p, p)."""
-        return np.asarray(self.roots @ self.roots.swapaxes(1, 2))
-
-    def estimate(self, total: Array) -> PartialEstimate:
-        """What each estimates of the coefficients, and what it does not; total (p, p): the precision of all
-        windows.
-        """
-        factor = np.linalg.cholesky(total)
-        whitened = np.linalg.solve(factor, self.roots)
-        values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
-        informed = values > INFORMS
-        across = np.linalg.solve(factor.T, vectors)
-        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
-        unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
-        estimate = (own @ (self.roots @ self.seen[:, :, None]))[:, :, 0]
-        return PartialEstimate(estimate, own, unknown)
 
     def along(self, directions: Array, known: PartialEstimate) -> PartialWindows:
         """The same of the coordinates c = Wᵀγ, W = `directions` (p, d).
@@ -129,35 +107,12 @@ class PartialWindows:
         inverse = (
             vectors / size[:, :, None] * (known_part / np.sqrt(np.where(known_part, values, 1.0)))[:, None, :]
         )
-        return PartialWindows(
-            self.windows,
-            (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse,
-            np.einsum("kij,ki->kj", inverse, value),
-            directions.T @ self.mean,
-            directions.T @ self.spread @ directions,
-        )
-
-    def complete(self, known: PartialEstimate) -> tuple[Array, Array]:
-        """Coefficients (k, p) and covariances (k, p, p) of the partial windows, completed by what is
-        expected.
-        """
-        coefficients = known.estimates + known.unknown @ self.mean
-        return coefficients, known.covariances + known.unknown @ self.spread @ known.unknown.swapaxes(1, 2)
-
-    def marginals(self, known: PartialEstimate) -> tuple[Array, Array]:
-        """Every coordinate by itself, as `along` has it: values and precisions (k, p)."""
-        others = known.unknown * (1.0 - np.eye(len(self.mean)))
-        own = 1.0 - np.einsum("kii->ki", known.unknown)
-        error = np.einsum("kii->ki", known.covariances + others @ self.spread @ others.swapaxes(1, 2))
-        informed = (np.abs(own) > INFORMS) & (error > 0.0)
-        value = (known.estimates + others @ self.mean) / np.where(informed, own, 1.0)
-        return np.where(informed, value, self.mean), np.where(
-            informed, own**2 / np.where(informed, error, 1.0), 0.0
-        )
+        roots = (np.eye(directions.shape[1]) - mixed @ back).swapaxes(1, 2) @ inverse
+        seen, spread = np.einsum("kij,ki->kj", inverse, value), directions.T @ self.spread @ directions
+        return PartialWindows(self.windows, roots, seen, directions.T @ self.mean, spread)
 
 
-@dataclass(frozen=True, eq=False)
-class PartialEstimate:
+class PartialEstimate(NamedTuple):
     """Least squares in partial windows.
 
     Attributes
@@ -219,16 +174,26 @@ class CoefficientPaths:
 
     @cached_property
     def _partial_estimate(self) -> PartialEstimate:
+        """What each partial window estimates of the coefficients, and what it does not."""
         assert self.partial is not None
-        return self.partial.estimate(self.precisions().sum(axis=0))
+        roots, factor = self.partial.roots, np.linalg.cholesky(self.precisions().sum(axis=0))
+        whitened = np.linalg.solve(factor, roots)
+        values, vectors = np.linalg.eigh(whitened @ whitened.swapaxes(1, 2))
+        informed = values > INFORMS
+        across = np.linalg.solve(factor.T, vectors)
+        own = (across * (informed / np.where(informed, values, 1.0))[:, None, :]) @ across.swapaxes(1, 2)
+        unknown = (across * ~informed[:, None, :]) @ (vectors.swapaxes(1, 2) @ factor.T)
+        estimate = (own @ (roots @ self.partial.seen[:, :, None]))[:, :, 0]
+        return PartialEstimate(estimate, own, unknown)
 
     def complete(self) -> CoefficientPaths:
         """The same, with what is expected where windows do not inform."""
         if self.partial is None:
             return self
+        known, at, spread = self._partial_estimate, self.partial.windows, self.partial.spread
         coefficients, covariances = self.coefficients.copy(), self.covariances.copy()
-        windows = self.partial.windows
-        coefficients[windows], covariances[windows] = self.partial.complete(self._partial_estimate)
+        coefficients[at] = known.estimates + known.unknown @ self.partial.mean
+        covariances[at] = known.covariances + known.unknown @ spread @ known.unknown.swapaxes(1, 2)
         return replace(self, coefficients=coefficients, covariances=covariances)
 
     def precisions(self) -> Array:
@@ -239,7 +204,7 @@ class CoefficientPaths:
         informed = np.ones(len(result), dtype=bool)
         informed[self.partial.windows] = False
         result[informed] = np.linalg.inv(self.covariances[informed])
-        result[self.partial.windows] = self.partial.precisions
+        result[self.partial.windows] = self.partial.roots @ self.partial.roots.swapaxes(1, 2)
         return result
 
     def weighted_mean(self) -> tuple[Array, Array]:
@@ -260,18 +225,46 @@ class CoefficientPaths:
         coefficients, variances = self.coefficients, np.einsum("mii->mi", self.covariances)
         if self.partial is None:
             return coefficients, variances
-        coefficients, known = coefficients.copy(), 1.0 / variances
-        windows = self.partial.windows
-        coefficients[windows], known[windows] = self.partial.marginals(self._partial_estimate)
+        coefficients, known, mean = coefficients.copy(), 1.0 / variances, self.partial.mean
+        estimates, errors, unknown = self._partial_estimate
+        others, own = unknown * (1.0 - np.eye(len(mean))), 1.0 - np.einsum("kii->ki", unknown)
+        error = np.einsum("kii->ki", errors + others @ self.partial.spread @ others.swapaxes(1, 2))
+        informed = (np.abs(own) > INFORMS) & (error > 0.0)
+        value = (estimates + others @ mean) / np.where(informed, own, 1.0)
+        coefficients[self.partial.windows] = np.where(informed, value, mean)
+        known[self.partial.windows] = np.where(informed, own**2 / np.where(informed, error, 1.0), 0.0)
         informed = known > INFORMS * known.sum(axis=0)
         return coefficients, np.where(informed, 1.0 / np.where(informed, known, 1.0), np.inf)
 
 
+def random_effects(paths: CoefficientPaths, iterations: int) -> tuple[Array, Array, Array]:
+    """μ (p,), its covariance C_μ (p, p) and the drift variances ω (p,) by EM: γ_i ~ N(μ, Ω), Ω = diag(ω), and
+    ĝ_i ~ N(γ_i, H_i).
+
+    Windows that do not inform some direction enter with what they know, (Ω + H_i)⁻¹ = L(I + LᵀΩL)⁻¹Lᵀ. A step
+    of ω counts the windows that inform its direction.
+    """
+    from invariant_bandits.decomposition import kernels
+
+    g, H = np.ascontiguousarray(paths.coefficients), np.ascontiguousarray(paths.covariances)
+    m, p = g.shape
+    regular = np.ones(m, dtype=np.bool_)
+    roots, informing = np.zeros((0, p, 1)), np.full(p, float(m))
+    if paths.partial is not None:
+        regular[paths.partial.windows] = False
+        roots = np.ascontiguousarray(paths.partial.roots)
+        known = np.concatenate([1.0 / np.einsum("mii->mi", H[regular]), (roots**2).sum(axis=2)])
+        informing = (known > INFORMS * known.sum(axis=0)).sum(axis=0).astype(np.float64)
+    drift = np.maximum(((g - g.mean(axis=0)) ** 2).mean(axis=0), LEAST_DRIFT)
+    mean, covariance = kernels.random_effects(g, H, regular, roots, informing, drift, iterations)
+    return mean, covariance, drift
+
+
 def window_paths(
     moments: WindowedMoments, directions: Array | None = None, *, singular: dict[int, Array] | None = None
-) -> tuple[CoefficientPaths, Array]:
-    """Least squares with an intercept in every window: g_i, H_i = s_i²·Gc_i⁻¹, and the noise variances s_i²
-    (m,).
+) -> tuple[CoefficientPaths, Array, float]:
+    """Least squares with an intercept in every window: g_i and H_i = s_i²·Gc_i⁻¹, the noise variances s_i²
+    (m,), and their mean over all rounds.
 
     H_i is widened by ν/(ν − 2), ν = n_i − rank − 1, the mean of the ratio of a true to an estimated variance,
     so that Wald statistics keep their level in small windows; where ν ≤ 8 the variance pooled over all
@@ -288,87 +281,56 @@ def window_paths(
         The `singular_roots` of the chosen actions, where they are known.
     """
     roots = singular_roots(moments.chosen, moments.dim) if singular is None else singular
-    freedom = window_freedom(moments, roots)
-    inverses = _inverses(moments.gram, roots)
-    coefficients = _least_squares(moments, inverses, roots)
+    freedom, inverses = moments.counts - moments.dim - 1, np.zeros_like(moments.gram)
+    regular = [window for window in range(moments.windows) if window not in roots]
+    inverses[regular] = np.linalg.inv(moments.gram[regular])
+    for window, root in roots.items():
+        freedom[window] = max(float(moments.counts[window]) - root.shape[1] - 1.0, 0.0)
+        length = np.sqrt((root**2).sum(axis=1))
+        length = np.where(length > 0.0, length, 1.0)
+        back = np.linalg.pinv(root / length[:, None]) / length
+        inverses[window] = back.T @ back
+    cross = moments.cross[:, :, None]
+    coefficients = (inverses @ cross if roots else np.linalg.solve(moments.gram, cross))[:, :, 0]
     unexplained = moments.reward_square - np.einsum("mi,mi->m", coefficients, moments.cross)
-    level = float(moments.counts @ moments.reward_mean**2)
-    floor = float(EXACT * moments.reward_square.sum() + ROUNDING * level) / moments.rounds
-    if (
-        float(moments.reward_square.sum()) <= ROUNDING * level
-    ):  # rewards that do not vary have no scale but their own
+    level, square = float(moments.counts @ moments.reward_mean**2), float(moments.reward_square.sum())
+    floor = float(EXACT * square + ROUNDING * level) / moments.rounds
+    if square <= ROUNDING * level:  # rewards that do not vary have no scale but their own
         floor = max(floor, EXACT * (level / moments.rounds if level > 0.0 else 1.0))
-    pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     few = freedom <= 8
+    pooled = max(float(unexplained.sum() / freedom.sum()), floor)
     noise = np.where(few, pooled, np.maximum(unexplained / np.maximum(freedom, 1.0), floor))
     widened = noise * np.where(few, 1.0, freedom / np.maximum(freedom - 2.0, 1.0))
     covariances = widened[:, None, None] * inverses
     covariances = 0.5 * (covariances + covariances.swapaxes(1, 2))
     paths = CoefficientPaths(coefficients, covariances)
-    if not roots:
-        return paths, noise
-    return _expect(replace(paths, partial=_partial_windows(roots, coefficients, widened)), directions), noise
-
-
-def window_freedom(moments: WindowedMoments, singular: dict[int, Array]) -> Array:
-    """Degrees of freedom (m,) that least squares with an intercept leaves to the noise of each window."""
-    freedom = moments.counts - moments.dim - 1
-    for window, root in singular.items():
-        freedom[window] = max(float(moments.counts[window]) - root.shape[1] - 1.0, 0.0)
-    return freedom
-
-
-def _inverses(grams: Array, singular: dict[int, Array]) -> Array:
-    """Inverses of the centred Σφφᵀ (m, p, p), generalised ones of those that are singular."""
-    if not singular:
-        return np.linalg.inv(grams)
-    result = np.zeros_like(grams)
-    regular = [window for window in range(len(grams)) if window not in singular]
-    result[regular] = np.linalg.inv(grams[regular])
-    for window, root in singular.items():
-        back = np.linalg.pinv(root / (size := _lengths(root))[:, None]) / size
-        result[window] = back.T @ back
-    return result
-
-
-def _least_squares(moments: WindowedMoments, inverses: Array, singular: dict[int, Array]) -> Array:
-    """Least-squares coefficients (m, p), one of many where a window is singular."""
-    if not singular:
-        return np.linalg.solve(moments.gram, moments.cross[:, :, None])[:, :, 0]
-    return np.asarray((inverses @ moments.cross[:, :, None])[:, :, 0])
-
-
-def _lengths(root: Array) -> Array:
-    """Lengths of the rows (p,), 1 for those that vanish."""
-    length = np.sqrt((root**2).sum(axis=1))
-    return np.where(length > 0.0, length, 1.0)
+    if roots:
+        partial = _partial_windows(roots, coefficients, widened)
+        paths = _expect(replace(paths, partial=partial), partial, directions)
+    return paths, noise, float(freedom @ noise / freedom.sum())
 
 
 def _partial_windows(singular: dict[int, Array], coefficients: Array, noise: Array) -> PartialWindows:
     """What the partial windows saw; nothing is expected of them yet."""
     p = coefficients.shape[1]
     windows = np.array(sorted(singular), dtype=np.int64)
-    roots = np.zeros((len(windows), p, max(max(root.shape[1] for root in singular.values()), 1)))
-    for place, window in enumerate(windows):
-        root = singular[int(window)]
+    roots = np.zeros((len(windows), p, max(1, *(root.shape[1] for root in singular.values()))))
+    for place, window in enumerate(windows.tolist()):
+        root = singular[window]
         roots[place, :, : root.shape[1]] = root / np.sqrt(noise[window])
     seen = np.einsum("kir,ki->kr", roots, coefficients[windows])
     return PartialWindows(windows, roots, seen, np.zeros(p), np.zeros((p, p)))
 
 
-def _expect(paths: CoefficientPaths, directions: Array | None) -> CoefficientPaths:
+def _expect(paths: CoefficientPaths, partial: PartialWindows, directions: Array | None) -> CoefficientPaths:
     """Paths whose partial windows are completed by random effects along the directions (p, p)."""
-    partial = paths.partial
-    assert partial is not None
-    p = len(partial.mean)
-    directions = np.eye(p) if directions is None else directions
+    directions = np.eye(len(partial.mean)) if directions is None else directions
     pooled, _ = paths.weighted_mean()
-    paths = replace(paths, partial=replace(partial, mean=pooled)).complete()
-    turned = paths.along(directions)
-    mean, error, drift = random_effects(turned.coefficients, turned.covariances, ITERATIONS, turned.partial)
+    paths = replace(paths, partial=partial._replace(mean=pooled)).complete()
+    mean, error, drift = random_effects(paths.along(directions), ITERATIONS)
     back = np.linalg.inv(directions).T
     spread = back @ (np.diag(drift) + error) @ back.T
-    return replace(paths, partial=replace(partial, mean=back @ mean, spread=spread)).complete()
+    return replace(paths, partial=partial._replace(mean=back @ mean, spread=spread)).complete()
 
 
 def check_estimable(
@@ -394,38 +356,27 @@ def check_estimable(
             f"{who} at least p + 2 = {p + 2} rounds, but window {short[0]} has"
             f" {int(moments.counts[short[0]])} ({len(short)} of {m} windows are too short): use fewer windows"
         )
-    _check_all_regular("features", moments.chosen, names, every)
-    if use_offered and moments.offered is not None:
-        _check_all_regular("offered features", moments.offered, names, every)
-
-
-def _check_all_regular(what: str, sums: PowerSums, names: Sequence[str], every: bool) -> None:
-    p = len(names)
-    grams = sums.scatter[:, :p, :p]
-    scales = sums.count[:, None] * sums.mean[:, :p] ** 2
-    _check_regular(grams.sum(axis=0), scales.sum(axis=0), names, what, "")
-    if every:
-        for window, (gram, scale) in enumerate(zip(grams, scales, strict=True)):
-            _check_regular(gram, scale, names, what, f" within window {window}")
+    for what, sums in {"features": moments.chosen, "offered features": moments.offered}.items():
+        if sums is not None and (use_offered or sums is moments.chosen):
+            grams, squares = sums.scatter[:, :p, :p], sums.count[:, None] * sums.mean[:, :p] ** 2
+            _check_regular(grams.sum(axis=0), squares.sum(axis=0), names, what, "")
+            for window in range(m if every else 0):
+                _check_regular(grams[window], squares[window], names, what, f" within window {window}")
 
 
 def _check_regular(gram: Array, mean_square: Array, names: Sequence[str], what: str, where: str) -> None:
     variance = np.diagonal(gram)
-    constant = np.flatnonzero(variance <= CONSTANT * (mean_square + variance))
-    if len(constant):
-        raise InputError(f"{what} are constant{where}: {_listed(names, constant)}; leave them out")
+    constant = variance <= CONSTANT * (mean_square + variance)
+    if constant.any():
+        raise InputError(
+            f"{what} are constant{where}: {', '.join(compress(names, constant))}; leave them out"
+        )
     root = np.sqrt(variance)
     values, vectors = np.linalg.eigh(gram / np.outer(root, root))
-    limit = RELATIVE_NULL * len(root) * values[-1]
-    if values[0] > limit:
-        return
-    null = vectors[:, values <= limit]
-    involved = np.flatnonzero(np.abs(null).max(axis=1) > 1e-4)
-    raise InputError(
-        f"{what} are collinear{where}: {_listed(names, involved)} satisfy"
-        f" {null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}; leave out as many of them"
-    )
-
-
-def _listed(names: Sequence[str], indices: Array) -> str:
-    return ", ".join(names[int(index)] for index in indices)
+    null = vectors[:, values <= RELATIVE_NULL * len(root) * values[-1]]
+    if null.shape[1]:
+        involved = ", ".join(compress(names, np.abs(null).max(axis=1) > 1e-4))
+        relations = f"{null.shape[1]} exact linear relation{'s' if null.shape[1] > 1 else ''}"
+        raise InputError(
+            f"{what} are collinear{where}: {involved} satisfy {relations}; leave out as many of them"
+        )

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array
-from invariant_bandits.decomposition.blocks import Columns, connected_columns
-from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
+from invariant_bandits.decomposition.joint_diagonalization import Columns, connected_columns, with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths, check_estimable, window_paths
 from invariant_bandits.decomposition.split import Split
 from invariant_bandits.moments.windowed import WindowedMoments
@@ -57,13 +56,11 @@ def published_decomposition(
     rewards = finite_array("rewards", rewards, (n,))
     least = 2 * FOLDS * (p + 1)
     if n < least:
-        raise InputError(
-            f"features must have at least 20(p + 1) = {least} rows for the published recipe, got {n}"
-        )
+        raise InputError(f"recipe='published' needs at least 20(p + 1) = {least} rows of features, got {n}")
     moments = overlapping_moments(features, rewards)
     names = [f"x{index}" for index in range(p)] if names is None else names
     check_estimable(moments, names, use_offered=False, every=True)
-    paths, noise = window_paths(moments, singular={})
+    paths, noise, noise_variance = window_paths(moments, singular={})
     covariances = moments.gram / moments.counts[:, None, None]
     basis, converged = diagonalizing_basis(covariances)
     columns, block_threshold = threshold_blocks(basis.T @ covariances @ basis)
@@ -80,12 +77,11 @@ def published_decomposition(
     invariant_dim = sum(len(block) for block, moves in zip(blocks, varies, strict=True) if not moves)
     split = Split(basis[:, :invariant_dim], basis[:, invariant_dim:])
     component, covariance = pooled_component(split.invariant, features, rewards)
-    freedom = moments.counts - p - 1
     return SimpleNamespace(
         split=split,
         component=component,
         component_covariance=covariance,
-        noise_scale=float(np.sqrt(freedom @ noise / freedom.sum())),
+        noise_scale=float(np.sqrt(noise_variance)),
         basis=basis,
         blocks=blocks,
         varies=varies,

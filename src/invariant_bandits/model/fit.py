@@ -12,14 +12,14 @@ import numpy as np
 from invariant_bandits.checks import Array, one_of, probability
 from invariant_bandits.decomposition.arm_statistics import (
     CHUNK,
+    ArmLayout,
     ArmStatistics,
     LogOdds,
     fit_logistic,
     sum_logit,
 )
 from invariant_bandits.decomposition.drift_prior import DriftPrior
-from invariant_bandits.decomposition.population import ArmLayout
-from invariant_bandits.decomposition.summary import exactness_findings
+from invariant_bandits.decomposition.estimator import exactness_findings
 from invariant_bandits.logs.aggregate import Progress
 from invariant_bandits.logs.arms import SOURCES
 from invariant_bandits.logs.features import ArmFeatures, Dropped, FeatureMap, FeatureOptions, prune

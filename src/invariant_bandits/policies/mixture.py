@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.drift_prior import LEAST_NOISE, DriftPrior
-from invariant_bandits.decomposition.population import LARGEST_MEAN, LARGEST_VARIANCE
+from invariant_bandits.decomposition.drift_prior import (
+    LARGEST_MEAN,
+    LARGEST_VARIANCE,
+    LEAST_NOISE,
+    DriftPrior,
+)
 from invariant_bandits.policies import mixture_kernels
 from invariant_bandits.policies.hypotheses import HYPOTHESES, Member, trust
 from invariant_bandits.storage import ArraySpec

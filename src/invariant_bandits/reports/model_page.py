@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from invariant_bandits.checks import Array
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.summary import p_value_words
+from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition, p_value_words
 from invariant_bandits.model.fit import arm_prior
 from invariant_bandits.model.model import Model
 from invariant_bandits.model.update import ALARM_LEVEL, Update, drifting

@@ -21,11 +21,14 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from invariant_bandits.checks import Array, InputError
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.invariance import constancy_test
+from invariant_bandits.decomposition.estimator import (
+    InvariantSubspaceDecomposition,
+    direction_paths,
+    p_value_words,
+)
 from invariant_bandits.decomposition.joint_diagonalization import with_fixed_signs
 from invariant_bandits.decomposition.paths import CoefficientPaths
-from invariant_bandits.decomposition.summary import direction_paths, p_value_words
+from invariant_bandits.decomposition.split import constancy_test
 from invariant_bandits.plotting import PATH_COLOURS, PATH_STYLES, literal, one_line_each, theme
 from invariant_bandits.storage import replace_file
 

@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, escape_json
-from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
-from invariant_bandits.decomposition.summary import block_spread, main_features, uninformed_features
+from invariant_bandits.decomposition.estimator import (
+    InvariantSubspaceDecomposition,
+    block_spread,
+    main_features,
+    uninformed_features,
+)
 from invariant_bandits.evaluation.comparison import Comparison
 from invariant_bandits.evaluation.intervals import Estimate
 from invariant_bandits.evaluation.logged import LoggedFeedback, LoggedPolicyValue

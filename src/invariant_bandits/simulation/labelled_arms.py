@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, one_of, whole_number
-from invariant_bandits.decomposition.arm_statistics import ArmStatistics
-from invariant_bandits.decomposition.population import ArmLayout
+from invariant_bandits.decomposition.arm_statistics import ArmLayout, ArmStatistics
 from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies.past import Past
 from invariant_bandits.simulation.episodes import Episode, SimulatedPast, environment
