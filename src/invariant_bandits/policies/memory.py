@@ -35,9 +35,9 @@ def factor_spec(*shape: int | str) -> ArraySpec:
     return ArraySpec(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT)
 
 
-def _sums_spec(count: int, q: str) -> ArraySpec:
-    """Sums [Σzzᵀ | Σzr] (count, q, q + 1), upper parts."""
-    return ArraySpec((count, q, f"{q}+1"), least=-LARGEST_SUM, most=LARGEST_SUM)
+def _sums_spec(*shape: int | str) -> ArraySpec:
+    """Sums [Σzzᵀ | Σzr] (..., q, q + 1), upper parts."""
+    return ArraySpec(shape, least=-LARGEST_SUM, most=LARGEST_SUM)
 
 
 class MemoryState(ABC):
@@ -192,62 +192,61 @@ class DiscountedState(MemoryState):
 
     def __init__(self, dim: int, ridge: float, discount: float) -> None:
         self.discount = discount
-        self._row = np.empty(dim + 1)
-        self.sums = np.zeros((2, dim, dim + 1))
+        self.sums = np.zeros((dim, dim + 1))
         super().__init__(dim, ridge)
 
     def clear(self) -> None:
         """Forget everything; the second matrix is λI too."""
         self.factor = np.zeros((2 * self.dim, self.dim + 1))
         super().clear()
-        np.fill_diagonal(self.factor[self.dim :], np.sqrt(self.ridge))
+        self.factor[self.dim :, self.dim] = self.ridge
         self.sums[:] = 0.0
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Discount and add one round."""
-        status: int = kernels.residual_row(features, reward, lift, self._row)
-        if status < 0:
-            return status
-        kernels.discount(self._row, self.sums, self.factor, self.discount)
-        self.rounds += 1
-        return self._factorise()
-
-    def _factorise(self) -> float:
-        kernels.factorise(self.factor[self.dim :], self.ridge)
-        volume: float = kernels.factorise(self.factor[: self.dim], self.ridge)
+        volume: float = kernels.learn_discounted(
+            features, reward, lift, self.factor, self.sums, self.discount, self.ridge
+        )
+        self.rounds += volume >= 0.0
         return volume
 
+    def _second_root(self) -> Array:
+        """R̃ᵀ (q, q) with R̃ᵀR̃ = Ṽ."""
+        second = self.factor[self.dim :].copy()
+        kernels.factorise(second, self.ridge)
+        return np.triu(second[:, : self.dim]).T
+
     def norm_root(self) -> Array:
-        """A⁻¹R̃ᵀ with R̃ᵀR̃ = Ṽ."""
+        """A⁻¹R̃ᵀ."""
         from scipy.linalg import solve_triangular
 
-        second = np.triu(self.factor[self.dim :, : self.dim])
         R = self.factor[: self.dim, : self.dim]
-        half = solve_triangular(R, second.T, trans="T", check_finite=False)
+        half = solve_triangular(R, self._second_root(), trans="T", check_finite=False)
         return np.asarray(solve_triangular(R, half, check_finite=False))
 
     def perturbed(self, noise: Array) -> Array:
         """As R·A⁻¹R̃ᵀ = R⁻ᵀR̃ᵀ, the last column moves by R⁻ᵀR̃ᵀ·noise."""
         from scipy.linalg import solve_triangular
 
-        second = np.triu(self.factor[self.dim :, : self.dim])
         R = self.factor[: self.dim, : self.dim]
-        return super().perturbed(solve_triangular(R, noise @ second, trans="T", check_finite=False))
+        return super().perturbed(
+            solve_triangular(R, self._second_root() @ noise, trans="T", check_finite=False)
+        )
 
     def arrays(self) -> dict[str, Array]:
-        """Factor and both sums."""
+        """Factor and sums."""
         return {"factor": self.factor, "sums": self.sums}
 
     def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
         """Both sums in the new coordinates."""
         assert isinstance(raw, DiscountedState)
-        for mine, theirs in zip(self.sums, raw.sums, strict=True):
-            upper = np.triu(theirs[:, :-1])
-            gram = upper + np.triu(upper, 1).T
-            mine[:, :-1] = np.triu(residual.T @ gram @ residual)
-            mine[:, -1] = residual.T @ (theirs[:, -1] - gram @ component)
-        self.factor[...] = self.sums.reshape(self.factor.shape)
-        self._factorise()
+        p, q = raw.dim, self.dim
+        first, second = (half + np.triu(half, 1).T for half in (raw.sums[:, :p], raw.factor[p:, :p]))
+        self.sums[:, :q] = np.triu(residual.T @ first @ residual)
+        self.sums[:, q] = residual.T @ (raw.sums[:, p] - first @ component)
+        self.factor[q:, :q] = np.triu(residual.T @ second @ residual)
+        self.factor[:q] = self.sums
+        kernels.factorise(self.factor[:q], self.ridge)
         self.rounds = raw.rounds
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
@@ -351,7 +350,7 @@ class SlidingWindow:
         return {
             "factor": factor_spec(q, f"{q}+1"),
             "rows": ArraySpec((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
-            "sums": _sums_spec(sums_of_window(self.window), q),
+            "sums": _sums_spec(sums_of_window(self.window), q, f"{q}+1"),
             "clock": ArraySpec((2,), "int64", 0, (self.window - 1, 1)),
         }
 
@@ -381,7 +380,8 @@ class Discount:
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
-        return {"factor": factor_spec(f"2{q}", f"{q}+1"), "sums": _sums_spec(2, q)}
+        shapes = {"factor": f"2{q}", "sums": q}
+        return {name: _sums_spec(rows, f"{q}+1") for name, rows in shapes.items()}
 
 
 @dataclass(frozen=True)
