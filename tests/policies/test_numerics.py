@@ -10,7 +10,7 @@ import invariant_bandits as ib
 from invariant_bandits.policies import kernels
 
 learn_growing, learn_discounted = kernels.learn_growing, kernels.learn_discounted
-slide, factorise = kernels.slide, kernels.factorise
+learn_windowed = kernels.learn_windowed
 MILLION = 1_000_000
 
 
@@ -29,10 +29,9 @@ def feed_discounted(rows, rewards, lift, factor, sums, gamma, ridge):
 
 
 @njit
-def feed_windowed(rows, factor, sums, ring, clock, ridge):
+def feed_windowed(rows, rewards, lift, factor, sums, ring, clock, ridge):
     for t in range(len(rows)):
-        slide(rows[t], factor, sums, ring, clock)
-        factorise(factor, ridge)
+        learn_windowed(rows[t], rewards[t], lift, factor, sums, ring, clock, ridge)
 
 
 def solve_exactly(gram, right):
@@ -149,8 +148,8 @@ def test_a_million_rounds_through_a_window_leave_exactly_its_rows():
     memory = ib.SWLinUCB(q, window=window, ridge=ridge).memory.begin(q, ridge)
     rng = np.random.default_rng(1)
     rows, rewards = rng.normal(size=(MILLION, q)), rng.normal(size=MILLION)
-    joined = np.column_stack([rows, rewards])
-    feed_windowed(joined, memory.factor, memory.sums, memory.rows, memory.clock, ridge)
+    state = memory.factor, memory.sums, memory.rows, memory.clock
+    feed_windowed(rows, rewards, np.zeros((q, 0)), *state, ridge)
     last = rows[-window:]
     assert_close_to_exact(memory.factor, last.T @ last + ridge * np.eye(q), last.T @ rewards[-window:])
 

@@ -11,8 +11,8 @@ import invariant_bandits as ib
 import policy_laws
 from containers import put_together, taken_apart
 from invariant_bandits import storage
+from invariant_bandits.policies.base import from_bytes, to_bytes
 from invariant_bandits.policies.registry import POLICIES
-from invariant_bandits.policies.state import from_bytes, to_bytes
 from invariant_bandits.storage import ANYTHING, StateSchema
 
 
@@ -105,7 +105,6 @@ COUNTS = [
     ("LinUCB, restart", "counters", [30, 9]),
     ("SWLinUCB", "memory.clock", [12, 1]),
     ("SWLinUCB", "counters", [30, 2**40]),
-    ("ISDLinUCB recomputing, window", "record.rounds", [2**40]),
     ("BOBLinUCB", "rounds", [30, 99]),
     ("AutoISD", "counters", [-5]),
     ("AutoISD", "hypothesis_index", None),

@@ -11,9 +11,9 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, whole_number
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, positive, seed_number
 from invariant_bandits.policies.linear import Common, SWLinUCB
-from invariant_bandits.policies.past import Past, needed_horizon
+from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSchema, under
+from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSchema, prefixed, under
 
 INNER = "inner."
 LONGEST_BLOCK = 10_000_000
@@ -55,6 +55,8 @@ class BOBLinUCB(BasePolicy):
     (15, [1, 2, 6, 15], [0.25, 0.25, 0.25, 0.25])
     """
 
+    options = ("dim", "horizon", "block", "reward_bound", "seed")
+
     def __init__(
         self,
         dim: int,
@@ -71,7 +73,7 @@ class BOBLinUCB(BasePolicy):
         self.block = published if block is None else whole_number("block", block, 2)
         self.reward_bound = positive("reward_bound", reward_bound)
         self.rounds = 0
-        self._draws = Draws(seed)
+        self._draws: Draws = Draws(seed)
         self._common: Common = common
         self.windows = windows_of(self.block)
         arms = len(self.windows)
@@ -84,9 +86,8 @@ class BOBLinUCB(BasePolicy):
     @classmethod
     def from_past(cls, past: Past, *, horizon: int | None = None, **options: Any) -> Self:
         """The past's horizon, noise scale, feature bound and confidence, unless `options` say otherwise."""
-        return cls(
-            past.dim, horizon=horizon or needed_horizon(past, "horizon"), **{**past.settings(), **options}
-        )
+        horizon = horizon or past.needed_horizon("horizon")
+        return cls(past.dim, horizon=horizon, **{**past.settings(), **options})
 
     def window_probabilities(self) -> Array:
         """EXP3's probabilities (Δ + 1,) of the windows for the next block."""
@@ -137,13 +138,6 @@ class BOBLinUCB(BasePolicy):
         with self._lock:
             return self._inner.scores(features)
 
-    def propensities(self, features: Any) -> Array:
-        """Probabilities (K,) given the window of the present block: one for the action that `select`
-        returns.
-        """
-        with self._lock:
-            return self._inner.propensities(features)
-
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of the chosen action; at the end of a block, choose the next window."""
         with self._lock:
@@ -156,14 +150,12 @@ class BOBLinUCB(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, the seed as a number."""
-        names = ("dim", "horizon", "block", "reward_bound")
-        return {name: getattr(self, name) for name in names} | {"seed": self._draws.seed, **self._common}
+        return {**super().settings(), **self._common}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Counters, weights of the windows, and the inner policy."""
         with self._lock:
-            inner = {f"{INNER}{name}": array for name, array in self._inner.arrays().items()}
-            return inner | {
+            return prefixed(INNER, self._inner.arrays()) | {
                 "rounds": np.array([self.rounds, self._arm], dtype=np.int64),
                 "weights": self._log_weights.copy(),
                 "block_reward": np.array([self._block_reward]),
@@ -180,32 +172,23 @@ class BOBLinUCB(BasePolicy):
             "weights": ArraySpec((len(windows),), least=-LARGEST_REWARD, most=LARGEST_REWARD),
             "block_reward": ArraySpec((1,), least=-LARGEST_REWARD, most=LARGEST_REWARD),
         }
-        return StateSchema(arrays, {"seed": seed_number}, parts={"inner.": ANYTHING})
+        return StateSchema(arrays, {"seed": seed_number}, parts={INNER: ANYTHING})
 
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """The policy that had these settings and arrays."""
-        policy = cls(**settings)
-        policy.rounds, policy._arm = (int(value) for value in arrays["rounds"])
-        policy._log_weights[...] = arrays["weights"]
-        policy._block_reward = float(arrays["block_reward"][0])
-        inner = under(arrays, INNER)
-        policy._playing = SWLinUCB.from_state(
-            {"dim": policy.dim, "window": policy.window, **policy._common}, inner
-        )
-        return policy
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.rounds, self._arm = (int(value) for value in arrays["rounds"])
+        self._log_weights[...] = arrays["weights"]
+        self._block_reward = float(arrays["block_reward"][0])
+        settings = {"dim": self.dim, "window": self.window, **self._common}
+        self._playing = SWLinUCB.from_state(settings, under(arrays, INNER))
 
     def __repr__(self) -> str:
-        return (
-            f"BOBLinUCB(dim={self.dim}, windows={self.windows}, window={self.window}, rounds={self.rounds})"
-        )
+        windows = f"windows={self.windows}, window={self.window}"
+        return f"BOBLinUCB(dim={self.dim}, {windows}, rounds={self.rounds})"
 
 
 def windows_of(block: int) -> list[int]:
     """The windows to choose from in blocks of so many rounds."""
     if block > LONGEST_BLOCK:
-        raise InputError(
-            f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept in memory, got {block}"
-        )
+        raise InputError(f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept, got {block}")
     steps = max(1, ceil(log(block)))
     return [max(1, int(block ** (j / steps) + 1e-9)) for j in range(steps + 1)]

@@ -1,4 +1,7 @@
-"""What every policy offers: Policy, Scores, and the random draws of policies that randomise."""
+"""What every policy offers: Policy, Scores, its state in a file, and random draws for those that randomise.
+
+A file holds the whole state of a policy, checked, without pickle: what is loaded continues bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,28 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from invariant_bandits import storage
 from invariant_bandits.checks import (
     Array,
     InputError,
     finite_array,
     number_between,
-    require_finite,
     shaped_array,
     whole_number,
 )
-from invariant_bandits.locking import ThreadSafe
+from invariant_bandits.locking import ThreadSafe, lock_of
 from invariant_bandits.policies import kernels
 from invariant_bandits.policies.past import Past
+from invariant_bandits.policies.registry import find_policy, name_of
 from invariant_bandits.storage import ANYTHING, StateSchema
 
+KIND = "policy"
+PACKAGE = __name__.partition(".")[0]
+LONGEST_NAME = 200
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
 finite.
@@ -126,6 +133,9 @@ class BasePolicy(ThreadSafe):
     2
     """
 
+    dim: int
+    rounds: Any
+
     def update_many(self, features: Any, rewards: Any, *, offered: Any = None, actions: Any = None) -> None:
         """Learn N rounds in their order, exactly as by one `update` each. A bad round changes nothing at all.
 
@@ -159,6 +169,39 @@ class BasePolicy(ThreadSafe):
                 self._put_back(before)
                 raise
 
+    options: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the constructor takes as keywords, and that are stored."""
+    _draws: Draws | None = None
+
+    @property
+    def seed(self) -> int | None:
+        """What the draws depend on, beside the rounds learned; None if nothing is drawn."""
+        return None if self._draws is None else self._draws.seed
+
+    def propensities(self, features: Any) -> Array:
+        """One for the action that `select` returns, zero for the others (K,)."""
+        policy: Any = self
+        return one_hot(policy.select(features), len(features))
+
+    def settings(self) -> dict[str, Any]:
+        """What the constructor was given, as plain values."""
+        return {name: getattr(self, name) for name in self.options}
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The counter."""
+        return {"counters": np.array([self.rounds], dtype=np.int64)}
+
+    @classmethod
+    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
+        """The policy that had these settings and arrays."""
+        policy = cls(**settings)
+        policy._restore(arrays)
+        return policy
+
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Continue from these arrays."""
+        self.rounds = int(arrays["counters"][0])
+
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """What the arrays of a policy with these settings must be, of which a file has these names.
@@ -169,9 +212,72 @@ class BasePolicy(ThreadSafe):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the whole state to a file, replacing it in one step; `ib.load` reads it."""
-        from invariant_bandits.policies.state import save
+        storage.replace_file(path, to_bytes(self))
 
-        save(self, path)  # type: ignore[arg-type]
+
+def to_bytes(policy: Any) -> bytes:
+    """The content of a file that holds the whole state of `policy`; InputError if its state is broken."""
+    settings, arrays = to_state(policy)
+    return storage.encode(KIND, arrays, settings)
+
+
+def to_state(policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The registered name and the settings of a policy, and its arrays, validated."""
+    name = name_of(policy)
+    with lock_of(policy):
+        settings, arrays = policy.settings(), policy.arrays()
+    try:
+        schema_of(type(policy), settings, arrays).check(arrays)
+    except Exception as error:
+        broken = f"policy: this {type(policy).__name__} cannot be stored, its state is broken"
+        raise InputError(f"{broken}: {' '.join(str(error).split())}") from error
+    return {"policy": name, "settings": settings}, arrays
+
+
+def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
+    """What the arrays `names` of a policy with these settings must be; InputError if the settings cannot be.
+
+    A class of another package that does not define `state_schema` itself may keep any finite numbers.
+    """
+    if not isinstance(settings, Mapping):
+        raise InputError(f"settings must be a dictionary, got {type(settings).__name__}")
+    if not kind.__module__.startswith(f"{PACKAGE}.") and "state_schema" not in vars(kind):
+        return ANYTHING
+    schema: StateSchema = kind.state_schema(settings, names)
+    schema.check_settings(settings)
+    return schema
+
+
+def stored_kind(name: Any) -> Any:
+    """The class of policies that a file names."""
+    if not isinstance(name, str) or "," in name or len(name) > LONGEST_NAME:
+        raise InputError(f"its policy is not known here: it must be a registered name, got {name!r:.80}")
+    try:
+        return find_policy(name).kind
+    except InputError as error:
+        raise InputError(f"its policy is not known here: {error}") from None
+
+
+def state_schema(settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
+    """What a file with these settings must hold."""
+    return schema_of(stored_kind(settings.get("policy")), settings.get("settings"), names)
+
+
+def from_state(settings: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+    """The policy that `to_state` took apart."""
+    return stored_kind(settings["policy"]).from_state(settings["settings"], arrays)
+
+
+def from_bytes(content: bytes | bytearray, name: str) -> Any:
+    """The policy in the content of a file; its next decisions are bit for bit those of the saved one.
+
+    Raises FileError if the content is truncated, altered, foreign or newer. `name` is for messages.
+    """
+    arrays, settings = storage.decode(content, KIND, name, state_schema)
+    try:
+        return from_state(settings, arrays)
+    except Exception as error:
+        raise storage.not_whole(name, str(settings["policy"]), error) from None
 
 
 class Draws:
@@ -319,7 +425,6 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
         total = numbers @ numbers
     if total < kernels.LARGEST_SQUARE:
         return
-    if not np.isfinite(numbers).all():
-        require_finite("features", features)
+    finite_array("features", features, features.shape)
     if not all(kernels.usable(actions) for actions in part):
         raise too_large()

@@ -8,22 +8,15 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 
 from invariant_bandits.checks import Array, InputError, finite_array, probability, whole_number
-from invariant_bandits.policies import kernels
+from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import (
     BasePolicy,
     Draws,
     Scores,
-    check_rounds,
     chosen_array,
-    not_negative,
     offered_array,
-    one_hot,
-    positive,
     reward_number,
-    seed_number,
-    share_number,
-    too_large,
 )
 from invariant_bandits.policies.linear import Estimation, LinearPolicy
 from invariant_bandits.policies.memory import FOREVER, Memory, factor_spec
@@ -93,7 +86,7 @@ class Frozen(Greedy):
         """Check the round; nothing is learned from it."""
         row, value = chosen_array(features, self.dim), reward_number(reward)
         if kernels.residual_row(row, value, self._lift, np.empty(self.dim + 1)) < 0:
-            raise too_large()
+            raise base.too_large()
         with self._lock:
             self.rounds += 1
 
@@ -126,31 +119,22 @@ class EpsilonGreedy(Greedy):
         self, dim: int, *, epsilon: float = 0.1, seed: int | np.random.Generator = 0, **rest: Any
     ) -> None:
         super().__init__(dim, **rest)
-        self.epsilon = share_number("epsilon", epsilon)
-        self._chance = Draws(seed)
-
-    @property
-    def seed(self) -> int:
-        """What the draws depend on, beside the rounds learned."""
-        return self._chance.seed
-
-    @property
-    def randomised(self) -> bool:
-        """Actions are drawn."""
-        return True
+        self.epsilon = base.share_number("epsilon", epsilon)
+        self.randomised = True
+        self._draws: Draws = Draws(seed)
 
     def select(self, features: Any) -> int:
         """The greedy action, or with probability epsilon any of the K."""
         with self._lock:
             greedy = super().select(features)
-            explore, place = self._chance.at(self.rounds).random(2)
+            explore, place = self._draws.at(self.rounds).random(2)
         return int(place * len(features)) if explore < self.epsilon else greedy
 
     def select_many(self, features: Any) -> np.ndarray[Any, Any]:
         """Actions (N,) for N rounds (N, K, p), each with its own draw; the first as in `select`."""
         with self._lock:
             greedy = super().select_many(features)
-            explore, place = self._chance.at(self.rounds).random((len(greedy), 2)).T
+            explore, place = self._draws.at(self.rounds).random((len(greedy), 2)).T
         actions = np.shape(features)[1]
         return np.where(explore < self.epsilon, (place * actions).astype(np.int64), greedy)
 
@@ -184,6 +168,7 @@ class Uniform(BasePolicy):
     [0.25, 0.25, 0.25, 0.25]
     """
 
+    options = ("dim", "seed")
     randomised = True
     exempt_laws: ClassVar[dict[str, str]] = {
         "numbers too large to square are refused": "it computes nothing from features"
@@ -192,7 +177,7 @@ class Uniform(BasePolicy):
     def __init__(self, dim: int, *, seed: int | np.random.Generator = 0) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.rounds = 0
-        self._draws = Draws(seed)
+        self._draws: Draws = Draws(seed)
 
     @classmethod
     def from_past(cls, past: Past, *, seed: int | np.random.Generator = 0) -> Self:
@@ -229,25 +214,10 @@ class Uniform(BasePolicy):
         with self._lock:
             self.rounds += 1
 
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given, the seed as a number."""
-        return {"dim": self.dim, "seed": self._draws.seed}
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The counter."""
-        return {"counters": np.array([self.rounds], dtype=np.int64)}
-
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """The counter."""
-        return StateSchema({"counters": counters(1)}, {"seed": seed_number})
-
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """The policy that had these settings and arrays."""
-        policy = cls(**settings)
-        (policy.rounds,) = (int(value) for value in arrays["counters"])
-        return policy
+        return StateSchema({"counters": counters(1)}, {"seed": base.seed_number})
 
     def __repr__(self) -> str:
         return f"Uniform(dim={self.dim}, rounds={self.rounds})"
@@ -280,6 +250,7 @@ class DisjointLinUCB(BasePolicy):
     2
     """
 
+    options = ("dim", "arms", "ridge", "confidence", "exploration")
     exempt_laws: ClassVar[dict[str, str]] = {
         "permuting actions permutes the choice": "a model per position: positions have a meaning"
     }
@@ -289,9 +260,9 @@ class DisjointLinUCB(BasePolicy):
     ) -> None:
         self.dim = whole_number("dim", dim, 1)
         self.arms = whole_number("arms", arms, 1)
-        self.ridge = positive("ridge", ridge)
+        self.ridge = base.positive("ridge", ridge)
         self.confidence = probability("confidence", confidence)
-        self.exploration = not_negative("exploration", exploration)
+        self.exploration = base.not_negative("exploration", exploration)
         self.rounds = 0
         self._radius = bounds.disjoint_radius(self.confidence)
         self._identity = np.zeros((self.dim, 0))
@@ -313,7 +284,7 @@ class DisjointLinUCB(BasePolicy):
         with self._lock:
             for row, factor, part in zip(features[:, None], self._factors, parts, strict=True):
                 if kernels.score(row, self._identity, factor, part) < 0:
-                    raise too_large()
+                    raise base.too_large()
         return Scores(parts[:, 0, 0], self._radius * np.sqrt(parts[:, 1, 0]))
 
     def select(self, features: Any) -> int:
@@ -326,7 +297,7 @@ class DisjointLinUCB(BasePolicy):
         from scipy.linalg import solve_triangular
 
         features = finite_array("features", features, ("N", self.arms, self.dim))
-        check_rounds(features.reshape(-1, 1, self.dim))
+        base.check_rounds(features.reshape(-1, 1, self.dim))
         values = np.empty(features.shape[:2])
         with self._lock, np.errstate(invalid="ignore", over="ignore"):
             for arm, factor in enumerate(self._factors):
@@ -334,10 +305,6 @@ class DisjointLinUCB(BasePolicy):
                 width = self._radius * np.sqrt((solved * solved).sum(axis=0))
                 values[:, arm] = factor[:, -1] @ solved + self.exploration * width
         return np.asarray(values.argmax(axis=1))
-
-    def propensities(self, features: Any) -> Array:
-        """One for the action that `select` returns, zero for the others (K,)."""
-        return one_hot(self.select(features), self.arms)
 
     def update(self, features: Any, reward: float, *, offered: Any = None, action: int | None = None) -> None:
         """Learn the reward of `action`, whose features (p,) are given."""
@@ -351,34 +318,23 @@ class DisjointLinUCB(BasePolicy):
         row, value = chosen_array(features, self.dim), reward_number(reward)
         with self._lock:
             if kernels.learn_growing(row, value, self._identity, self._factors[arm], self.ridge) < 0.0:
-                raise too_large()
+                raise base.too_large()
             self.rounds += 1
-
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given."""
-        names = ("dim", "arms", "ridge", "confidence", "exploration")
-        return {name: getattr(self, name) for name in names}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The factors of all actions and the counter."""
         with self._lock:
-            return {"factors": self._factors.copy(), "counters": np.array([self.rounds], dtype=np.int64)}
+            return {"factors": self._factors.copy(), **super().arrays()}
 
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
-        sizes = {
-            letter: whole_number(name, settings[name], 1) for letter, name in (("p", "dim"), ("K", "arms"))
-        }
+        sizes = {"p": whole_number("dim", settings["dim"], 1), "K": whole_number("arms", settings["arms"], 1)}
         return StateSchema({"factors": factor_spec("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
 
-    @classmethod
-    def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
-        """The policy that had these settings and arrays."""
-        policy = cls(**settings)
-        policy._factors[...] = arrays["factors"]
-        (policy.rounds,) = (int(value) for value in arrays["counters"])
-        return policy
+    def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        super()._restore(arrays)
+        self._factors[...] = arrays["factors"]
 
     def __repr__(self) -> str:
         return f"DisjointLinUCB(dim={self.dim}, arms={self.arms}, rounds={self.rounds})"

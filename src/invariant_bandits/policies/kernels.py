@@ -43,22 +43,6 @@ OPTIONS: dict[str, Any] = {
 SHORT: dict[str, Any] = {**OPTIONS, "nogil": False}
 
 
-@njit(types.void(V2, IN2), **OPTIONS)
-def _copy(to: Any, source: Any) -> Any:
-    """Copy a matrix."""
-    for i in range(to.shape[0]):
-        for j in range(to.shape[1]):
-            to[i, j] = source[i, j]
-
-
-@njit(types.void(V2), **OPTIONS)
-def _clear(array: Any) -> Any:
-    """Fill a matrix with zeros."""
-    for i in range(array.shape[0]):
-        for j in range(array.shape[1]):
-            array[i, j] = 0.0
-
-
 @njit(types.void(IN2, IN2, int64, V2), **OPTIONS)
 def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
     """The first columns of X · lift to Y (K, m), four features at a time; row j of a lift ends at column
@@ -66,7 +50,7 @@ def _project(X: Any, lift: Any, q: int, Y: Any) -> Any:
     """
     K, m = Y.shape
     p = X.shape[1]
-    _clear(Y)
+    Y[:] = 0.0
     j = 0
     while j + 4 <= p:
         end = min(m, q + 5 + j)
@@ -168,10 +152,10 @@ def score(X: Any, lift: Any, factor: Any, parts: Any) -> Any:
         return WRONG_SHAPE
     if not usable(X):
         return NOT_FINITE
-    _clear(parts)
+    parts[:] = 0.0
     Z = np.empty((K, q))
     if m == 0:
-        _copy(Z, X)
+        Z[:] = X
     else:
         Y = np.empty((K, m))
         _project(X, lift, q, Y)
@@ -203,31 +187,6 @@ def choose(X: Any, lift: Any, factor: Any, residual_radius: float, invariant_rad
         if value > best:
             best, chosen = value, k
     return chosen
-
-
-@njit(types.void(IN2, int64, float64, float64, int64[::1]), **OPTIONS)
-def best_of_columns(Y: Any, q: int, residual_radius: float, invariant_radius: float, chosen: Any) -> Any:
-    """Best action of each of n rounds from projected features Y (1 + q + r, n·K): mean, residual,
-    invariant part.
-    """
-    m, count = Y.shape
-    K = count // chosen.shape[0]
-    values, norms = np.empty(count), np.empty((2, count))
-    _clear(norms)
-    for j in range(1, m):
-        norm = norms[0] if j <= q else norms[1]
-        for t in range(count):
-            norm[t] += Y[j, t] * Y[j, t]
-    for t in range(count):
-        values[t] = Y[0, t] + residual_radius * np.sqrt(norms[0, t])
-    if m > 1 + q:
-        for t in range(count):
-            values[t] += invariant_radius * np.sqrt(norms[1, t])
-    for t in range(chosen.shape[0]):
-        best, chosen[t] = -np.inf, 0
-        for k in range(K):
-            if values[t * K + k] > best:
-                best, chosen[t] = values[t * K + k], k
 
 
 # -- learning
@@ -351,7 +310,8 @@ def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma:
     """Discount by γ and γ² and add one round (Russac et al. 2019, Algorithm 1).
 
     sums (q, q+1) become Σγ^s[zzᵀ | zr], the second half of factor (2q, q+1) Σγ^{2s}zzᵀ, each discounted from
-    itself. Adding the ridge afresh is the same as re-injecting (1−γ)λI every round. Returns as `learn_growing`.
+    itself. Adding the ridge afresh is the same as re-injecting (1−γ)λI every round. Returns as
+    `learn_growing`.
     """
     row = np.empty(factor.shape[1])
     status = residual_row(x, r, lift, row)
@@ -377,12 +337,6 @@ def learn_discounted(x: Any, r: float, lift: Any, factor: Any, sums: Any, gamma:
 # clock = (k, whether a previous block exists). sums (1 + C + B, q, q+1), C = ⌈w/B⌉: sums[0] is the running
 # sum, sums[1 + c] the sum of the previous block after its segment c of B rows, so sums[C] is zero, and sums[1
 # + C + i] the one after row i of the present segment.
-
-
-@njit(int64(int64), **OPTIONS)
-def window_segment(w: int) -> Any:
-    """Length B of the segments of a window of w rounds, about √w."""
-    return max(1, int(np.sqrt(w)))
 
 
 @njit(types.void(V2, V2, IN1), **OPTIONS)
@@ -417,11 +371,17 @@ def _open_segment(rows: Any, sums: Any, B: int, c: int) -> Any:
         _sum_to(sums[first + i], after, rows[c * B + i + 1])
 
 
-@njit(types.void(IN1, V2, V3, V2, int64[::1]), **SHORT)
-def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
-    """Add one round to the window and drop the oldest; the sum over the window goes to factor (q, q+1)."""
-    w, q = rows.shape[0], row.shape[0] - 1
-    B = window_segment(w)
+@njit(float64(IN1, float64, IN2, V2, V3, V2, int64[::1], float64), **SHORT)
+def learn_windowed(
+    x: Any, r: float, lift: Any, factor: Any, sums: Any, rows: Any, clock: Any, ridge: float
+) -> Any:
+    """Add one round to the window and drop the oldest. Returns as `learn_growing`."""
+    w, q = rows.shape[0], factor.shape[1] - 1
+    row = np.empty(q + 1)
+    status = residual_row(x, r, lift, row)
+    if status < 0:
+        return float(status)
+    B = max(1, int(np.sqrt(w)))
     C = (w + B - 1) // B
     k = clock[0]
     c, i = k // B, k % B
@@ -440,3 +400,4 @@ def slide(row: Any, factor: Any, sums: Any, rows: Any, clock: Any) -> Any:
     if k + 1 == w:
         _close_block(rows, sums, B)
         clock[0], clock[1] = 0, 1
+    return factorise(factor, ridge)

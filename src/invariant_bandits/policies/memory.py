@@ -19,9 +19,9 @@ from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.storage import ArraySpec
 
-LARGEST_NUMBER = 1e101
-"""Features and rewards are smaller: the sum of their squares is below 1e200."""
-LARGEST_ROOT, LARGEST_SUM = 1e150, 1e250
+LARGEST_ROOT = 1e150
+LARGEST_SUM = 1e250
+"""Of squares of features and rewards, which are summed only if they stay below 1e200."""
 
 
 def sums_of_window(window: int) -> int:
@@ -40,10 +40,15 @@ def _sums_spec(*shape: int | str) -> ArraySpec:
     return ArraySpec(shape, least=-LARGEST_SUM, most=LARGEST_SUM)
 
 
+def _solve(R: Array, right: Array, transposed: bool = False) -> Array:
+    """R⁻¹·right, or R⁻ᵀ·right, for an upper triangular R."""
+    from scipy.linalg import solve_triangular
+
+    return np.asarray(solve_triangular(R, right, trans=1 if transposed else 0, check_finite=False))
+
+
 class MemoryState(ABC):
     """Running state of a memory of q coordinates.
-
-    `learn` returns log det A/det λI, or a negative status after which nothing has changed.
 
     Parameters
     ----------
@@ -60,22 +65,21 @@ class MemoryState(ABC):
         How many rounds it holds.
     """
 
-    factor: Array
-    rounds: int
-
+    stored: tuple[str, ...] = ("factor",)
+    """Names of the arrays that make up the state."""
     most_rounds: float = inf
     """How many rounds it can hold."""
 
     def __init__(self, dim: int, ridge: float) -> None:
         self.dim, self.ridge = dim, ridge
-        self.rounds = 0
         self.factor = np.zeros((dim, dim + 1))
         self.clear()
 
     def clear(self) -> None:
         """Forget everything: A = λI, b = 0."""
         self.rounds = 0
-        self.factor[:] = 0.0
+        for array in self.arrays().values():
+            array[...] = 0
         np.fill_diagonal(self.factor[: self.dim], np.sqrt(self.ridge))
 
     @abstractmethod
@@ -97,24 +101,13 @@ class MemoryState(ABC):
             log det A/det λI, or a negative status after which nothing has changed.
         """
 
-    def gram(self) -> tuple[Array, Array]:
-        """A (q, q) with its ridge, and b (q,)."""
-        R = np.triu(self.factor[: self.dim, : self.dim])
-        return R.T @ R, R.T @ self.factor[: self.dim, self.dim]
-
     def norm_root(self) -> Array:
         """N (q, q) such that ‖Nᵀz‖ is the norm of z that widths are made of."""
-        from scipy.linalg import solve_triangular
-
-        R = self.factor[: self.dim, : self.dim]
-        return np.asarray(solve_triangular(R, np.eye(self.dim), check_finite=False))
+        return _solve(self.factor[: self.dim, : self.dim], np.eye(self.dim))
 
     def estimate(self) -> Array:
         """δ̂ = A⁻¹b (q,)."""
-        from scipy.linalg import solve_triangular
-
-        R = self.factor[: self.dim, : self.dim]
-        return np.asarray(solve_triangular(R, self.factor[: self.dim, self.dim], check_finite=False))
+        return _solve(self.factor[: self.dim, : self.dim], self.factor[: self.dim, self.dim])
 
     def perturbed(self, noise: Array) -> Array:
         """A copy of the factor whose estimate is off by N·noise, with noise (q,) and N the `norm_root`."""
@@ -123,8 +116,8 @@ class MemoryState(ABC):
         return factor
 
     def arrays(self) -> dict[str, Array]:
-        """The state as arrays by name."""
-        return {"factor": self.factor}
+        """The state as arrays by name; bits depend on the order in which rounds were added."""
+        return {name: getattr(self, name) for name in self.stored}
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
         """Continue from the state that `arrays` returned after so many rounds."""
@@ -138,7 +131,8 @@ class MemoryState(ABC):
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """The radius that was published with the memory, log det A/det λI being `volume`."""
 
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    @abstractmethod
+    def recall(self, raw: Any, residual: Array, component: Array) -> None:
         """Become what a `raw` memory of all p coordinates is after the invariant part has been taken out.
 
         A = UᵀA_rawU and b = Uᵀ(b_raw − G_raw·β), G = A − λI.
@@ -146,17 +140,12 @@ class MemoryState(ABC):
         Parameters
         ----------
         raw : MemoryState
-            The memory of all p coordinates.
+            The memory of all p coordinates, of the same kind.
         residual : array, shape (p, q)
             U_res, orthonormal columns.
         component : array, shape (p,)
             β.
         """
-        A, b = raw.gram()
-        self.factor[: self.dim, : self.dim] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
-        self.factor[: self.dim, self.dim] = residual.T @ (b - A @ component + self.ridge * component)
-        kernels.factorise(self.factor, self.ridge)
-        self.rounds = raw.rounds
 
     def log_volume(self) -> float:
         """log det A/det λI."""
@@ -186,9 +175,20 @@ class GrowingState(MemoryState):
         confidence, noise_scale, ridge, norm_bound, _ = assumed
         return bounds.lemma1_radius(volume, confidence, noise_scale, ridge, norm_bound)
 
+    def recall(self, raw: GrowingState, residual: Array, component: Array) -> None:
+        """The sums from the factor, in the new coordinates."""
+        R, w = np.triu(raw.factor[:, :-1]), raw.factor[:, -1]
+        A, b = R.T @ R, R.T @ w
+        self.factor[:, :-1] = residual.T @ A @ residual - self.ridge * np.eye(self.dim)
+        self.factor[:, -1] = residual.T @ (b - A @ component + self.ridge * component)
+        kernels.factorise(self.factor, self.ridge)
+        self.rounds = raw.rounds
+
 
 class DiscountedState(MemoryState):
     """Sums with weights γ^s and γ^{2s}, each discounted from itself."""
+
+    stored = ("factor", "sums")
 
     def __init__(self, dim: int, ridge: float, discount: float) -> None:
         self.discount = discount
@@ -200,7 +200,6 @@ class DiscountedState(MemoryState):
         self.factor = np.zeros((2 * self.dim, self.dim + 1))
         super().clear()
         self.factor[self.dim :, self.dim] = self.ridge
-        self.sums[:] = 0.0
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Discount and add one round."""
@@ -210,36 +209,22 @@ class DiscountedState(MemoryState):
         self.rounds += volume >= 0.0
         return volume
 
-    def _second_root(self) -> Array:
-        """R̃ᵀ (q, q) with R̃ᵀR̃ = Ṽ."""
+    def _half_root(self) -> Array:
+        """R⁻ᵀR̃ᵀ (q, q) with R̃ᵀR̃ = Ṽ."""
         second = self.factor[self.dim :].copy()
         kernels.factorise(second, self.ridge)
-        return np.triu(second[:, : self.dim]).T
+        return _solve(self.factor[: self.dim, : self.dim], np.triu(second[:, : self.dim]).T, True)
 
     def norm_root(self) -> Array:
         """A⁻¹R̃ᵀ."""
-        from scipy.linalg import solve_triangular
-
-        R = self.factor[: self.dim, : self.dim]
-        half = solve_triangular(R, self._second_root(), trans="T", check_finite=False)
-        return np.asarray(solve_triangular(R, half, check_finite=False))
+        return _solve(self.factor[: self.dim, : self.dim], self._half_root())
 
     def perturbed(self, noise: Array) -> Array:
         """As R·A⁻¹R̃ᵀ = R⁻ᵀR̃ᵀ, the last column moves by R⁻ᵀR̃ᵀ·noise."""
-        from scipy.linalg import solve_triangular
+        return super().perturbed(self._half_root() @ noise)
 
-        R = self.factor[: self.dim, : self.dim]
-        return super().perturbed(
-            solve_triangular(R, self._second_root() @ noise, trans="T", check_finite=False)
-        )
-
-    def arrays(self) -> dict[str, Array]:
-        """Factor and sums."""
-        return {"factor": self.factor, "sums": self.sums}
-
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    def recall(self, raw: DiscountedState, residual: Array, component: Array) -> None:
         """Both sums in the new coordinates."""
-        assert isinstance(raw, DiscountedState)
         p, q = raw.dim, self.dim
         first, second = (half + np.triu(half, 1).T for half in (raw.sums[:, :p], raw.factor[p:, :p]))
         self.sums[:, :q] = np.triu(residual.T @ first @ residual)
@@ -257,55 +242,64 @@ class DiscountedState(MemoryState):
 class WindowState(MemoryState):
     """The last `window` rounds, from partial sums that are only ever added to."""
 
+    stored = ("factor", "sums", "rows", "clock")
+
     def __init__(self, dim: int, ridge: float, window: int) -> None:
         self.window = self.most_rounds = window
-        self._row = np.empty(dim + 1)
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
         self.sums = np.zeros((sums_of_window(window), dim, dim + 1))
         super().__init__(dim, ridge)
 
-    def clear(self) -> None:
-        """An empty window."""
-        super().clear()
-        self.clock[:] = 0
-        self.sums[:] = 0.0
-
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round and drop the one that leaves the window."""
-        status: int = kernels.residual_row(features, reward, lift, self._row)
-        if status < 0:
-            return status
-        kernels.slide(self._row, self.factor, self.sums, self.rows, self.clock)
-        if self.rounds < self.window:
+        volume: float = kernels.learn_windowed(
+            features, reward, lift, self.factor, self.sums, self.rows, self.clock, self.ridge
+        )
+        if volume >= 0.0 and self.rounds < self.window:
             self.rounds += 1
-        volume: float = kernels.factorise(self.factor, self.ridge)
         return volume
 
-    def arrays(self) -> dict[str, Array]:
-        """The rounds of the window and the sums over them; bits depend on the order in which they were
-        added.
-        """
-        return {"factor": self.factor, "sums": self.sums, "rows": self.rows, "clock": self.clock}
-
-    def recall(self, raw: MemoryState, residual: Array, component: Array) -> None:
+    def recall(self, raw: WindowState, residual: Array, component: Array) -> None:
         """The rounds of the window in the new coordinates, learned again in their order."""
-        assert isinstance(raw, WindowState)
         self.clear()
-        position = int(raw.clock[0])
-        order = np.arange(raw.rounds) if raw.clock[1] == 0 else np.roll(np.arange(raw.window), -position)
-        identity = np.zeros((self.dim, 0))
+        order = np.roll(np.arange(raw.window), -int(raw.clock[0]) if raw.clock[1] else 0)[: raw.rounds]
         for row in raw.rows[order]:
             features = np.ascontiguousarray(residual.T @ row[:-1])
-            self.learn(features, float(row[-1] - row[:-1] @ component), identity)
+            self.learn(features, float(row[-1] - row[:-1] @ component), np.zeros((self.dim, 0)))
 
     def radius(self, volume: float, assumed: bounds.Assumptions) -> float:
         """Cheung et al. (2019)."""
         return bounds.sliding_window_radius(self.dim, self.window, assumed)
 
 
+class Memory(ABC):
+    """What of the online past counts: Forever, SlidingWindow, Discount or Restart."""
+
+    @abstractmethod
+    def begin(self, dim: int, ridge: float) -> MemoryState:
+        """An empty memory of `dim` coordinates."""
+
+    def array_specs(self, q: str) -> dict[str, ArraySpec]:
+        """What the arrays of its state must be, for q coordinates."""
+        return {"factor": factor_spec(q, f"{q}+1")}
+
+    def to_settings(self) -> dict[str, Any]:
+        """The memory as plain values."""
+        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+    @staticmethod
+    def from_settings(settings: Mapping[str, Any]) -> Memory:
+        """The memory of which `to_settings` made these."""
+        kinds, rest = {kind.__name__: kind for kind in Memory.__subclasses__()}, dict(settings)
+        kind = rest.pop("kind", None)
+        if kind not in kinds:
+            raise InputError(f"memory must be one of {', '.join(kinds)}, got {kind!r}")
+        return kinds[kind](**rest)
+
+
 @dataclass(frozen=True)
-class Forever:
+class Forever(Memory):
     """Every round counts the same.
 
     >>> import invariant_bandits as ib
@@ -317,13 +311,9 @@ class Forever:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, None)
 
-    def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return {"factor": factor_spec(q, f"{q}+1")}
-
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(Memory):
     """Only the last `window` rounds count (Cheung et al. 2019).
 
     Parameters
@@ -346,17 +336,16 @@ class SlidingWindow:
         return WindowState(dim, ridge, self.window)
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return {
-            "factor": factor_spec(q, f"{q}+1"),
-            "rows": ArraySpec((self.window, f"{q}+1"), least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
+        """The rounds of the window, sums over them, and where the next round goes."""
+        return super().array_specs(q) | {
+            "rows": factor_spec(self.window, f"{q}+1"),
             "sums": _sums_spec(sums_of_window(self.window), q, f"{q}+1"),
             "clock": ArraySpec((2,), "int64", 0, (self.window - 1, 1)),
         }
 
 
 @dataclass(frozen=True)
-class Discount:
+class Discount(Memory):
     """A round that is s rounds old counts discount^s (Russac et al. 2019).
 
     Parameters
@@ -379,13 +368,12 @@ class Discount:
         return DiscountedState(dim, ridge, self.discount)
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        shapes = {"factor": f"2{q}", "sums": q}
-        return {name: _sums_spec(rows, f"{q}+1") for name, rows in shapes.items()}
+        """Factor over the second sum, and the first."""
+        return {"factor": _sums_spec(f"2{q}", f"{q}+1"), "sums": _sums_spec(q, f"{q}+1")}
 
 
 @dataclass(frozen=True)
-class Restart:
+class Restart(Memory):
     """Everything is forgotten after `every` rounds (Zhao et al. 2020).
 
     Parameters
@@ -410,36 +398,5 @@ class Restart:
         """An empty memory of `dim` coordinates."""
         return GrowingState(dim, ridge, self.every)
 
-    def array_specs(self, q: str) -> dict[str, ArraySpec]:
-        """What the arrays of its state must be, for q coordinates."""
-        return FOREVER.array_specs(q)
 
-
-Memory = Forever | SlidingWindow | Discount | Restart
 FOREVER = Forever()
-_KINDS: dict[str, type[Forever | SlidingWindow | Discount | Restart]] = {
-    kind.__name__: kind for kind in (Forever, SlidingWindow, Discount, Restart)
-}
-
-
-def checked_memory(memory: Any) -> Memory:
-    """Return `memory` if it is one, or raise."""
-    if not isinstance(memory, Memory):
-        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {memory!r}")
-    return memory
-
-
-def memory_to_settings(memory: Memory) -> dict[str, Any]:
-    """The memory as plain values."""
-    return {"kind": type(memory).__name__, **asdict(memory)}
-
-
-def memory_from_settings(settings: Mapping[str, Any]) -> Memory:
-    """The memory of which `memory_to_settings` made these."""
-    if not isinstance(settings, Mapping):
-        raise InputError(f"memory must be a dictionary, got {type(settings).__name__}")
-    rest = dict(settings)
-    kind = rest.pop("kind", None)
-    if kind not in _KINDS:
-        raise InputError(f"memory must be one of {', '.join(_KINDS)}, got {kind!r}")
-    return _KINDS[kind](**rest)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from copy import copy
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -20,13 +21,6 @@ from invariant_bandits.moments.windowed import WindowedMoments
 
 DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
-
-
-def needed_horizon(past: Past, option: str) -> int:
-    """The horizon, or InputError that asks for the option it would have decided."""
-    if past.horizon is None:
-        raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
-    return past.horizon
 
 
 class LoggedRows(Protocol):
@@ -141,35 +135,25 @@ class Past:
             arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
         )
 
-    def in_windows(self, windows: int) -> Past:
+    def in_windows(self, windows: int) -> Self:
         """The same past with its logged rounds in another number of windows."""
         if self.logs is None:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
-        return Past(
-            logs=self.logs,
-            windows=windows,
-            horizon=self.horizon,
-            actions=self.actions,
-            baseline=self.baseline,
-            noise_scale=self.known_noise_scale,
-            feature_bound=self.known_feature_bound,
-            confidence=self.known_confidence,
-            suggested_window=self.suggested_window,
-            arm_statistics=self._rewindowed(windows),
-        )
+        past = copy(self)
+        past.windows = windows
+        for worked_out in ("moments", "decomposition", "arm_statistics", "drift_prior", "noise_scale"):
+            vars(past).pop(worked_out, None)
+        if isinstance(self.logs, Feedback) and self.logs.arm_features is not None:
+            past._arm_statistics = partial(_of_arms, self.logs, windows, None)
+        return past
 
-    def _rewindowed(self, windows: int) -> Any:
-        """How to find what the logs say of labelled arms, with another number of windows."""
-        if not isinstance(self.logs, Feedback) or self.logs.arm_features is None:
-            return self._arm_statistics
-        return partial(_of_arms, self.logs, windows, None)
+    def needed_horizon(self, option: str) -> int:
+        """The horizon, or InputError that asks for the option it would have decided."""
+        if self.horizon is None:
+            raise InputError(f"{option} is missing: the past does not say how many rounds will be played")
+        return self.horizon
 
     # -- what follows --
-
-    @property
-    def feedback(self) -> Any:
-        """The logged rounds row by row, or None: another name for `logs`."""
-        return self.logs
 
     def logs_in_parts(self) -> Iterable[LoggedRows]:
         """The logged rounds row by row, in parts that fit into memory; none if they are not at hand."""
