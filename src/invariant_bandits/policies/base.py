@@ -9,7 +9,7 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, NoReturn, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from invariant_bandits.storage import ANYTHING, StateSchema
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
 LONGEST_NAME = 200
+Seed: TypeAlias = int | np.random.Generator
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
 finite.
@@ -155,11 +156,9 @@ class BasePolicy(ThreadSafe):
         gains = finite_array("rewards", rewards, (len(rows),)).tolist()
         sets = [None] * len(rows) if offered is None else list(offered)
         played = [None] * len(rows) if actions is None else list(actions)
-        for name, entries in (("offered", sets), ("actions", played)):
-            if len(entries) != len(rows):
-                raise InputError(
-                    f"{name} must have an entry for each of the {len(rows)} rounds, got {len(entries)}"
-                )
+        for name, count in (("offered", len(sets)), ("actions", len(played))):
+            if count != len(rows):
+                raise InputError(f"{name} must have an entry for each of the {len(rows)} rounds, got {count}")
         with self._lock:
             before = copy.deepcopy(self._unlocked())
             try:
@@ -292,7 +291,7 @@ class Draws:
         A whole number from 0 to 2^63 − 1, or a generator of the caller's from which one is drawn.
     """
 
-    def __init__(self, seed: int | np.random.Generator) -> None:
+    def __init__(self, seed: Seed) -> None:
         if isinstance(seed, np.random.Generator):
             seed = int(seed.integers(2**63))
         self.seed = seed_number("seed", seed)
@@ -375,9 +374,8 @@ def own_propensities(policy: Any, features: Array) -> Array:
         chances = np.asarray(propensities(features), dtype=np.float64)
         listed = chances.tolist() if chances.shape == (len(features),) else [np.nan]
         if not abs(sum(listed) - 1.0) < 1e-6 or min(listed) < 0.0:
-            raise InputError(
-                f"propensities must be {len(features)} probabilities that add up to 1, got {chances}"
-            )
+            wanted = f"{len(features)} probabilities that add up to 1"
+            raise InputError(f"propensities must be {wanted}, got {chances}")
         return chances
     action = policy.select(features)
     if not 0 <= action < len(features):
@@ -387,30 +385,24 @@ def own_propensities(policy: Any, features: Array) -> Array:
 
 def positive(name: str, value: float) -> float:
     """Return `value` as a positive float whose square and inverse square are finite, or raise."""
-    return _bearable(name, number_between(name, value, 0.0, np.inf))
+    number = number_between(name, value, 0.0, np.inf)
+    least, most = 1.0 / LARGEST_SETTING, LARGEST_SETTING
+    if not least <= number <= most:
+        raise InputError(f"{name} must lie between {least:g} and {most:g}, got {number:g}")
+    return number
 
 
 def not_negative(name: str, value: float) -> float:
     """Return `value` as a finite float of at least 0, or raise."""
-    if np.ndim(value) == 0 and value == 0:
-        return 0.0
-    return _bearable(name, number_between(name, value, 0.0, np.inf))
+    return 0.0 if np.ndim(value) == 0 and value == 0 else positive(name, value)
 
 
 def share_number(name: str, value: float) -> float:
     """Return `value` as a float from 0 to 1, or raise."""
-    share = 1.0 if np.ndim(value) == 0 and value == 1.0 else not_negative(name, value)
+    share = not_negative(name, value)
     if share > 1.0:
         raise InputError(f"{name} must be a share from 0 to 1, got {value!r}")
     return share
-
-
-def _bearable(name: str, number: float) -> float:
-    if not 1.0 / LARGEST_SETTING <= number <= LARGEST_SETTING:
-        raise InputError(
-            f"{name} must lie between {1.0 / LARGEST_SETTING:g} and {LARGEST_SETTING:g}, got {number:g}"
-        )
-    return number
 
 
 def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> None:

@@ -17,7 +17,7 @@ from invariant_bandits.moments.power_sums import PowerSums
 from invariant_bandits.moments.windowed import WindowedMoments, named_arrays
 from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import Draws
+from invariant_bandits.policies.base import Draws, Seed
 from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
@@ -187,9 +187,9 @@ class ISDPolicy(LinearPolicy):
     """Options of InvariantPart that the constructor takes."""
 
     def __init__(
-        self, split: Split, component: Any, component_precision: Any = None, part: Any = None, **rest: Any
+        self, split: Split, component: Any, component_precision: Any, part: Any, **rest: Any
     ) -> None:
-        self.part = InvariantPart(split, component, component_precision, **(part or {}))
+        self.part = InvariantPart(split, component, component_precision, **part)
         self._recomputation: Recomputation | None = None
         super().__init__(self.part.split.dim, invariant=self.part, **rest)
 
@@ -224,7 +224,6 @@ class ISDPolicy(LinearPolicy):
         *,
         split: Split | None = None,
         recompute_every: int | None = None,
-        noise_scale: float | None = None,
         **rest: Any,
     ) -> Self:
         """Algorithm 1: split and component estimated from the logs' moments.
@@ -239,22 +238,13 @@ class ISDPolicy(LinearPolicy):
             So many online rounds at a time join the history as a new window, and the decomposition is
             estimated again. Give `update` the offered features then: without them the round counts as if the
             chosen action had been the only one, and the policy's own selection biases the covariances.
-        noise_scale : float, optional
-            Standard deviation σ of a reward, estimated if not given.
         **rest :
-            As in the constructor.
+            As in the constructor. Without a noise_scale, the standard deviation of a reward is estimated.
         """
         if not isinstance(moments, WindowedMoments):
             raise InputError(f"moments must be WindowedMoments, got {type(moments).__name__}")
         fit = InvariantSubspaceDecomposition(split=split).fit(moments)
-        return cls._from_fitted(
-            fit,
-            moments,
-            keeps_split=split is not None,
-            recompute_every=recompute_every,
-            noise_scale=noise_scale,
-            **rest,
-        )
+        return cls._from_fitted(fit, moments, split is not None, recompute_every, **rest)
 
     @classmethod
     def from_past(
@@ -280,7 +270,8 @@ class ISDPolicy(LinearPolicy):
         if window is not None:
             settings["memory"] = SlidingWindow(window)
         if split == "estimated":
-            return cls._from_fitted(past.decomposition, past.moments, **settings)
+            every = settings.pop("recompute_every", None)
+            return cls._from_fitted(past.decomposition, past.moments, False, every, **settings)
         if split == "published":
             if past.logs is None:
                 raise InputError("split='published' needs the logged rounds row by row")
@@ -297,31 +288,23 @@ class ISDPolicy(LinearPolicy):
 
     @classmethod
     def _from_fitted(
-        cls,
-        fit: InvariantSubspaceDecomposition,
-        moments: WindowedMoments,
-        *,
-        keeps_split: bool = False,
-        recompute_every: int | None = None,
-        noise_scale: float | None = None,
-        **rest: Any,
+        cls, fit: Any, moments: WindowedMoments, keeps_split: bool, recompute_every: int | None, **rest: Any
     ) -> Self:
         """The policy of a decomposition of the moments, ready to recompute it if that is asked for."""
         if cls.part_options:
             rest |= {"logged_rounds": moments.rounds, "min_eigenvalue": fit.min_eigenvalue_}
-        policy = cls.from_fit(fit, noise_scale=noise_scale, **rest)
+        policy, estimates_noise = cls.from_fit(fit, **rest), rest.get("noise_scale") is None
         if recompute_every is not None:
             record, own = policy.memory.begin(policy.dim, policy.ridge), deepcopy(moments)
             history = WindowedMoments(own.chosen, own.offered)
+            recent = _empty_window(history)
             policy._recomputation = Recomputation(
-                record, history, _empty_window(history), recompute_every, noise_scale is None, keeps_split
+                record, history, recent, recompute_every, estimates_noise, keeps_split
             )
         return policy
 
     @classmethod
-    def from_fit(
-        cls, fit: InvariantSubspaceDecomposition, *, noise_scale: float | None = None, **rest: Any
-    ) -> Self:
+    def from_fit(cls, fit: Any, *, noise_scale: float | None = None, **rest: Any) -> Self:
         """The policy of a fitted decomposition of any recipe. Without a `noise_scale` it takes the fit's."""
         rest |= {"noise_scale": fit.noise_scale_ if noise_scale is None else noise_scale}
         return cls(fit.split_, fit.component_, component_precision=_precision_of(fit), **rest)
@@ -352,14 +335,10 @@ class ISDPolicy(LinearPolicy):
         """Express the memory in the residual coordinates of a new decomposition."""
         if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
-        part = self._invariant = self.part = replace(
-            self.part,
-            split=fit.split_,
-            component=fit.component_,
-            precision=_precision_of(fit),
-            logged_rounds=recomputation.history.rounds,
-            min_eigenvalue=fit.min_eigenvalue_,
-        )
+        rounds, smallest = recomputation.history.rounds, fit.min_eigenvalue_
+        estimated = {"split": fit.split_, "component": fit.component_, "precision": _precision_of(fit)}
+        part = replace(self.part, **estimated, logged_rounds=rounds, min_eigenvalue=smallest)
+        self._invariant = self.part = part
         self._begin()
         self._memory.recall(recomputation.record, part.split.residual, part.component)
         self._refresh(self._memory.log_volume())
@@ -541,7 +520,7 @@ class ISDLinTS(ISDPolicy):
         component: Any,
         *,
         component_precision: Any = None,
-        seed: int | np.random.Generator = 0,
+        seed: Seed = 0,
         **rest: Any,
     ) -> None:
-        super().__init__(split, component, component_precision, draws=Draws(seed), **rest)
+        super().__init__(split, component, component_precision, {}, draws=Draws(seed), **rest)

@@ -16,14 +16,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, probability, whole_number
 from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
-from invariant_bandits.policies.base import (
-    BasePolicy,
-    Draws,
-    Scores,
-    check_rounds,
-    chosen_array,
-    offered_array,
-)
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed, chosen_array, offered_array
 from invariant_bandits.policies.memory import FOREVER, Discount, Memory, Restart, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
@@ -149,9 +142,9 @@ class LinearPolicy(BasePolicy):
             return
         skipped = 0 if latest is None else max(0, len(past.logs.rewards) - latest)
         for part in past.logs_in_parts():
-            first = min(skipped, len(part.rewards))
-            skipped -= first
-            for features, reward in zip(part.features[first:], part.rewards[first:].tolist(), strict=True):
+            rows = zip(part.features[skipped:], part.rewards[skipped:].tolist(), strict=True)
+            skipped = max(0, skipped - len(part.rewards))
+            for features, reward in rows:
                 LinearPolicy.update(self, features, reward)
 
     def _learn_moments(self, past: Past) -> None:
@@ -159,9 +152,8 @@ class LinearPolicy(BasePolicy):
         rounding.
         """
         if self.memory != FOREVER:
-            raise InputError(
-                f"warm: a memory that forgets needs the logged rounds themselves, got {self.memory}"
-            )
+            needed = "a memory that forgets needs the logged rounds themselves"
+            raise InputError(f"warm: {needed}, got {self.memory}")
         moments = past.moments
         gram = moments.second_moment() + self.ridge * np.eye(self.dim)
         weights = moments.counts[:, None] * moments.feature_mean
@@ -169,12 +161,9 @@ class LinearPolicy(BasePolicy):
         try:
             root = np.linalg.cholesky(gram)
         except np.linalg.LinAlgError:
-            raise InputError(
-                "features must be of similar size: their Gram matrix is singular in double precision"
-            ) from None
-        counts = np.array([moments.rounds, moments.rounds], dtype=np.int64)
+            raise InputError("features must be of similar size: their Gram matrix is singular") from None
         factor = np.column_stack([root.T, np.linalg.solve(root, pull)])
-        self._restore({"counters": counts, "memory.factor": factor})
+        self._restore({"counters": np.array([moments.rounds] * 2), "memory.factor": factor})
 
     # -- deciding --
 
@@ -226,7 +215,7 @@ class LinearPolicy(BasePolicy):
         features = base.batch_array(features, self.dim)
         if not self._samples:
             return self._best_bounds(features)
-        check_rounds(features)
+        base.check_rounds(features)
         panel, noise = self._draw_many(len(features))
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
@@ -243,7 +232,7 @@ class LinearPolicy(BasePolicy):
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
             stop = min(start + step, rounds)
-            check_rounds(features, start, stop)
+            base.check_rounds(features, start, stop)
             with np.errstate(invalid="ignore", over="ignore"):
                 projected = panel @ features[start:stop].reshape(-1, self.dim).T
                 values = projected[0]
@@ -267,7 +256,7 @@ class LinearPolicy(BasePolicy):
         if not self._samples:
             return super().propensities(features)
         features = offered_array(features, self.dim)
-        check_rounds(features[None])
+        base.check_rounds(features[None])
         panel, noise = self._draw_many(whole_number("samples", samples, 1), purpose=1)
         with np.errstate(invalid="ignore", over="ignore"):
             projected = features @ panel
@@ -434,12 +423,7 @@ class LinTS(LinearPolicy):
     options = (*LinearPolicy.options, "seed")
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        seed: int | np.random.Generator = 0,
-        memory: Memory = FOREVER,
-        **common: Unpack[Common],
+        self, dim: int, *, seed: Seed = 0, memory: Memory = FOREVER, **common: Unpack[Common]
     ) -> None:
         super().__init__(dim, memory=memory, draws=Draws(seed), **common)
 

@@ -91,10 +91,8 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
         return 0.0
     ratio = assumed.feature_bound**2 / (invariant_dim * min_eigenvalue)
     if ratio < 1.0:
-        raise InputError(
-            f"feature_bound must be at least √(invariant_dim·min_eigenvalue) ="
-            f" {sqrt(invariant_dim * min_eigenvalue):g}, got {assumed.feature_bound:g}"
-        )
+        least = f"√(invariant_dim·min_eigenvalue) = {sqrt(invariant_dim * min_eigenvalue):g}"
+        raise InputError(f"feature_bound must be at least {least}, got {assumed.feature_bound:g}")
     noise = assumed.noise_scale * sqrt(-2.0 * log(assumed.confidence) + invariant_dim * log(ratio))
     crossing = sqrt(2.0 / min_eigenvalue * (log(invariant_dim + 1.0) - log(assumed.confidence)))
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
@@ -117,14 +115,10 @@ def lemma2_invariant_radius(
 
 
 def component_error(
-    invariant_radius: float,
-    min_eigenvalue: float,
-    logged_rounds: float,
-    subspace_error: float,
-    norm_bound: float,
+    radius: float, min_eigenvalue: float, logged_rounds: float, subspace_error: float, norm_bound: float
 ) -> float:
     """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M, by Assumption 2 and because Π̂β differs from β by at most ΔΠ·M."""
-    return invariant_radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
+    return radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
 
 
 def lemma3_residual_radius(
@@ -164,31 +158,8 @@ def theorem1_regret_bound(
     horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: float
 ) -> float:
     """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
-    assumed = Assumptions(1.0 / horizon if confidence is None else confidence, **scales)
-    return _residual_regret(
-        horizon, residual_dim, theorem1_residual_radius(horizon, residual_dim, assumed), assumed
-    )
-
-
-def theorem2_regret_bound(
-    horizon: int,
-    residual_dim: int,
-    invariant_dim: int,
-    logged_rounds: float,
-    min_eigenvalue: float,
-    *,
-    confidence: float | None = None,
-    **scales: float,
-) -> float:
-    """Theorem 2: the split is known, the component comes from the logs; η = 1/(5T) if not given."""
-    assumed = Assumptions(0.2 / horizon if confidence is None else confidence, **scales)
-    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
-    length = exact / sqrt(min_eigenvalue * logged_rounds)
-    doubt = log(residual_dim + invariant_dim + 1.0) - log(assumed.confidence)
-    crossing = 2.0 * assumed.feature_bound**2 * sqrt(2.0 * horizon / assumed.ridge * doubt)
-    radius = crossing * length + theorem1_residual_radius(horizon, residual_dim, assumed)
-    residual = _residual_regret(horizon, residual_dim, radius, assumed)
-    return 2.0 * assumed.feature_bound * horizon * length + residual
+    eta = 1.0 / horizon if confidence is None else confidence
+    return theorem3_regret_bound(horizon, residual_dim, 0, 1, 1.0, 0.0, confidence=eta, **scales)
 
 
 def theorem3_regret_bound(
@@ -202,15 +173,18 @@ def theorem3_regret_bound(
     confidence: float | None = None,
     **scales: float,
 ) -> float:
-    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given."""
+    """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given.
+
+    Its last term, 2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), is the last step of Theorem 1's proof.
+    """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
+    L, M = assumed.feature_bound, assumed.norm_bound
     invariant = lemma2_invariant_radius(invariant_dim, min_eigenvalue, logged_rounds, subspace_error, assumed)
-    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, assumed.norm_bound)
+    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, M)
     radius = lemma3_residual_radius(horizon, residual_dim, error, subspace_error, assumed)
-    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + assumed.norm_bound * subspace_error
-    return horizon * assumed.feature_bound * per_round + _residual_regret(
-        horizon, residual_dim, radius, assumed
-    )
+    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + M * subspace_error
+    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, L)
+    return horizon * L * per_round + 2.0 * max(L * M, 1.0) * radius * sqrt(horizon * volume)
 
 
 def regret_lower_bound(horizon: int, residual_dim: int) -> float:
@@ -218,12 +192,6 @@ def regret_lower_bound(horizon: int, residual_dim: int) -> float:
     e⁻²/8·p_res·√T.
     """
     return exp(-2.0) / 8.0 * residual_dim * sqrt(horizon)
-
-
-def _residual_regret(horizon: int, residual_dim: int, radius: float, assumed: Assumptions) -> float:
-    """2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), the last step of the proof of Theorem 1."""
-    volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, assumed.feature_bound)
-    return 2.0 * max(assumed.feature_bound * assumed.norm_bound, 1.0) * radius * sqrt(horizon * volume)
 
 
 def logs_needed(
@@ -271,9 +239,8 @@ def logs_needed(
 
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
-        return theorem3_regret_bound(
-            horizon, residual_dim, invariant_dim, logged, min_eigenvalue, tilt, **scales
-        )
+        logs = invariant_dim, logged, min_eigenvalue, tilt
+        return theorem3_regret_bound(horizon, residual_dim, *logs, **scales)
 
     goal = (1.0 + share) * bound(1e300)
     low, high = 1, 2

@@ -14,7 +14,7 @@ import numpy as np
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.locking import ThreadSafe
 from invariant_bandits.policies import base
-from invariant_bandits.policies.base import BasePolicy, Draws, Scores
+from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import find_policy, name_of, policy
 from invariant_bandits.storage import StateSchema, prefixed, under
@@ -78,7 +78,7 @@ class Randomised(BasePolicy):
         kind: str = UNIFORM,
         *,
         sharpness: float = DEFAULT_SHARPNESS,
-        seed: int | np.random.Generator = 0,
+        seed: Seed = 0,
     ) -> None:
         self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
         needed = ("select", "update", "dim", "rounds", *(["scores"] if kind == INVERSE_GAP else []))
@@ -96,20 +96,10 @@ class Randomised(BasePolicy):
         self._draws: Draws = Draws(seed)
 
     @classmethod
-    def from_past(
-        cls,
-        past: Past,
-        *,
-        policy: str = "auto-isd",
-        floor: float | None = None,
-        kind: str = UNIFORM,
-        sharpness: float = DEFAULT_SHARPNESS,
-        seed: int | np.random.Generator = 0,
-        **options: Any,
-    ) -> Self:
+    def from_past(cls, past: Past, *, policy: str = "auto-isd", **options: Any) -> Self:
         """The registered policy of this name, started from the past with its own `options`, and wrapped."""
-        inner = find_policy(policy).build(past, **options)
-        return cls(inner, floor, kind, sharpness=sharpness, seed=seed)
+        own = {name: options.pop(name) for name in cls.options if name in options}
+        return cls(find_policy(policy).build(past, **options), **own)
 
     def _share_lock(self) -> None:
         """One lock for both, so that no thread changes the wrapped policy between its answers and the
