@@ -30,7 +30,6 @@ from invariant_bandits.storage import ANYTHING, StateSchema
 
 KIND = "policy"
 PACKAGE = __name__.partition(".")[0]
-LONGEST_NAME = 200
 Seed: TypeAlias = int | np.random.Generator
 LARGEST_SETTING = 1e100
 """Factors and scales of policies are not larger, nor, but for 0, smaller than its inverse: radii stay
@@ -249,7 +248,7 @@ def schema_of(kind: Any, settings: Any, names: Collection[str]) -> StateSchema:
 
 def stored_kind(name: Any) -> Any:
     """The class of policies that a file names."""
-    if not isinstance(name, str) or "," in name or len(name) > LONGEST_NAME:
+    if not isinstance(name, str) or "," in name:
         raise InputError(f"its policy is not known here: it must be a registered name, got {name!r:.80}")
     try:
         return find_policy(name).kind

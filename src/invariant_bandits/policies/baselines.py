@@ -13,15 +13,12 @@ from invariant_bandits.policies import base, kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import BasePolicy, Draws, Scores, Seed
 from invariant_bandits.policies.linear import Common, Estimation, LinearPolicy, SWLinUCB
-from invariant_bandits.policies.memory import FOREVER, Memory, factor_spec
+from invariant_bandits.policies.memory import FOREVER, Memory
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
 from invariant_bandits.storage import ANYTHING, MOST_ROUNDS, ArraySpec, StateSchema, counters, prefixed, under
 
 INNER = "inner."
-LONGEST_BLOCK = 10_000_000
-LARGEST_REWARD = 1e110
-"""Of the rewards of a block together."""
 
 
 @policy("greedy", label="Greedy")
@@ -322,7 +319,7 @@ class DisjointLinUCB(BasePolicy):
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """A factor for each of K actions, and the counter."""
         sizes = {"p": whole_number("dim", settings["dim"], 1), "K": whole_number("arms", settings["arms"], 1)}
-        return StateSchema({"factors": factor_spec("K", "p", "p+1"), "counters": counters(1)}, sizes=sizes)
+        return StateSchema({"factors": ArraySpec(("K", "p", "p+1")), "counters": counters(1)}, sizes=sizes)
 
     def _restore(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         super()._restore(arrays)
@@ -480,8 +477,8 @@ class BOBLinUCB(BasePolicy):
         windows = windows_of(whole_number("block", settings["block"], 2))
         arrays = {
             "rounds": ArraySpec((2,), "int64", 0, (MOST_ROUNDS, len(windows) - 1)),
-            "weights": ArraySpec((len(windows),), least=-LARGEST_REWARD, most=LARGEST_REWARD),
-            "block_reward": ArraySpec((1,), least=-LARGEST_REWARD, most=LARGEST_REWARD),
+            "weights": ArraySpec((len(windows),)),
+            "block_reward": ArraySpec((1,)),
         }
         return StateSchema(arrays, {"seed": base.seed_number}, parts={INNER: ANYTHING})
 
@@ -499,7 +496,5 @@ class BOBLinUCB(BasePolicy):
 
 def windows_of(block: int) -> list[int]:
     """The windows to choose from in blocks of so many rounds."""
-    if block > LONGEST_BLOCK:
-        raise InputError(f"block must be at most {LONGEST_BLOCK:,} rounds, which are kept, got {block}")
     steps = max(1, ceil(log(block)))
     return [max(1, int(block ** (j / steps) + 1e-9)) for j in range(steps + 1)]

@@ -30,9 +30,6 @@ SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
 LARGEST_RECORDED = 1e60
-LARGEST_COEFFICIENT = 1e140
-LONGEST = 1.001
-"""Of an entry of a stored basis."""
 
 
 class RecomputeWarning(UserWarning):
@@ -181,7 +178,17 @@ class Recomputation:
 
 
 class ISDPolicy(LinearPolicy):
-    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores."""
+    """A linear policy with an invariant part from the logs. ISDLinUCB and ISDLinTS say how it explores.
+
+    Attributes
+    ----------
+    split : Split
+        Invariant and residual part.
+    component : array, shape (p,)
+        β̂_inv.
+    component_precision : array, shape (p_inv, p_inv), or None
+        Inverse covariance of the component along split.invariant; None if it is exact.
+    """
 
     part_options: ClassVar[tuple[str, ...]] = ()
     """Options of InvariantPart that the constructor takes."""
@@ -189,26 +196,14 @@ class ISDPolicy(LinearPolicy):
     def __init__(
         self, split: Split, component: Any, component_precision: Any, part: Any, **rest: Any
     ) -> None:
-        self.part = InvariantPart(split, component, component_precision, **part)
         self._recomputation: Recomputation | None = None
-        super().__init__(self.part.split.dim, invariant=self.part, **rest)
+        self._take(InvariantPart(split, component, component_precision, **part))
+        super().__init__(split.dim, invariant=self.part, **rest)
 
-    @property
-    def split(self) -> Split:
-        """Invariant and residual part."""
-        return self.part.split
-
-    @property
-    def component(self) -> Array:
-        """β̂_inv (p,)."""
-        component: Array = self.part.component
-        return component
-
-    @property
-    def component_precision(self) -> Array | None:
-        """Inverse covariance of the component along split.invariant (p_inv, p_inv); None if it is exact."""
-        precision: Array | None = self.part.precision
-        return precision
+    def _take(self, part: InvariantPart) -> None:
+        """Show what lasts."""
+        self._invariant = self.part = part
+        self.split, self.component, self.component_precision = part.split, part.component, part.precision
 
     @property
     def history(self) -> WindowedMoments | None:
@@ -321,10 +316,8 @@ class ISDPolicy(LinearPolicy):
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
-            raise InputError(
-                f"features, reward and offered must stay below {LARGEST_RECORDED:g} when recomputing,"
-                " so that their squares and fourth powers can be summed"
-            )
+            least = f"below {LARGEST_RECORDED:g} when recomputing, which sums their fourth powers"
+            raise InputError(f"features, reward and offered must stay {least}")
         with self._lock:
             super().update(row, value)
             fit = self._recomputation.learn(row, value, choice, self.split)
@@ -336,11 +329,14 @@ class ISDPolicy(LinearPolicy):
         if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
         rounds, smallest = recomputation.history.rounds, fit.min_eigenvalue_
-        estimated = {"split": fit.split_, "component": fit.component_, "precision": _precision_of(fit)}
-        part = replace(self.part, **estimated, logged_rounds=rounds, min_eigenvalue=smallest)
-        self._invariant = self.part = part
+        estimated: dict[str, Any] = {
+            "split": fit.split_,
+            "component": fit.component_,
+            "precision": _precision_of(fit),
+        }
+        self._take(replace(self.part, **estimated, logged_rounds=rounds, min_eigenvalue=smallest))
         self._begin()
-        self._memory.recall(recomputation.record, part.split.residual, part.component)
+        self._memory.recall(recomputation.record, self.split.residual, self.component)
         self._refresh(self._memory.log_volume())
 
     # -- storing --
@@ -370,9 +366,9 @@ class ISDPolicy(LinearPolicy):
         for.
         """
         arrays = {
-            "split.invariant": ArraySpec(("p", "i"), least=-LONGEST, most=LONGEST),
-            "split.residual": ArraySpec(("p", "q"), least=-LONGEST, most=LONGEST),
-            "component": ArraySpec(("p",), least=-LARGEST_COEFFICIENT, most=LARGEST_COEFFICIENT),
+            "split.invariant": ArraySpec(("p", "i")),
+            "split.residual": ArraySpec(("p", "q")),
+            "component": ArraySpec(("p",)),
             **super().state_schema(settings, names).arrays,
         }
         if "component_precision" in names:

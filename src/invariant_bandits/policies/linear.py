@@ -325,10 +325,7 @@ class LinearPolicy(BasePolicy):
     def coefficients(self) -> Array:
         """The present estimate of γ (p,), invariant part included."""
         with self._lock:
-            estimate = self._memory.estimate()
-            if not self._lift.size:
-                return estimate
-            return np.asarray(self._lift[:, 0] + self._lift[:, 1 : 1 + self._memory.dim] @ estimate)
+            return self._panel()[:, 0].copy()
 
     # -- storing --
 

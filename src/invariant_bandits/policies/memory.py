@@ -7,10 +7,10 @@ has a state with a `factor` (see `kernels`), from which estimate and norms are r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from math import inf, isqrt
-from typing import Any
+from math import isqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,25 +19,11 @@ from invariant_bandits.policies import kernels
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.storage import ArraySpec
 
-LARGEST_ROOT = 1e150
-LARGEST_SUM = 1e250
-"""Of squares of features and rewards, which are summed only if they stay below 1e200."""
-
 
 def sums_of_window(window: int) -> int:
     """How many sums a window keeps, see `kernels`: its segments are ⌊√window⌋ rounds long."""
     segment = max(1, isqrt(window))
     return 1 + -(-window // segment) + segment
-
-
-def factor_spec(*shape: int | str) -> ArraySpec:
-    """Factors [R | w] (..., q, q + 1)."""
-    return ArraySpec(shape, least=-LARGEST_ROOT, most=LARGEST_ROOT)
-
-
-def _sums_spec(*shape: int | str) -> ArraySpec:
-    """Sums [Σzzᵀ | Σzr] (..., q, q + 1), upper parts."""
-    return ArraySpec(shape, least=-LARGEST_SUM, most=LARGEST_SUM)
 
 
 def _solve(R: Array, right: Array, transposed: bool = False) -> Array:
@@ -67,8 +53,6 @@ class MemoryState(ABC):
 
     stored: tuple[str, ...] = ("factor",)
     """Names of the arrays that make up the state."""
-    most_rounds: float = inf
-    """How many rounds it can hold."""
 
     def __init__(self, dim: int, ridge: float) -> None:
         self.dim, self.ridge = dim, ridge
@@ -121,8 +105,6 @@ class MemoryState(ABC):
 
     def restore(self, arrays: Mapping[str, Array], rounds: int) -> None:
         """Continue from the state that `arrays` returned after so many rounds."""
-        if rounds > self.most_rounds:
-            raise InputError(f"rounds must be at most {self.most_rounds:g} in this memory, got {rounds}")
         for name, array in self.arrays().items():
             array[...] = arrays[name]
         self.rounds = rounds
@@ -155,10 +137,9 @@ class MemoryState(ABC):
 class GrowingState(MemoryState):
     """Rounds are only added, by rotations of the factor. With `every`, all are forgotten after so many."""
 
-    def __init__(self, dim: int, ridge: float, every: int | None) -> None:
+    def __init__(self, dim: int, ridge: float, every: int | None = None) -> None:
         super().__init__(dim, ridge)
         self.every = every
-        self.most_rounds = inf if every is None else every - 1
 
     def learn(self, features: Array, reward: float, lift: Array) -> float:
         """Add one round, then perhaps restart."""
@@ -245,7 +226,7 @@ class WindowState(MemoryState):
     stored = ("factor", "sums", "rows", "clock")
 
     def __init__(self, dim: int, ridge: float, window: int) -> None:
-        self.window = self.most_rounds = window
+        self.window = window
         self.rows = np.zeros((window, dim + 1))
         self.clock = np.zeros(2, dtype=np.int64)
         self.sums = np.zeros((sums_of_window(window), dim, dim + 1))
@@ -273,16 +254,27 @@ class WindowState(MemoryState):
         return bounds.sliding_window_radius(self.dim, self.window, assumed)
 
 
-class Memory(ABC):
+class Memory:
     """What of the online past counts: Forever, SlidingWindow, Discount or Restart."""
 
-    @abstractmethod
+    state: ClassVar[Callable[..., MemoryState]] = GrowingState
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():  # type: ignore[call-overload]
+            object.__setattr__(self, name, self._checked(name, value))
+
+    @staticmethod
+    def _checked(name: str, value: Any) -> Any:
+        """The one number of a memory, as it is used."""
+        return whole_number(name, value, 1)
+
     def begin(self, dim: int, ridge: float) -> MemoryState:
         """An empty memory of `dim` coordinates."""
+        return type(self).state(dim, ridge, **vars(self))
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """What the arrays of its state must be, for q coordinates."""
-        return {"factor": factor_spec(q, f"{q}+1")}
+        return {"factor": ArraySpec((q, f"{q}+1"))}
 
     def to_settings(self) -> dict[str, Any]:
         """The memory as plain values."""
@@ -307,10 +299,6 @@ class Forever(Memory):
     LinUCB(dim=3, memory=Forever(), rounds=0)
     """
 
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return GrowingState(dim, ridge, None)
-
 
 @dataclass(frozen=True)
 class SlidingWindow(Memory):
@@ -327,19 +315,13 @@ class SlidingWindow(Memory):
     """
 
     window: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "window", whole_number("window", self.window, 1))
-
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return WindowState(dim, ridge, self.window)
+    state = WindowState
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """The rounds of the window, sums over them, and where the next round goes."""
         return super().array_specs(q) | {
-            "rows": factor_spec(self.window, f"{q}+1"),
-            "sums": _sums_spec(sums_of_window(self.window), q, f"{q}+1"),
+            "rows": ArraySpec((self.window, f"{q}+1")),
+            "sums": ArraySpec((sums_of_window(self.window), q, f"{q}+1")),
             "clock": ArraySpec((2,), "int64", 0, (self.window - 1, 1)),
         }
 
@@ -359,17 +341,11 @@ class Discount(Memory):
     """
 
     discount: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "discount", probability("discount", self.discount))
-
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return DiscountedState(dim, ridge, self.discount)
+    state, _checked = DiscountedState, staticmethod(probability)
 
     def array_specs(self, q: str) -> dict[str, ArraySpec]:
         """Factor over the second sum, and the first."""
-        return {"factor": _sums_spec(f"2{q}", f"{q}+1"), "sums": _sums_spec(q, f"{q}+1")}
+        return {"factor": ArraySpec((f"2{q}", f"{q}+1")), "sums": ArraySpec((q, f"{q}+1"))}
 
 
 @dataclass(frozen=True)
@@ -390,13 +366,6 @@ class Restart(Memory):
     """
 
     every: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "every", whole_number("every", self.every, 1))
-
-    def begin(self, dim: int, ridge: float) -> MemoryState:
-        """An empty memory of `dim` coordinates."""
-        return GrowingState(dim, ridge, self.every)
 
 
 FOREVER = Forever()

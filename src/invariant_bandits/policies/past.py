@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Iterable
 from copy import copy
 from functools import cached_property, partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
-from invariant_bandits.checks import Array, InputError, whole_number
+from invariant_bandits.checks import InputError, whole_number
 from invariant_bandits.decomposition.arm_statistics import ArmStatistics
 from invariant_bandits.decomposition.drift_prior import DriftPrior
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
@@ -23,21 +23,6 @@ DEFAULT_WINDOWS = 8
 DEFAULT_CONFIDENCE = 0.01
 
 
-class LoggedRows(Protocol):
-    """Logged rounds, row by row: Feedback, or the logs of a simulated world."""
-
-    @property
-    def features(self) -> Array:
-        """Features of the chosen actions (n, p)."""
-
-    @property
-    def rewards(self) -> Array:
-        """Their rewards (n,)."""
-
-    def moments(self, windows: int | None = None) -> WindowedMoments:
-        """Moments in so many equal segments of rounds."""
-
-
 class Past:
     """What is known before the first round that a policy plays.
 
@@ -46,8 +31,9 @@ class Past:
 
     Parameters
     ----------
-    logs : LoggedRows, optional
-        The logged rounds row by row, where they are at hand.
+    logs : Feedback, optional
+        The logged rounds row by row, where they are at hand; any object with `features`, `rewards` and
+        `moments(windows)` will do, such as the logs of a simulated world.
     moments : WindowedMoments, optional
         Their moments; made of `logs` in `windows` equal segments if not given.
     windows : int
@@ -83,7 +69,7 @@ class Past:
     def __init__(
         self,
         *,
-        logs: LoggedRows | None = None,
+        logs: Any = None,
         moments: WindowedMoments | None = None,
         windows: int = DEFAULT_WINDOWS,
         horizon: int | None = None,
@@ -155,7 +141,7 @@ class Past:
 
     # -- what follows --
 
-    def logs_in_parts(self) -> Iterable[LoggedRows]:
+    def logs_in_parts(self) -> Iterable[Any]:
         """The logged rounds row by row, in parts that fit into memory; none if they are not at hand."""
         if self.logs is None:
             return ()
@@ -164,8 +150,8 @@ class Past:
     @cached_property
     def moments(self) -> WindowedMoments:
         """Windowed moments of the logged rounds."""
-        assert self.logs is not None
-        return self.logs.moments(self.windows)
+        moments: WindowedMoments = self.logs.moments(self.windows)
+        return moments
 
     @cached_property
     def dim(self) -> int:
@@ -223,23 +209,17 @@ class Past:
 
     def settings(self) -> dict[str, float]:
         """What every published linear policy is given: noise_scale, feature_bound and confidence."""
-        return {
-            "noise_scale": self.noise_scale,
-            "feature_bound": self.feature_bound,
-            "confidence": self.confidence,
-        }
+        names = ("noise_scale", "feature_bound", "confidence")
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         kind = "moments" if self.logs is None else "rounds"
         return f"Past(dim={self.dim}, logged {kind}, horizon={self.horizon})"
 
 
-def _of_arms(feedback: Feedback, windows: int, edges: Any) -> ArmStatistics:
+def _of_arms(feedback: Any, windows: int, edges: Any) -> ArmStatistics:
     """What logged rounds of labelled arms say of them."""
-    assert feedback.arm_features is not None
-    if edges is None:
-        return ArmStatistics.from_features(
-            feedback.arm_features, feedback.features, feedback.rewards, windows
-        )
-    at = place_times(feedback.rounds, feedback.times, np.asarray(edges))
-    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, at)
+    cut: Any = windows
+    if edges is not None:
+        cut = place_times(feedback.rounds, feedback.times, np.asarray(edges))
+    return ArmStatistics.from_features(feedback.arm_features, feedback.features, feedback.rewards, cut)

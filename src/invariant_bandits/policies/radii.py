@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import exp, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from invariant_bandits.checks import InputError, number_between, probability, whole_number
 
@@ -155,7 +155,7 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 
 
 def theorem1_regret_bound(
-    horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: float
+    horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: Any
 ) -> float:
     """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
     eta = 1.0 / horizon if confidence is None else confidence
@@ -171,7 +171,7 @@ def theorem3_regret_bound(
     subspace_error: float,
     *,
     confidence: float | None = None,
-    **scales: float,
+    **scales: Any,
 ) -> float:
     """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given.
 
@@ -202,7 +202,7 @@ def logs_needed(
     *,
     share: float = 0.1,
     subspace_constant: float = 0.0,
-    **scales: float,
+    **scales: Any,
 ) -> int:
     """How many logged rounds make what the logs leave unknown cost at most `share` of the unavoidable regret
     bound.

@@ -24,7 +24,6 @@ DEFAULT_FLOOR = {UNIFORM: 0.05, INVERSE_GAP: 0.0}
 DEFAULT_SHARPNESS = 100.0
 STREAM = 2  # of random numbers: policies that are wrapped use others
 INNER = "inner."
-DEEPEST = 8
 
 
 @policy("randomised-inverse-gap", label="inverse-gap", wraps="auto-isd", kind=INVERSE_GAP)
@@ -83,11 +82,9 @@ class Randomised(BasePolicy):
         self.kind = one_of("kind", kind, tuple(DEFAULT_FLOOR))
         needed = ("select", "update", "dim", "rounds", *(["scores"] if kind == INVERSE_GAP else []))
         missing = [name for name in needed if not hasattr(policy, name)]
-        if isinstance(policy, type):
-            raise InputError(f"policy must be a policy, got {policy.__name__}: the class, not a policy of it")
         if missing:
-            lacks = f"{type(policy).__name__}, which lacks {', '.join(missing)}"
-            raise InputError(f"policy must be a policy, got {lacks}")
+            name = getattr(policy, "__name__", type(policy).__name__)
+            raise InputError(f"policy must be a policy, got {name}, which lacks {', '.join(missing)}")
         self.policy = policy
         self._share_lock()
         self.dim: int = policy.dim
@@ -222,20 +219,14 @@ class Randomised(BasePolicy):
     @classmethod
     def state_schema(cls, settings: Mapping[str, Any], names: Collection[str]) -> StateSchema:
         """Nothing but the arrays of the wrapped policy, which its class describes."""
-        inside: Any = settings
-        for _ in range(DEEPEST):
-            inside = inside.get("settings") if isinstance(inside, Mapping) else None
-        if inside is not None:
-            raise InputError(f"policy: more than {DEEPEST} policies are wrapped in each other")
         inner = base.state_schema(settings, list(under(dict.fromkeys(names), INNER)))
         return StateSchema(settings={"seed": base.seed_number}, parts={INNER: inner})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
         """The policy that had these settings and arrays."""
-        own = dict(settings)
-        wrapped = {name: own.pop(name) for name in ("policy", "settings")}
-        return cls(base.from_state(wrapped, under(arrays, INNER)), **own)
+        own = {name: settings[name] for name in cls.options}
+        return cls(base.from_state(settings, under(arrays, INNER)), **own)
 
     def __repr__(self) -> str:
         how = f", sharpness={self.sharpness:g}" if self.kind == INVERSE_GAP else ""
