@@ -313,10 +313,7 @@ class Draws:
 
 def seed_number(name: str, value: Any) -> int:
     """Return `value` as an int from 0 to 2^63 − 1, or raise."""
-    seed = whole_number(name, value, 0)
-    if seed >= 2**63:
-        raise InputError(f"{name} must be below 2^63, got {value}")
-    return seed
+    return whole_number(name, value, 0)
 
 
 def offered_array(features: Any, dim: int) -> Array:
@@ -408,14 +405,9 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
     """Raise if `select` would refuse one of the rounds from `start` to `stop` of features (N, K, p),
     contiguous.
 
-    One sum over all of them is enough, nearly always; else every round is asked for its own.
+    Features of all these rounds together must be usable.
     """
     part = features[start:stop]
-    numbers = part.reshape(-1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = numbers @ numbers
-    if total < kernels.LARGEST_SQUARE:
-        return
-    finite_array("features", features, features.shape)
-    if not all(kernels.usable(actions) for actions in part):
+    if not kernels.usable(part.reshape(-1, part.shape[-1])):
+        finite_array("features", features, features.shape)
         raise too_large()

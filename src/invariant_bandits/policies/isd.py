@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from invariant_bandits import storage
 from invariant_bandits.checks import Array, InputError, finite_array, one_of, whole_number
 from invariant_bandits.decomposition.estimator import InvariantSubspaceDecomposition
 from invariant_bandits.decomposition.split import Split
-from invariant_bandits.moments.power_sums import PowerSums
-from invariant_bandits.moments.windowed import WindowedMoments, named_arrays
+from invariant_bandits.moments.windowed import WindowedMoments
 from invariant_bandits.policies import base
 from invariant_bandits.policies import radii as bounds
 from invariant_bandits.policies.base import Draws, Seed
@@ -22,10 +22,9 @@ from invariant_bandits.policies.linear import LinearPolicy
 from invariant_bandits.policies.memory import MemoryState, SlidingWindow
 from invariant_bandits.policies.past import Past
 from invariant_bandits.policies.registry import policy
-from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, schema_of, under
+from invariant_bandits.storage import ArraySpec, StateSchema, prefixed, under
 
-MOMENTS = ("history.", "recent.")
-"""Prefixes of the moments that recomputing keeps."""
+RECORD, RECOMPUTE = "record.", "recompute."
 SELF_NORMALISED, THEOREM = "self-normalised", "theorem"
 SPLITS = ("estimated", "oracle", "known", "published")
 MOST_WINDOWS = 64
@@ -102,9 +101,9 @@ class InvariantPart:
         """Lemma 3's radius of the residual part, and Lemma 2's of β̂, which is 0 for an exact component."""
         gram, error, tilt = 0.0, 0.0, self.subspace_error
         if self.precision is not None and self.logged_rounds and self.min_eigenvalue:
-            logs = self.min_eigenvalue, self.logged_rounds, tilt
-            gram = bounds.lemma2_invariant_radius(self.invariant_dim, *logs, assumed)
-            error = bounds.component_error(gram, *logs, assumed.norm_bound)
+            logs = bounds.Logs(self.invariant_dim, self.min_eigenvalue, self.logged_rounds, tilt)
+            gram = bounds.lemma2_invariant_radius(logs, assumed)
+            error = bounds.component_error(gram, logs, assumed.norm_bound)
         residual = bounds.lemma3_residual_radius(rounds, self.residual_dim, error, tilt, assumed)
         return residual, gram / assumed.noise_scale
 
@@ -133,7 +132,7 @@ class Recomputation:
         Whether the noise scale is estimated, and whether the split is known and stays.
     """
 
-    record: MemoryState
+    record: MemoryState = field(metadata={"stored": False})
     history: WindowedMoments
     recent: WindowedMoments
     every: int
@@ -164,17 +163,6 @@ class Recomputation:
             return None
         self.history, self.recent = grown, _empty_window(grown)
         return fit
-
-    def settings(self) -> dict[str, Any]:
-        """As plain values, but for the arrays."""
-        return {name: getattr(self, name) for name in ("every", "estimates_noise", "keeps_split")}
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Record, history and recent rounds, by name."""
-        arrays: dict[str, Any] = prefixed("record.", self.record.arrays())
-        for part, moments in zip(MOMENTS, (self.history, self.recent), strict=True):
-            arrays |= prefixed(part, named_arrays(moments))
-        return arrays
 
 
 class ISDPolicy(LinearPolicy):
@@ -316,7 +304,7 @@ class ISDPolicy(LinearPolicy):
         row, value = base.chosen_array(features, self.dim), base.reward_number(reward)
         choice = row[None] if offered is None else base.offered_array(offered, self.dim)
         if max(abs(value), np.abs(row).max(), np.abs(choice).max()) >= LARGEST_RECORDED:
-            least = f"below {LARGEST_RECORDED:g} when recomputing, which sums their fourth powers"
+            least = f"below {LARGEST_RECORDED:g}: recomputing sums squares and fourth powers"
             raise InputError(f"features, reward and offered must stay {least}")
         with self._lock:
             super().update(row, value)
@@ -328,13 +316,10 @@ class ISDPolicy(LinearPolicy):
         """Express the memory in the residual coordinates of a new decomposition."""
         if recomputation.estimates_noise:
             self.noise_scale = fit.noise_scale_
-        rounds, smallest = recomputation.history.rounds, fit.min_eigenvalue_
-        estimated: dict[str, Any] = {
-            "split": fit.split_,
-            "component": fit.component_,
-            "precision": _precision_of(fit),
-        }
-        self._take(replace(self.part, **estimated, logged_rounds=rounds, min_eigenvalue=smallest))
+        known, rounds = self.part, recomputation.history.rounds
+        estimated = fit.split_, fit.component_, _precision_of(fit)
+        logs = rounds, fit.min_eigenvalue_, known.subspace_error
+        self._take(InvariantPart(*estimated, known.radius, *logs))
         self._begin()
         self._memory.recall(recomputation.record, self.split.residual, self.component)
         self._refresh(self._memory.log_volume())
@@ -346,7 +331,7 @@ class ISDPolicy(LinearPolicy):
         settings = super().settings() | {name: getattr(self.part, name) for name in self.part_options}
         del settings["dim"]
         if self._recomputation is not None:
-            settings["recompute"] = self._recomputation.settings()
+            settings["recompute"], _ = storage.to_state(self._recomputation)
         return settings
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -357,7 +342,8 @@ class ISDPolicy(LinearPolicy):
             if self.component_precision is not None:
                 arrays["component_precision"] = self.component_precision
             if self._recomputation is not None:
-                arrays |= self._recomputation.arrays()
+                arrays |= prefixed(RECORD, self._recomputation.record.arrays())
+                arrays |= prefixed(RECOMPUTE, storage.to_state(self._recomputation)[1])
             return super().arrays() | deepcopy(arrays)
 
     @classmethod
@@ -375,10 +361,9 @@ class ISDPolicy(LinearPolicy):
             arrays["component_precision"] = ArraySpec(("i", "i"))
         if settings.get("recompute") is None:
             return StateSchema(arrays)
-        arrays |= prefixed("record.", cls._stored_memory(settings).array_specs("p"))
-        inside = {part: list(under(dict.fromkeys(names), part)) for part in MOMENTS}
-        parts = {part: schema_of(WindowedMoments, own) for part, own in inside.items()}
-        return StateSchema(arrays, parts=parts)
+        arrays |= prefixed(RECORD, cls._stored_memory(settings).array_specs("p"))
+        recomputed = storage.schema_of(Recomputation, list(under(dict.fromkeys(names), RECOMPUTE)))
+        return StateSchema(arrays, parts={RECOMPUTE: recomputed})
 
     @classmethod
     def from_state(cls, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> Self:
@@ -390,9 +375,9 @@ class ISDPolicy(LinearPolicy):
         policy._restore(arrays)
         if recompute is not None:
             record = policy.memory.begin(policy.dim, policy.ridge)
-            record.restore(under(arrays, "record."), policy._memory.rounds)
-            history, recent = (_moments(under(arrays, part)) for part in MOMENTS)
-            policy._recomputation = Recomputation(record, history, recent, **recompute)
+            record.restore(under(arrays, RECORD), policy._memory.rounds)
+            stored = under(arrays, RECOMPUTE)
+            policy._recomputation = storage.from_state(Recomputation, recompute, stored, record=record)
         return policy
 
     def __repr__(self) -> str:
@@ -427,11 +412,6 @@ def _precision_of(fit: InvariantSubspaceDecomposition) -> Array:
 def _empty_window(moments: WindowedMoments) -> WindowedMoments:
     """A window without rounds, of the same kind as those of the moments."""
     return WindowedMoments.empty(moments.dim, 1, offered=moments.offered is not None)
-
-
-def _moments(arrays: Mapping[str, Array]) -> WindowedMoments:
-    offered = under(arrays, "offered.")
-    return WindowedMoments(PowerSums(**under(arrays, "chosen.")), PowerSums(**offered) if offered else None)
 
 
 @policy("isd-linucb", label="ISD-linUCB")

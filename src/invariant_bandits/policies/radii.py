@@ -25,6 +25,15 @@ class Assumptions(NamedTuple):
     feature_bound: float = 1.0
 
 
+class Logs(NamedTuple):
+    """What the logs leave unknown; symbols as above."""
+
+    invariant_dim: int
+    min_eigenvalue: float
+    logged_rounds: float
+    subspace_error: float = 0.0
+
+
 # -- radii of published policies
 # --------------------------------------------------------------------------------------
 
@@ -98,27 +107,20 @@ def theorem2_invariant_radius(invariant_dim: int, min_eigenvalue: float, assumed
     return noise + 2.0 * assumed.feature_bound**2 * assumed.norm_bound * crossing
 
 
-def lemma2_invariant_radius(
-    invariant_dim: int,
-    min_eigenvalue: float,
-    logged_rounds: float,
-    subspace_error: float,
-    assumed: Assumptions,
-) -> float:
+def lemma2_invariant_radius(logs: Logs, assumed: Assumptions) -> float:
     """Lemma 2 (estimated subspaces), with probability 1 − 4η.
 
     Theorem 2's radius + √(p_inv·T0)·ΔΠ·LM + √(T0/λ0)·ΔΠ·L²M.
     """
-    exact = theorem2_invariant_radius(invariant_dim, min_eigenvalue, assumed)
-    tilt = sqrt(invariant_dim) + assumed.feature_bound / sqrt(min_eigenvalue)
-    return exact + sqrt(logged_rounds) * subspace_error * assumed.feature_bound * assumed.norm_bound * tilt
+    exact = theorem2_invariant_radius(logs.invariant_dim, logs.min_eigenvalue, assumed)
+    tilt = sqrt(logs.invariant_dim) + assumed.feature_bound / sqrt(logs.min_eigenvalue)
+    length = assumed.feature_bound * assumed.norm_bound
+    return exact + sqrt(logs.logged_rounds) * logs.subspace_error * length * tilt
 
 
-def component_error(
-    radius: float, min_eigenvalue: float, logged_rounds: float, subspace_error: float, norm_bound: float
-) -> float:
+def component_error(radius: float, logs: Logs, norm_bound: float) -> float:
     """‖β̂ − β‖₂ ≤ ρ_inv/√(λ0·T0) + ΔΠ·M, by Assumption 2 and because Π̂β differs from β by at most ΔΠ·M."""
-    return radius / sqrt(min_eigenvalue * logged_rounds) + subspace_error * norm_bound
+    return radius / sqrt(logs.min_eigenvalue * logs.logged_rounds) + logs.subspace_error * norm_bound
 
 
 def lemma3_residual_radius(
@@ -154,35 +156,21 @@ def self_normalised_invariant_radius(invariant_dim: int, confidence: float) -> f
 # -------------
 
 
-def theorem1_regret_bound(
-    horizon: int, residual_dim: int, *, confidence: float | None = None, **scales: Any
-) -> float:
-    """Theorem 1: regret over `horizon` rounds when split and component are known; η = 1/T if not given."""
-    eta = 1.0 / horizon if confidence is None else confidence
-    return theorem3_regret_bound(horizon, residual_dim, 0, 1, 1.0, 0.0, confidence=eta, **scales)
-
-
 def theorem3_regret_bound(
-    horizon: int,
-    residual_dim: int,
-    invariant_dim: int,
-    logged_rounds: float,
-    min_eigenvalue: float,
-    subspace_error: float,
-    *,
-    confidence: float | None = None,
-    **scales: Any,
+    horizon: int, residual_dim: int, logs: Logs, *, confidence: float | None = None, **scales: Any
 ) -> float:
     """Theorem 3: split and component both come from the logs; η = 1/(11T) if not given.
+
+    Without invariant directions and errors it is Theorem 1's bound, in which η is 1/T.
 
     Its last term, 2·max(LM, 1)·ρ·√(T·p_res·log(1 + TL²/(λp_res))), is the last step of Theorem 1's proof.
     """
     assumed = Assumptions(1.0 / (11.0 * horizon) if confidence is None else confidence, **scales)
     L, M = assumed.feature_bound, assumed.norm_bound
-    invariant = lemma2_invariant_radius(invariant_dim, min_eigenvalue, logged_rounds, subspace_error, assumed)
-    error = component_error(invariant, min_eigenvalue, logged_rounds, subspace_error, M)
-    radius = lemma3_residual_radius(horizon, residual_dim, error, subspace_error, assumed)
-    per_round = 2.0 * invariant / sqrt(min_eigenvalue * logged_rounds) + M * subspace_error
+    invariant = lemma2_invariant_radius(logs, assumed)
+    error = component_error(invariant, logs, M)
+    radius = lemma3_residual_radius(horizon, residual_dim, error, logs.subspace_error, assumed)
+    per_round = 2.0 * invariant / sqrt(logs.min_eigenvalue * logs.logged_rounds) + M * logs.subspace_error
     volume = lemma1_trace_bound(horizon, residual_dim, assumed.ridge, L)
     return horizon * L * per_round + 2.0 * max(L * M, 1.0) * radius * sqrt(horizon * volume)
 
@@ -239,8 +227,8 @@ def logs_needed(
 
     def bound(logged: float) -> float:
         tilt = min(1.0, subspace_constant * sqrt((log(residual_dim + invariant_dim) - log(eta)) / logged))
-        logs = invariant_dim, logged, min_eigenvalue, tilt
-        return theorem3_regret_bound(horizon, residual_dim, *logs, **scales)
+        logs = Logs(invariant_dim, min_eigenvalue, logged, tilt)
+        return theorem3_regret_bound(horizon, residual_dim, logs, **scales)
 
     goal = (1.0 + share) * bound(1e300)
     low, high = 1, 2
