@@ -408,6 +408,6 @@ def check_rounds(features: Array, start: int = 0, stop: int | None = None) -> No
     Features of all these rounds together must be usable.
     """
     part = features[start:stop]
-    if not kernels.usable(part.reshape(-1, part.shape[-1])):
+    if not kernels.usable(part.reshape(1, -1)):
         finite_array("features", features, features.shape)
         raise too_large()

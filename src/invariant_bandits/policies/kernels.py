@@ -272,15 +272,22 @@ def factorise(factor: Any, ridge: float) -> Any:
     A pivot is the Schur complement of a matrix ⪰ λI, so it is at least λ: rounding may not push it below.
     """
     q = factor.shape[1] - 1
+    spare = np.empty(q + 1)
     for i in range(q):
         row = factor[i, i:]  # loops that start at 0 are vectorised
-        a = 0
-        while a + 4 <= i:
-            R0, R1, R2, R3 = factor[a, i:], factor[a + 1, i:], factor[a + 2, i:], factor[a + 3, i:]
-            f0, f1, f2, f3 = R0[0], R1[0], R2[0], R3[0]
-            for j in range(row.shape[0]):
-                row[j] -= f0 * R0[j] + f1 * R1[j] + f2 * R2[j] + f3 * R3[j]
-            a += 4
+        if i % 2 == 0:  # two rows at a time
+            below = factor[i + 1, i:] if i + 1 < q else spare[i:]
+            a = 0
+            while a + 4 <= i:
+                R0, R1, R2, R3 = factor[a, i:], factor[a + 1, i:], factor[a + 2, i:], factor[a + 3, i:]
+                f0, f1, f2, f3 = R0[0], R1[0], R2[0], R3[0]
+                g0, g1, g2, g3 = R0[1], R1[1], R2[1], R3[1]
+                for j in range(row.shape[0]):
+                    y0, y1, y2, y3 = R0[j], R1[j], R2[j], R3[j]
+                    row[j] -= f0 * y0 + f1 * y1 + f2 * y2 + f3 * y3
+                    below[j] -= g0 * y0 + g1 * y1 + g2 * y2 + g3 * y3
+                a += 4
+            below[0] = 0.0
         for a in range(i - i % 4, i):
             R = factor[a, i:]
             f = R[0]

@@ -124,8 +124,13 @@ class LinearPolicy(BasePolicy):
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
+        Without the number of rounds that a sliding window or a restart needs, it takes the one that the past
+        suggests, or the horizon, as in the paper. With `warm` it has learned the logged rounds, or, if that
+        is a number, so many of the latest.
         """
+        if cls.memory_kind in (SlidingWindow, Restart):
+            (number,) = cls.memory_kind.__annotations__
+            options[number] = options.get(number) or past.suggested_window or past.needed_horizon(number)
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
@@ -438,12 +443,6 @@ class SWLinUCB(LinearPolicy):
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
 
-    @classmethod
-    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
-        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
-        window = window or past.suggested_window or past.needed_horizon("window")
-        return super().from_past(past, window=window, **options)
-
 
 @policy("d-linucb", label="discount")
 class DLinUCB(LinearPolicy):
@@ -481,9 +480,3 @@ class RestartLinUCB(LinearPolicy):
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)
-
-    @classmethod
-    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
-        """Without `every` the window that the past suggests, or the horizon."""
-        every = every or past.suggested_window or past.needed_horizon("every")
-        return super().from_past(past, every=every, **options)

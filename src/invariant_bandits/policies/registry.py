@@ -25,7 +25,6 @@ Kind = TypeVar("Kind", bound=type)
 Maker: TypeAlias = Callable[..., Any]
 """Past -> fresh policy, or nothing -> fresh policy."""
 
-PLAYS = ("select", "update")
 LONGEST_OPTION = 80
 """How many signs of an option a message shows."""
 
@@ -212,10 +211,10 @@ class Contender:
         return find_policy(self.kind).build(past, **self.options)
 
 
-def build_policy(maker: Any, past: Any, methods: Sequence[str] = PLAYS) -> Any:
+def build_policy(maker: Any, past: Any) -> Any:
     """A fresh policy from a maker, called with the past, or with nothing if it takes nothing.
 
-    methods: what the policy must be able to do, or InputError.
+    InputError if what it returns cannot select and update.
     """
     maker = getattr(maker, "from_past", maker) if inspect.isclass(maker) else maker
     try:
@@ -224,9 +223,8 @@ def build_policy(maker: Any, past: Any, methods: Sequence[str] = PLAYS) -> Any:
         takes_nothing = False
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         made = maker() if takes_nothing else maker(past)
-    if not all(callable(getattr(made, method, None)) for method in methods):
-        needed = ", ".join(methods)
-        raise InputError(f"its maker must return a policy with {needed}, got {type(made).__name__}")
+    if not all(callable(getattr(made, method, None)) for method in ("select", "update")):
+        raise InputError(f"its maker must return a policy with select, update, got {type(made).__name__}")
     return made
 
 
