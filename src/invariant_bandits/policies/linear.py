@@ -124,13 +124,8 @@ class LinearPolicy(BasePolicy):
     def from_past(cls, past: Past, *, warm: bool | int = False, **options: Any) -> Self:
         """A policy with the past's noise scale, feature bound and confidence, unless `options` say otherwise.
 
-        Without the number of rounds that a sliding window or a restart needs, it takes the one that the past
-        suggests, or the horizon, as in the paper. With `warm` it has learned the logged rounds, or, if that
-        is a number, so many of the latest.
+        With `warm` it has learned the logged rounds, or, if that is a number, so many of the latest.
         """
-        if cls.memory_kind in (SlidingWindow, Restart):
-            (number,) = cls.memory_kind.__annotations__
-            options[number] = options.get(number) or past.suggested_window or past.needed_horizon(number)
         policy = cls(past.dim, **{**past.settings(), **options})
         if warm is not False:
             policy._learn_past(past, None if warm is True else warm)
@@ -232,7 +227,8 @@ class LinearPolicy(BasePolicy):
         rounds, actions, _ = features.shape
         with self._lock:
             panel, q = self._panel().T, self._memory.dim
-            parts = (slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)
+            parts = [(slice(1, 1 + q), self._spread), (slice(1 + q, None), self._invariant_spread)]
+        parts = parts if len(panel) > 1 + q else parts[:1]
         chosen = np.empty(rounds, dtype=np.int64)
         step = max(1, NUMBERS_AT_ONCE // (len(panel) * actions))
         for start in range(0, rounds, step):
@@ -242,8 +238,7 @@ class LinearPolicy(BasePolicy):
                 projected = panel @ features[start:stop].reshape(-1, self.dim).T
                 values = projected[0]
                 for rows, spread in parts:
-                    norms = np.einsum("jt,jt->t", projected[rows], projected[rows])
-                    values += spread * np.sqrt(norms)
+                    values += spread * np.sqrt(np.einsum("jt,jt->t", projected[rows], projected[rows]))
             chosen[start:stop] = values.reshape(-1, actions).argmax(axis=1)
         return chosen
 
@@ -336,8 +331,8 @@ class LinearPolicy(BasePolicy):
 
     def settings(self) -> dict[str, Any]:
         """What the constructor was given, as plain values."""
-        own: Any = self.memory
-        memory = {"memory": own.to_settings()} if self.memory_kind is None else asdict(own)
+        kind = self.memory_kind
+        memory = {"memory": self.memory.to_settings()} if kind is None else asdict(self.memory)
         return {"dim": self.dim, **memory, **super().settings()}
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -443,6 +438,12 @@ class SWLinUCB(LinearPolicy):
     def __init__(self, dim: int, *, window: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=SlidingWindow(window), **common)
 
+    @classmethod
+    def from_past(cls, past: Past, *, window: int | None = None, **options: Any) -> Self:
+        """Without a `window` that which the past suggests, or the horizon, as in the paper."""
+        window = window or past.suggested_window or past.needed_horizon("window")
+        return super().from_past(past, window=window, **options)
+
 
 @policy("d-linucb", label="discount")
 class DLinUCB(LinearPolicy):
@@ -480,3 +481,9 @@ class RestartLinUCB(LinearPolicy):
 
     def __init__(self, dim: int, *, every: int, **common: Unpack[Common]) -> None:
         super().__init__(dim, memory=Restart(every), **common)
+
+    @classmethod
+    def from_past(cls, past: Past, *, every: int | None = None, **options: Any) -> Self:
+        """Without `every` the window that the past suggests, or the horizon."""
+        every = every or past.suggested_window or past.needed_horizon("every")
+        return super().from_past(past, every=every, **options)

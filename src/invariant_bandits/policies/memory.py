@@ -254,13 +254,14 @@ class WindowState(MemoryState):
         return bounds.sliding_window_radius(self.dim, self.window, assumed)
 
 
+@dataclass(frozen=True)
 class Memory:
     """What of the online past counts: Forever, SlidingWindow, Discount or Restart."""
 
     state: ClassVar[Callable[..., MemoryState]] = GrowingState
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():  # type: ignore[call-overload]
+        for name, value in asdict(self).items():
             object.__setattr__(self, name, self._checked(name, value))
 
     @staticmethod
@@ -278,7 +279,7 @@ class Memory:
 
     def to_settings(self) -> dict[str, Any]:
         """The memory as plain values."""
-        return {"kind": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+        return {"kind": type(self).__name__, **asdict(self)}
 
     @staticmethod
     def from_settings(settings: Mapping[str, Any]) -> Memory:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 from copy import copy
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +121,7 @@ class Past:
             arm_statistics=partial(_of_arms, feedback, windows, edges) if labelled else None,
         )
 
-    def in_windows(self, windows: int) -> Self:
+    def in_windows(self, windows: int) -> Past:
         """The same past with its logged rounds in another number of windows."""
         if self.logs is None:
             raise InputError("windows: the logged rounds are not at hand, only their moments")
